@@ -1,0 +1,14 @@
+"""What a check says when a property does not hold."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A broken promise, with the few messages and processes that prove it."""
+
+    property: str
+    processes: tuple[str, ...]
+    messages: tuple[str, ...]
+    detail: str  # one sentence

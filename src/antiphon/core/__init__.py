@@ -1,0 +1,29 @@
+"""The vocabulary and the state-machine contract that everything else speaks; no I/O, no clock, no randomness."""
+
+from antiphon.core.component import Component, NoOptions, OrderingProtocol, Wire
+from antiphon.core.declaration import Assumptions, Channels, Declaration, Detector, Failures, Promise
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Timestamp, Topology, parse_groups, user_name
+from antiphon.core.process import Process, parse_options
+
+__all__ = [
+    "Assumptions",
+    "Channels",
+    "Component",
+    "Declaration",
+    "Detector",
+    "Failures",
+    "GroupId",
+    "Message",
+    "MessageId",
+    "NoOptions",
+    "OrderingProtocol",
+    "Process",
+    "ProcessId",
+    "Promise",
+    "Timestamp",
+    "Topology",
+    "Wire",
+    "parse_groups",
+    "parse_options",
+    "user_name",
+]

@@ -1,0 +1,115 @@
+"""The vocabulary of the world: processes, groups, messages, timestamps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, NewType
+
+import msgspec
+
+from antiphon.core.errors import UsageError
+
+ProcessId = NewType("ProcessId", str)
+GroupId = NewType("GroupId", str)
+MessageId = NewType("MessageId", str)
+
+PAYLOAD_BYTES_MAX = 1 << 20
+GROUPS_MAX = 1024
+MEMBERS_MAX = 1024
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a user multicasts: a payload for every member of the destination groups.
+
+    ``id`` is ``origin:number``; the copy that a member multicasts for a client adds ``@member``, so that two
+    copies of one request, sent through two members, stay two messages to the protocol.
+    ``settled``: the client will never repeat its requests below this number.
+    """
+
+    id: MessageId
+    destinations: tuple[GroupId, ...]
+    payload: bytes
+    settled: int = 0
+
+
+def user_name(message: MessageId) -> str:
+    """The name under which users and traces know a message: its id without the member that carried it."""
+    return message.partition("@")[0]
+
+
+class Timestamp(NamedTuple):
+    """A logical time, made unique by the process that chose it (slides: 17.3 is time 17 at site 3)."""
+
+    time: int
+    process: ProcessId
+
+    def order_key(self) -> str:
+        """A text that sorts as the timestamp does; the witness of the order in a trace."""
+        return f"{self.time:016d}.{self.process}"
+
+
+class Topology:
+    """Who is in which group. Groups are disjoint and never change during a run."""
+
+    def __init__(self, groups: Mapping[str, Iterable[str]]) -> None:
+        self.groups: dict[GroupId, tuple[ProcessId, ...]] = {
+            GroupId(group): tuple(ProcessId(member) for member in members) for group, members in groups.items()
+        }
+        self.processes: tuple[ProcessId, ...] = tuple(p for members in self.groups.values() for p in members)
+        self.group_of: dict[ProcessId, GroupId] = {p: g for g, members in self.groups.items() for p in members}
+        self._addressees: dict[tuple[GroupId, ...], tuple[ProcessId, ...]] = {}
+        if len(self.group_of) != len(self.processes):
+            raise UsageError("A process belongs to one group only, but the groups given overlap.")
+
+    @classmethod
+    def sized(cls, sizes: Mapping[str, int]) -> Topology:
+        """Groups by name and size; the members of ``orders`` are ``orders.1``, ``orders.2``, ..."""
+        if not sizes or len(sizes) > GROUPS_MAX:
+            raise UsageError(f"A system has 1 to {GROUPS_MAX} groups, not {len(sizes)}.")
+        for name, size in sizes.items():
+            if not NAME.fullmatch(name):
+                raise UsageError(
+                    f"{name!r} is no group name: use a small letter, then small letters, digits, _ or - (32 at most)."
+                )
+            if not 1 <= size <= MEMBERS_MAX:
+                raise UsageError(f"Group {name} needs 1 to {MEMBERS_MAX} members, not {size}.")
+        return cls({name: [f"{name}.{i}" for i in range(1, size + 1)] for name, size in sizes.items()})
+
+    def members(self, group: GroupId) -> tuple[ProcessId, ...]:
+        return self.groups[group]
+
+    def addressees(self, destinations: tuple[GroupId, ...]) -> tuple[ProcessId, ...]:
+        """Every member of the destination groups, in the order of the groups."""
+        found = self._addressees.get(destinations)
+        if found is None:
+            found = tuple(p for group in destinations for p in self.groups[group])
+            self._addressees[destinations] = found
+        return found
+
+    def destinations(self, names: Iterable[str]) -> tuple[GroupId, ...]:
+        """Check a user's destination set and put it into the one order that every process uses."""
+        wanted = set(names)
+        if not wanted:
+            raise UsageError("A multicast needs at least one destination group.")
+        unknown = sorted(wanted - self.groups.keys())
+        if unknown:
+            known = ", ".join(self.groups)
+            raise UsageError(f"There is no group {', '.join(unknown)}; the groups are {known}.")
+        return tuple(group for group in self.groups if group in wanted)
+
+
+def parse_groups(text: str) -> dict[str, int]:
+    """``3x4`` is three groups of four, named g1, g2, g3; ``orders=3,billing=5`` names them."""
+    shape = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
+    if shape:
+        count, size = int(shape[1]), int(shape[2])
+        return {f"g{i}": size for i in range(1, count + 1)}
+    groups: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size_text = part.strip().partition("=")
+        if not equals or not re.fullmatch(r"\d{1,4}", size_text) or name in groups:
+            raise UsageError(f"{text!r} does not name groups: write 3x3, or orders=3,billing=3 with each name once.")
+        groups[name] = int(size_text)
+    return groups

@@ -1,0 +1,31 @@
+"""The record of what every process saw and did: the contract with Spark and with any other reader."""
+
+from antiphon.trace.files import (
+    check_columns,
+    deduplicate,
+    event_files,
+    read_facts,
+    read_rows,
+    write_events,
+    write_facts,
+    write_run,
+)
+from antiphon.trace.rows import row_of
+from antiphon.trace.schema import EVENTS, TRACE_VERSION, Kind, Row, RunFacts
+
+__all__ = [
+    "EVENTS",
+    "TRACE_VERSION",
+    "Kind",
+    "Row",
+    "RunFacts",
+    "check_columns",
+    "deduplicate",
+    "event_files",
+    "read_facts",
+    "read_rows",
+    "row_of",
+    "write_events",
+    "write_facts",
+    "write_run",
+]

@@ -1,0 +1,115 @@
+"""Traces on disk: Parquet for the events, JSON for the facts of each run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from antiphon.core.errors import TraceError
+from antiphon.trace.schema import EVENTS, TRACE_VERSION, Row, RunFacts
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def to_table(rows: Sequence[Row]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(EVENTS)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, EVENTS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=EVENTS)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def write_facts(folder: Path, facts: RunFacts) -> None:
+    if not RUN_NAME.fullmatch(facts.run):
+        raise TraceError(f"{facts.run!r} is no run name: use letters, digits, '.', '_' and '-'.")
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    _replace(folder / "runs" / f"{facts.run}.json", msgspec.json.encode(facts) + b"\n")
+
+
+def write_events(folder: Path, run: str, name: str, rows: Sequence[Row]) -> None:
+    """Write one Parquet file of a run; it appears whole or not at all."""
+    events = folder / "events" / f"run={run}"
+    events.mkdir(parents=True, exist_ok=True)
+    temporary = events / f".{name}.parquet.tmp"
+    pq.write_table(to_table(rows), temporary, compression="zstd")
+    temporary.replace(events / f"{name}.parquet")
+
+
+def write_run(folder: Path, facts: RunFacts, rows: Sequence[Row], *, rows_per_file: int = 1_000_000) -> None:
+    """Write a whole run, replacing what an earlier run of the same name left."""
+    events = folder / "events" / f"run={facts.run}"
+    for stale in events.glob("*.parquet"):
+        stale.unlink()
+    for start in range(0, max(len(rows), 1), rows_per_file):
+        write_events(folder, facts.run, f"part-{start // rows_per_file:05d}", rows[start : start + rows_per_file])
+    write_facts(folder, facts)
+
+
+def read_facts(folder: Path) -> list[RunFacts]:
+    """The facts of every run of a trace, by name; refuses what is not a trace of this version."""
+    files = sorted((folder / "runs").glob("*.json"))
+    if not files:
+        raise TraceError(f"{folder} is no trace: it has no runs/*.json.")
+    return [_read_facts(path) for path in files]
+
+
+def _read_facts(path: Path) -> RunFacts:
+    try:
+        raw = msgspec.json.decode(path.read_bytes())
+    except msgspec.DecodeError as error:
+        raise TraceError(f"{path} is not JSON: {error}.") from None
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if version != TRACE_VERSION:
+        raise TraceError(f"{path} has trace version {version!r}; this program reads version {TRACE_VERSION}.")
+    try:
+        return msgspec.convert(raw, RunFacts)
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{path} does not hold the facts of a run: {error}.") from None
+
+
+def check_columns(path: Path, found: pa.Schema) -> None:
+    """Refuse a Parquet file that lacks a column or has it in another type."""
+    for field in EVENTS:
+        position = found.get_field_index(field.name)
+        if position < 0:
+            raise TraceError(f"{path} has no column {field.name!r}.")
+        if found.field(position).type != field.type:
+            raise TraceError(f"{path} has column {field.name!r} as {found.field(position).type}, not {field.type}.")
+
+
+def event_files(folder: Path, run: str) -> list[Path]:
+    return sorted((folder / "events" / f"run={run}").glob("*.parquet"))
+
+
+def read_rows(folder: Path, run: str) -> list[Row]:
+    """All events of one run, each once, by process and seq. For small runs; Spark reads the large ones."""
+    return deduplicate(_raw_rows(folder, run))
+
+
+def _raw_rows(folder: Path, run: str) -> Iterator[Row]:
+    for path in event_files(folder, run):
+        table = pq.ParquetFile(path).read()
+        check_columns(path, table.schema)
+        for cells in zip(*(table.column(field.name).to_pylist() for field in EVENTS), strict=True):
+            row = Row(*cells)
+            yield row if row.destinations is None else row._replace(destinations=tuple(row.destinations))
+
+
+def deduplicate(rows: Iterable[Row]) -> list[Row]:
+    """Keep the earliest of rows with equal (process, seq), which recovery may have written again."""
+    kept: dict[tuple[str, int], Row] = {}
+    for row in rows:
+        key = (row.process, row.seq)
+        other = kept.get(key)
+        if other is None or row.time_ns < other.time_ns:
+            kept[key] = row
+    return [kept[key] for key in sorted(kept)]
