@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+VIOLATIONS_MAX = 10  # per property and run: more would prove nothing more
+
 
 class Violation(msgspec.Struct, frozen=True):
     """A broken promise, with the few messages and processes that prove it."""

@@ -12,7 +12,7 @@ import msgspec
 from antiphon.core import inputs
 from antiphon.core.channel import Endpoints
 from antiphon.core.component import Component, OrderingProtocol, Wire
-from antiphon.core.declaration import Channels
+from antiphon.core.declaration import Channels, Promise
 from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.model import PAYLOAD_BYTES_MAX, GroupId, Message, MessageId, ProcessId, Topology
@@ -54,6 +54,8 @@ class Process:
         self.channels = self.state.channels
         self.sessions = self.state.sessions
         self.numbered = protocol.declaration.assumes.channels is Channels.RELIABLE
+        # Without total order a copy may come after a later request that calls it settled: then nothing is forgotten.
+        self.ordered = Promise.TOTAL_ORDER in protocol.declaration.promises
         self._local: deque[tuple[Component, Wire]] = deque()
         self._effects: list[AnyEffect] = []
         self._handlers: dict[type[inputs.Input], Any] = {
@@ -187,7 +189,8 @@ class Process:
     def _on_submit(self, request: inputs.Submit) -> None:
         if self.sessions.accept(request.client, request.number):
             name = MessageId(f"{request.client}:{request.number}@{self.me}")
-            self._multicast(Message(name, request.destinations, request.payload, request.settled))
+            settled = request.settled if self.ordered else 0
+            self._multicast(Message(name, request.destinations, request.payload, settled))
         self._effects.append(Reply(request.client, request.number))
 
     def _multicast(self, message: Message) -> None:

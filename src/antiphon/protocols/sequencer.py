@@ -41,7 +41,6 @@ class Sequencer(OrderingProtocol):
             Promise.INTEGRITY,
             Promise.UNIFORM_AGREEMENT,
             Promise.FIFO,
-            Promise.CAUSAL,
             Promise.TOTAL_ORDER,
             Promise.ACYCLIC_ORDER,
             Promise.GENUINENESS,

@@ -4,18 +4,19 @@ A segment is a header and then blocks, one block per commit, in a file whose spa
 as zeros) beforehand. The layout is chosen so that two things never look alike after a crash:
 
 - *torn*: the last write did not finish, so the block was never reported durable and may be cut away. A disk
-  writes whole sectors, in any order, so some sectors (or, when the process was killed, some suffix) of the block
-  are still zero.
+  writes whole sectors, in any order, so some sectors of the block are still zero (or, when the process was
+  killed within the write, all that follows some byte).
 - *damaged*: bits changed in a block that was durable. This must be refused, never cut.
 
-A flipped bit cannot turn a durable block into a torn one: every byte of the opening mark, the header's end mark
-and the trailer has at least two bits set, so one flip never makes them zero, and a block whose records hold a
-long run of zeros says so in its header, so that a zero sector there proves nothing.
+A flipped bit cannot turn a durable block into a torn one: every byte of the opening mark, of the header's end
+mark and of the trailer has at least two bits set, so one flip never makes it zero; and a block whose records
+hold a long run of zeros says so in its header, so that a zero sector there proves nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import struct
 import sys
 import zlib
@@ -28,7 +29,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from antiphon.core.errors import JournalCorrupt
+from antiphon.core.errors import JournalCorrupt, JournalError
 
 FORMAT = 1
 
@@ -37,18 +38,20 @@ CLOSE = 2  # block kind: the journal was closed cleanly here; holds no record
 
 _ZERO_RUN_FLAG = 1
 
+SEGMENT_NAME = re.compile(r"segment-(\d{20})\.log")
+SNAPSHOT_NAME = re.compile(r"snapshot-(\d{20})\.snap")
+
 _SEGMENT_MAGIC = b"ANTISEG1"
 _SNAPSHOT_MAGIC = b"ANTISNP1"
 _BLOCK_MAGIC = b"BLK:"
 _END_MARK = 0xC3A5
 _TRAILER = b"END."
 
-# magic, first index, reserved size, link, identity length; then the checksum, then the identity
-_SEGMENT = struct.Struct("<8sQQII")
-# magic, index, state length, state checksum, identity length; then the checksum, the identity, the state
-_SNAPSHOT = struct.Struct("<8sQQII")
+# Of a file: magic, first index, reserved size, link, identity length (of a snapshot: magic, index, length and
+# checksum of the state, identity length); then the checksum of all this, then the identity.
+_HEAD = struct.Struct("<8sQQII")
 _CRC = struct.Struct("<I")
-# magic, kind, flags, record count, payload length, first index, previous block's checksum, payload checksum
+# magic, kind, flags, records, payload length, first index, previous block's checksum, payload checksum
 _BLOCK = struct.Struct("<4sBBIIQII")
 # the header's own checksum, end mark
 _BLOCK_END = struct.Struct("<IH")
@@ -74,7 +77,7 @@ class JournalIdentity(msgspec.Struct, frozen=True, array_like=True):
     format: int = FORMAT
 
 
-class Snapshot(NamedTuple):
+class Snapshot(msgspec.Struct, frozen=True):
     """The state after all records below `index`."""
 
     index: int
@@ -87,12 +90,17 @@ class BlockHeader(NamedTuple):
     magic: bytes
     kind: int
     flags: int
-    count: int
+    records: int
     length: int
     first: int
     previous: int
     payload_crc: int
     crc: int
+
+    @property
+    def stop(self) -> int:
+        """The index after the block's last record."""
+        return self.first + self.records
 
 
 @dataclass(slots=True)
@@ -124,30 +132,62 @@ class Segment:
         self.closed = kind == CLOSE
 
 
-def encode_segment_header(identity: JournalIdentity, first: int, size: int, link: int) -> bytes:
-    """The bytes at the beginning of a segment."""
+def _encode_head(magic: bytes, number: int, size: int, crc: int, identity: JournalIdentity) -> bytes:
     who = msgspec.msgpack.encode(identity)
-    head = _SEGMENT.pack(_SEGMENT_MAGIC, first, size, link, len(who))
+    head = _HEAD.pack(magic, number, size, crc, len(who))
     return head + _CRC.pack(zlib.crc32(who, zlib.crc32(head))) + who
 
 
-def new_segment(path: Path, identity: JournalIdentity, first: int, size: int, link: int) -> tuple[Segment, bytes]:
+def _parse_head(
+    path: Path,
+    data: bytes,
+    magic: bytes,
+    number: int,
+) -> tuple[int, int, JournalIdentity, int, int]:
+    """Size, checksum, identity, the head's own checksum and its length.
+
+    The head was durable before the file got its name, so any flaw is damage.
+    """
+    begin = _HEAD.size + _CRC.size
+    if len(data) >= begin:
+        found_magic, found_number, size, crc, length = _HEAD.unpack_from(data)
+        (head_crc,) = _CRC.unpack_from(data, _HEAD.size)
+        who = data[begin : begin + length]
+        intact = head_crc == zlib.crc32(who, zlib.crc32(data[: _HEAD.size]))
+        if intact and (found_magic, found_number) == (magic, number):
+            identity = msgspec.msgpack.decode(who, type=JournalIdentity)
+            return size, crc, identity, head_crc, begin + length
+    raise JournalCorrupt(f"Journal file {path} cannot be trusted: at offset 0 its header is damaged.")
+
+
+def new_segment(
+    path: Path,
+    identity: JournalIdentity,
+    first: int,
+    size: int,
+    link: int,
+) -> tuple[Segment, bytes]:
     """An empty segment and the header that begins its file."""
-    header = encode_segment_header(identity, first, size, link)
-    (crc,) = _CRC.unpack_from(header, _SEGMENT.size)
+    header = _encode_head(_SEGMENT_MAGIC, first, size, link, identity)
+    (crc,) = _CRC.unpack_from(header, _HEAD.size)
     return Segment(path, identity, first, size, link, crc, len(header), first), header
 
 
-def encode_block(kind: int, first: int, previous: int, records: Sequence[bytes]) -> tuple[list[bytes], int, int]:
+def encode_block(
+    kind: int,
+    first: int,
+    previous: int,
+    records: Sequence[bytes],
+) -> tuple[list[bytes], int, int]:
     """A block as buffers to be written in one go, its payload's length and its header's checksum.
 
     The records' lengths come first, as a table: packing and unpacking then costs no Python code per record.
     """
-    payload = b"".join((struct.pack(f"<{len(records)}I", *map(len, records)), *records))
+    number = len(records)
+    payload = b"".join((struct.pack(f"<{number}I", *map(len, records)), *records))
     flags = _ZERO_RUN_FLAG if _ZERO_RUN in payload else 0
-    head = _BLOCK.pack(
-        _BLOCK_MAGIC, kind, flags, len(records), len(payload), first, previous, zlib.crc32(payload)
-    )
+    payload_crc = zlib.crc32(payload)
+    head = _BLOCK.pack(_BLOCK_MAGIC, kind, flags, number, len(payload), first, previous, payload_crc)
     crc = zlib.crc32(head)
     return [head + _BLOCK_END.pack(crc, _END_MARK), payload, _TRAILER], len(payload), crc
 
@@ -159,17 +199,43 @@ def _parse_header(data: bytes, offset: int) -> BlockHeader | None:
     crc, mark = _BLOCK_END.unpack_from(data, offset + _BLOCK.size)
     if mark != _END_MARK or zlib.crc32(data[offset : offset + _BLOCK.size]) != crc:
         return None
-    header = BlockHeader(*_BLOCK.unpack_from(data, offset), crc)
+    header = BlockHeader._make((*_BLOCK.unpack_from(data, offset), crc))
     return header if header.magic == _BLOCK_MAGIC else None
 
 
-def scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
+def list_files(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
+    """The files with such a name, by the number in it."""
+    matches = ((pattern.fullmatch(path.name), path) for path in folder.iterdir())
+    return sorted((int(match[1]), path) for match, path in matches if match)
+
+
+def load_segments(folder: Path, begin: int) -> list[Segment]:
+    """Check the segments that hold the records from `begin` on, and that none is missing among them."""
+    files = list_files(folder, SEGMENT_NAME)
+    # A crash may have kept some of the segments before a snapshot's: they are not even looked at.
+    files = files[max(bisect_right(files, begin, key=lambda file: file[0]) - 1, 0) :]
+    if files and files[0][0] > begin:
+        raise JournalCorrupt(f"Journal {folder} lacks the segment that holds record {begin}.")
+    segments: list[Segment] = []
+    for first, path in files:
+        segment = _scan_segment(path, first, is_last=path == files[-1][1])
+        if segments and (segments[-1].next_index, segments[-1].chain) != (first, segment.link):
+            raise JournalCorrupt(
+                f"Journal file {path} does not continue {segments[-1].path.name}, which ends before record "
+                f"{segments[-1].next_index}: a segment is missing or foreign."
+            )
+        segments.append(segment)
+    return segments
+
+
+def _scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
     """Read and check a whole segment. A torn tail is reported in `torn`, and only in the last segment.
 
-    A file that is shorter than its reserved size is read as if zeros followed: that is what the cut part held.
+    A file shorter than its reserved size is read as if zeros followed: that is what the cut part held.
     """
     data = path.read_bytes()
-    segment = _parse_segment_header(path, data, first)
+    size, link, identity, crc, start = _parse_head(path, data, _SEGMENT_MAGIC, first)
+    segment = Segment(path, identity, first, size, link, crc, start, first)
     used = _used_bytes(data)
     while segment.end < used:
         offset = segment.end
@@ -179,7 +245,7 @@ def scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
         elif not _follows(header, segment):
             torn, reason = False, "a block does not continue the one before it"
         elif _is_whole(data, offset, header):
-            segment.add(header.kind, header.count, header.length, header.crc)
+            segment.add(header.kind, header.records, header.length, header.crc)
             continue
         else:
             torn, reason = _is_torn_payload(data, used, offset, header), "a block's records are damaged"
@@ -190,24 +256,6 @@ def scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
             reason = "a block is unfinished although a later segment exists"
         raise JournalCorrupt(f"Journal file {path} cannot be trusted: at offset {offset} {reason}.")
     return segment
-
-
-def _parse_segment_header(path: Path, data: bytes, first: int) -> Segment:
-    """The segment's header. It was durable before the file got its name, so any flaw is damage."""
-    start = _SEGMENT.size + _CRC.size
-    if len(data) >= start:
-        magic, stored_first, size, link, length = _SEGMENT.unpack_from(data)
-        (crc,) = _CRC.unpack_from(data, _SEGMENT.size)
-        who = data[start : start + length]
-        if magic == _SEGMENT_MAGIC and crc == zlib.crc32(who, zlib.crc32(data[: _SEGMENT.size])):
-            if stored_first != first:
-                raise JournalCorrupt(
-                    f"Journal file {path} cannot be trusted: its name says that it begins at record {first}, "
-                    f"its header says {stored_first}."
-                )
-            identity = msgspec.msgpack.decode(who, type=JournalIdentity)
-            return Segment(path, identity, first, size, link, crc, start + length, first)
-    raise JournalCorrupt(f"Journal file {path} cannot be trusted: at offset 0 the segment header is damaged.")
 
 
 def _used_bytes(data: bytes) -> int:
@@ -231,16 +279,15 @@ def _follows(header: BlockHeader, segment: Segment) -> bool:
 def _is_whole(data: bytes, offset: int, header: BlockHeader) -> bool:
     begin = offset + _HEADER_BYTES
     end = begin + header.length
-    return (
-        data[end : end + len(_TRAILER)] == _TRAILER
-        and zlib.crc32(memoryview(data)[begin:end]) == header.payload_crc
-    )
+    if data[end : end + len(_TRAILER)] != _TRAILER:
+        return False
+    return zlib.crc32(memoryview(data)[begin:end]) == header.payload_crc
 
 
 def _is_torn_header(data: bytes, used: int, offset: int) -> bool:
     """Does the bad header at `offset` belong to a write that never finished?
 
-    Yes if nothing follows it (a durable block ends with a trailer), or if the part of it in one sector is wholly
+    Yes if nothing follows it (a durable block ends with a trailer), or if its part in one sector is wholly
     missing. In the latter case the block's length is unknown, so make sure that no block comes after it.
     """
     if used <= offset + _HEADER_BYTES:
@@ -279,26 +326,23 @@ def _is_torn_payload(data: bytes, used: int, offset: int, header: BlockHeader) -
 def read_segment(segment: Segment, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
     """The durable records of a segment with start <= index < stop, block by block, as (first index, records).
 
-    Reads about `window` bytes at a time through a file handle of its own: the writer is not disturbed, and the
-    file may even be deleted meanwhile. Every block is checked again.
+    Reads about `window` bytes at a time through a file handle of its own, so the writer is not disturbed, and
+    checks every block again.
     """
-    position = bisect_right(segment.entries, (start, sys.maxsize)) - 1
-    if position < 0:
+    if not segment.entries:
         return
-    with segment.path.open("rb", buffering=0) as file:
-        for header, data, begin in _blocks(segment, file.fileno(), segment.entries[position][1], window):
-            if header.first >= stop:
-                return
-            if header.first + header.count <= start:
-                continue
-            end = begin + header.length
-            if zlib.crc32(memoryview(data)[begin:end]) != header.payload_crc:
-                raise JournalCorrupt(f"Journal file {segment.path} was damaged: record {header.first} and on.")
-            records = _decode_records(data, begin, header.count)
-            low = max(start - header.first, 0)
-            if low or header.first + header.count > stop:
-                records = records[low : stop - header.first]
-            yield header.first + low, records
+    position = max(bisect_right(segment.entries, (start, sys.maxsize)) - 1, 0)
+    try:
+        with segment.path.open("rb", buffering=0) as file:
+            for header, data, begin in _blocks(segment, file.fileno(), segment.entries[position][1], window):
+                if header.first >= stop:
+                    return
+                if header.stop > start:
+                    records = _decode_records(segment, header, data, begin)
+                    low = max(start - header.first, 0)
+                    yield header.first + low, records[low : stop - header.first]
+    except OSError as error:
+        raise JournalError(f"Journal file {segment.path} cannot be read: {error.strerror}.") from error
 
 
 def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tuple[BlockHeader, bytes, int]]:
@@ -319,34 +363,25 @@ def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tup
         offset += at
 
 
-def _decode_records(data: bytes, begin: int, count: int) -> list[bytes]:
-    lengths = struct.unpack_from(f"<{count}I", data, begin)
-    edges = list(accumulate(lengths, initial=begin + 4 * count))
+def _decode_records(segment: Segment, header: BlockHeader, data: bytes, begin: int) -> list[bytes]:
+    if zlib.crc32(memoryview(data)[begin : begin + header.length]) != header.payload_crc:
+        raise JournalCorrupt(f"Journal file {segment.path} was damaged from record {header.first} on.")
+    lengths = struct.unpack_from(f"<{header.records}I", data, begin)
+    edges = list(accumulate(lengths, initial=begin + 4 * header.records))
     return list(map(data.__getitem__, map(slice, edges, edges[1:])))
 
 
-def encode_snapshot(identity: JournalIdentity, index: int, state: bytes) -> list[bytes]:
+def encode_snapshot(identity: JournalIdentity, snapshot: Snapshot) -> list[bytes]:
     """A snapshot file as buffers to be written one after the other."""
-    who = msgspec.msgpack.encode(identity)
-    head = _SNAPSHOT.pack(_SNAPSHOT_MAGIC, index, len(state), zlib.crc32(state), len(who))
-    return [head + _CRC.pack(zlib.crc32(who, zlib.crc32(head))) + who, state]
+    state = snapshot.state
+    return [_encode_head(_SNAPSHOT_MAGIC, snapshot.index, len(state), zlib.crc32(state), identity), state]
 
 
 def read_snapshot(path: Path, index: int) -> tuple[JournalIdentity, Snapshot]:
-    """Read and check a snapshot. It was durable before it got its name, so any flaw is damage."""
+    """Read and check a snapshot."""
     data = path.read_bytes()
-    start = _SNAPSHOT.size + _CRC.size
-    if len(data) >= start:
-        magic, stored_index, length, state_crc, who_length = _SNAPSHOT.unpack_from(data)
-        (crc,) = _CRC.unpack_from(data, _SNAPSHOT.size)
-        who = data[start : start + who_length]
-        state = data[start + who_length :]
-        if (
-            magic == _SNAPSHOT_MAGIC
-            and crc == zlib.crc32(who, zlib.crc32(data[: _SNAPSHOT.size]))
-            and stored_index == index
-            and len(state) == length
-            and zlib.crc32(state) == state_crc
-        ):
-            return msgspec.msgpack.decode(who, type=JournalIdentity), Snapshot(index, state)
-    raise JournalCorrupt(f"Snapshot {path} is damaged: restore it, or let this process join anew.")
+    length, crc, identity, _, start = _parse_head(path, data, _SNAPSHOT_MAGIC, index)
+    state = data[start:]
+    if len(state) == length and zlib.crc32(state) == crc:
+        return identity, Snapshot(index, state)
+    raise JournalCorrupt(f"Journal file {path} cannot be trusted: the state in it is damaged.")

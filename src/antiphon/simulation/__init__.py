@@ -1,0 +1,58 @@
+"""The virtual world: any protocol under any fault, from a seed, the same every time."""
+
+from antiphon.simulation.generate import (
+    FaultKind,
+    Workload,
+    faults_for,
+    option_choices,
+    parse_faults,
+    place_faults,
+    plan,
+    random_scenario,
+)
+from antiphon.simulation.run import INVARIANT, Outcome, simulate
+from antiphon.simulation.shrink import as_code, shrink
+from antiphon.simulation.values import (
+    MILLISECOND,
+    Constant,
+    Crash,
+    Exponential,
+    Fault,
+    Latency,
+    Partition,
+    Pause,
+    Plan,
+    Scenario,
+    Slow,
+    Uniform,
+    WrongSuspicion,
+)
+
+__all__ = [
+    "INVARIANT",
+    "MILLISECOND",
+    "Constant",
+    "Crash",
+    "Exponential",
+    "Fault",
+    "FaultKind",
+    "Latency",
+    "Outcome",
+    "Partition",
+    "Pause",
+    "Plan",
+    "Scenario",
+    "Slow",
+    "Uniform",
+    "Workload",
+    "WrongSuspicion",
+    "as_code",
+    "faults_for",
+    "option_choices",
+    "parse_faults",
+    "place_faults",
+    "plan",
+    "random_scenario",
+    "shrink",
+    "simulate",
+]

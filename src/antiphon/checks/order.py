@@ -1,0 +1,125 @@
+"""Total order within each group, and one order without cycles over all groups together."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+
+from antiphon.checks.graph import components
+from antiphon.checks.history import History, is_prefix
+from antiphon.checks.violation import VIOLATIONS_MAX, Violation
+
+# How much work may go into making a proof short, in positions looked at. The cycle found is the shortest one unless
+# a component is so large that this does not suffice to start from each of its messages.
+SEARCH_STEPS_MAX = 2_000_000
+
+
+def total_order(history: History) -> list[Violation]:
+    """All are prefixes of one another exactly when all are prefixes of the longest."""
+    found: list[Violation] = []
+    for group, members in history.groups.items():
+        longest = history.longest(members)
+        if longest is None:
+            continue
+        whole = history.sequences[longest]
+        for process in members:
+            sequence = history.sequences.get(process, [])
+            if not is_prefix(sequence, whole):
+                found.append(_fork(group, process, sequence, longest, whole))
+    return found[:VIOLATIONS_MAX]
+
+
+def _fork(group: str, process: str, sequence: list[str], longest: str, whole: list[str]) -> Violation:
+    at = next(i for i, (mine, other) in enumerate(zip(sequence, whole, strict=False)) if mine != other)
+    detail = f"Delivery {at + 1} in group {group} is {sequence[at]} at {process}, but {whole[at]} at {longest}."
+    return Violation("total_order", (process, longest), (sequence[at], whole[at]), detail)
+
+
+def acyclic_order(history: History) -> list[Violation]:
+    if _keys_prove_it(history):
+        return []
+    follows: dict[str, list[str]] = {}
+    for sequence in history.witnesses.values():
+        for message in sequence:
+            follows.setdefault(message, [])
+        for earlier, later in pairwise(sequence):
+            follows[earlier].append(later)
+    cycles = (_shortest_cycle(history, set(c)) for c in components(follows) if len(c) > 1)
+    return [_cyclic(cycle) for cycle, _ in zip(cycles, range(VIOLATIONS_MAX), strict=False)]
+
+
+def _keys_prove_it(history: History) -> bool:
+    """Whether each message has one key everywhere and each process delivers by growing keys: then no cycle is possible.
+
+    Only the order that the keys show is used, never what they are: a protocol cannot talk itself out with them.
+    """
+    keys: dict[str | None, str] = {}
+    for process in history.witnesses:
+        last = ""
+        for row in history.deliveries[process]:
+            key = row[10]
+            if key is None or key <= last or keys.setdefault(row[4], key) != key:
+                return False
+            last = key
+    return True
+
+
+def _shortest_cycle(history: History, component: set[str]) -> list[tuple[str, str]]:
+    """The shortest cycle among messages that are known to be on cycles, as (message, process that goes on) pairs."""
+    lanes = {p: [m for m in sequence if m in component] for p, sequence in history.witnesses.items()}
+    places: dict[str, list[tuple[str, int]]] = {message: [] for message in sorted(component)}
+    for process, lane in lanes.items():
+        for position, message in enumerate(lane):
+            places[message].append((process, position))
+    best: list[tuple[str, str]] = []
+    steps = 0
+    for start in places:
+        cycle, cost = _cycle_through(start, lanes, places)
+        steps += cost
+        if not best or len(cycle) < len(best):
+            best = cycle
+        if len(best) == 2 or steps > SEARCH_STEPS_MAX:
+            break
+    return best
+
+
+def _cycle_through(
+    start: str, lanes: dict[str, list[str]], places: dict[str, list[tuple[str, int]]]
+) -> tuple[list[tuple[str, str]], int]:
+    """A shortest cycle through one message, by breadth, and the work it took.
+
+    One hop goes from a message to any later one of the same process, not only to the next: that keeps proofs short.
+    Of each process's lane only the part before ``seen`` has not been looked at yet, so each place is looked at once.
+    """
+    reached: dict[str, tuple[str, str]] = {}
+    seen = {process: len(lane) for process, lane in lanes.items()}
+    queue = deque([start])
+    steps = 0
+    while queue:
+        message = queue.popleft()
+        for process, position in places[message]:
+            for later in lanes[process][position + 1 : seen[process]]:
+                steps += 1
+                if later == start:
+                    return _walk_back(start, (message, process), reached), steps
+                if later not in reached:
+                    reached[later] = (message, process)
+                    queue.append(later)
+            seen[process] = min(seen[process], position + 1)
+    raise AssertionError(f"{start} stands in a strongly connected component, so it is on a cycle")
+
+
+def _walk_back(start: str, last: tuple[str, str], reached: dict[str, tuple[str, str]]) -> list[tuple[str, str]]:
+    hops = [last]
+    while hops[-1][0] != start:
+        hops.append(reached[hops[-1][0]])
+    return hops[::-1]
+
+
+def _cyclic(cycle: list[tuple[str, str]]) -> Violation:
+    messages = tuple(message for message, _ in cycle)
+    processes = tuple(process for _, process in cycle)
+    hops = zip(messages, (*messages[1:], messages[0]), processes, strict=True)
+    texts = [f"{earlier} before {later} at {process}" for earlier, later, process in hops]
+    detail = f"The order has a cycle: {', '.join(texts[:-1])} and {texts[-1]}."
+    return Violation("acyclic_order", processes, messages, detail)

@@ -1,0 +1,210 @@
+"""`antiphon simulate` and `antiphon protocols`."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from antiphon.core.component import OrderingProtocol
+from antiphon.core.declaration import Failures
+from antiphon.core.errors import UsageError
+from antiphon.core.model import PAYLOAD_BYTES_MAX, Topology, parse_groups
+from antiphon.core.process import parse_options
+from antiphon.protocols import protocol_named, protocols
+from antiphon.simulation import (
+    MILLISECOND,
+    Constant,
+    Exponential,
+    Latency,
+    Outcome,
+    Scenario,
+    Uniform,
+    Workload,
+    as_code,
+    option_choices,
+    parse_faults,
+    place_faults,
+    plan,
+    shrink,
+    simulate,
+)
+from antiphon.simulation.campaign import Campaign, run_campaign
+from antiphon.trace import write_run
+
+OptionFlag = Annotated[list[str], typer.Option("--option", "-o", help="Set a protocol's option, as name=value.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+
+
+def parse_option_flags(flags: list[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{flag!r} is no option: write it as name=value.")
+        options[name] = value
+    return options
+
+
+def parse_latency(text: str) -> Latency:
+    """``1``, ``0.5-3`` or ``~0.2+2``: milliseconds, constant, uniform, or a floor and an exponential tail."""
+    number = r"(\d+(?:\.\d+)?)"
+    if match := re.fullmatch(number, text):
+        return Constant(round(float(match[1]) * MILLISECOND))
+    if (match := re.fullmatch(f"{number}-{number}", text)) and float(match[1]) <= float(match[2]):
+        return Uniform(round(float(match[1]) * MILLISECOND), round(float(match[2]) * MILLISECOND))
+    if (match := re.fullmatch(rf"~{number}\+{number}", text)) and float(match[2]) > 0:
+        return Exponential(round(float(match[1]) * MILLISECOND), round(float(match[2]) * MILLISECOND))
+    raise UsageError(f"{text!r} is no latency: write 1 (constant ms), 0.5-3 (uniform) or ~0.2+2 (floor and tail).")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("simulate")(simulate_command)
+    app.command("protocols")(protocols_command)
+
+
+def simulate_command(
+    protocol: Annotated[str, typer.Option(help="Which protocol; see `antiphon protocols`.")] = "skeen",
+    groups: Annotated[str, typer.Option(help="3x3, or orders=3,billing=3.")] = "3x3",
+    clients: Annotated[int, typer.Option(min=0, max=10_000, help="Senders outside all groups; 0: members send.")] = 2,
+    messages: Annotated[int, typer.Option(min=0, max=10_000_000, help="How many multicasts in all.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
+    fanout: Annotated[int | None, typer.Option(help="Groups per message; default: random sets.")] = None,
+    faults: Annotated[str, typer.Option(help="all, none, or some of crash,pause,slow,partition,suspicion.")] = "none",
+    workload: Annotated[Workload, typer.Option(help="When senders send.")] = Workload.CLOSED,
+    interval: Annotated[float, typer.Option(min=0.001, help="Mean ms between two multicasts of one sender.")] = 1.0,
+    latency: Annotated[str, typer.Option(help="Of a link, in ms: 1, or 0.5-3, or ~0.2+2.")] = "1",
+    size: Annotated[int, typer.Option(min=0, help="Bytes of payload.")] = 16,
+    option: OptionFlag = [],  # noqa: B006 - typer wants a list
+    runs: Annotated[int, typer.Option(min=0, help="Instead: a campaign of so many small random runs.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run a protocol in the virtual world and check what it promises.
+
+    Example: antiphon simulate --protocol skeen --groups 3x3 --clients 2 --messages 1000 --seed 7 --faults all
+
+    A campaign: antiphon simulate --protocol skeen --runs 1000 --seed 1
+    """
+    chosen = protocol_named(protocol)
+    options = parse_option_flags(option)
+    parse_options(chosen, options)
+    if runs:
+        _campaign(chosen, options, seed, runs, json)
+        return
+    if size > PAYLOAD_BYTES_MAX:
+        raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {size}.")
+    topology = Topology.sized(parse_groups(groups))
+    senders = [f"c{i}" for i in range(1, clients + 1)] or [str(p) for p in topology.processes]
+    rng = random.Random(f"{seed}/command")
+    plans = plan(
+        rng,
+        topology,
+        senders,
+        messages=messages,
+        fanout=fanout,
+        one_group=chosen.declaration.assumes.one_group,
+        workload=workload,
+        interval_ns=round(interval * MILLISECOND),
+        size=size,
+    )
+    kinds = parse_faults(faults)
+    assumes = chosen.declaration.assumes
+    # In a closed loop a multicast takes a few latencies; the faults are spread over about that long.
+    span_ns = max((p.at for p in plans), default=0) or messages // len(senders) * 4 * MILLISECOND
+    everyone = [str(p) for p in topology.processes] + ([] if clients == 0 else senders)
+    count = max(4, messages // 50) if kinds else 0
+    scenario = Scenario(
+        protocol=protocol,
+        options=options,
+        groups={str(group): len(members) for group, members in topology.groups.items()},
+        plans=plans,
+        faults=place_faults(rng, everyone, kinds, count, span_ns, assumes.failures, topology),
+        latency=parse_latency(latency),
+        journal=bool(kinds) and assumes.failures is Failures.CRASH_RECOVERY,
+        closed_loop=workload is Workload.CLOSED,
+        seed=seed,
+    )
+    outcome = simulate(scenario)
+    if trace is not None:
+        write_run(trace, outcome.facts, outcome.rows)
+    _show(outcome, json)
+
+
+def _show(outcome: Outcome, json: bool) -> None:
+    if json:
+        print(msgspec.json.encode(outcome.summary()).decode())
+    else:
+        table = Table(show_header=False, box=None)
+        for name, value in outcome.summary().items():
+            if name == "faults_effective":
+                table.add_row(name, f"{len(outcome.faults_effective)} of {len(outcome.scenario.faults)}")
+            elif name == "violations":
+                table.add_row(name, str(len(outcome.violations)) if outcome.violations else "none")
+            else:
+                table.add_row(name, str(value))
+        Console().print(table)
+    if outcome.violations:
+        if not json:
+            _explain(outcome)
+        raise typer.Exit(1)
+
+
+def _explain(outcome: Outcome, protocol: type[OrderingProtocol] | None = None) -> None:
+    """Shrink a failing run and print it as code."""
+    print("\nThis run breaks a promise. The smallest schedule found that does:\n")
+    smallest = shrink(outcome, protocol)
+    print(as_code(smallest.scenario))
+    for violation in smallest.violations:
+        print(f"{violation.property}: {violation.detail}")
+
+
+def _campaign(chosen: type[OrderingProtocol], options: dict[str, str], seed: int, runs: int, json: bool) -> None:
+    campaign = run_campaign(chosen.declaration.name, seed, runs, options)
+    if json:
+        print(msgspec.json.encode(campaign).decode())
+    else:
+        _show_campaign(campaign)
+    if campaign.failures:
+        if not json:
+            _explain(simulate(campaign.failures[0]))
+        raise typer.Exit(1)
+
+
+def _show_campaign(campaign: Campaign) -> None:
+    table = Table(show_header=False, box=None)
+    for name in campaign.__struct_fields__:
+        value: Any = getattr(campaign, name)
+        if name == "failures":
+            value = [scenario.seed for scenario in value] or "none"
+        elif isinstance(value, dict):
+            value = ", ".join(f"{key} {count}" for key, count in value.items())
+        table.add_row(name, str(value))
+    Console().print(table)
+
+
+def protocols_command(json: JsonFlag = False) -> None:
+    """List each protocol with its source, assumptions, promises and options.
+
+    Example: antiphon protocols --json
+    """
+    found = [(kind.declaration, option_choices(kind)) for kind in protocols().values()]
+    if json:
+        listed = [{**msgspec.to_builtins(declaration), "options": options} for declaration, options in found]
+        print(msgspec.json.encode(listed).decode())
+        return
+    table = Table("protocol", "source", "assumes", "promises", "options", show_lines=True)
+    for declaration, options in found:
+        assumes = declaration.assumes
+        facts = [f"{assumes.failures}", f"{assumes.channels}{' FIFO' if assumes.fifo else ''} channels"]
+        facts += [f"detector: {assumes.detector}"] + (["one group"] if assumes.one_group else [])
+        choices = "\n".join(f"{name}={'|'.join(values)}" for name, values in options.items())
+        name = f"{declaration.name}\n{declaration.title}"
+        table.add_row(name, declaration.source, "\n".join(facts), ", ".join(declaration.promises), choices or "none")
+    Console().print(table)

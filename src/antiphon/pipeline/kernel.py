@@ -1,0 +1,289 @@
+"""The exact checks of acyclic_order and causal for one run that its keys do not prove: numpy, inside a Spark task.
+
+Both follow chains through all processes of a run, which no fixed number of joins can. So Spark hands each such run to
+one task as an Arrow table of its messages (a run must fit in a worker's memory), many runs in parallel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+NEVER = 2**62  # the position of what is addressed but not delivered
+UNADDRESSED = -1
+SHOWN = 3
+
+COLUMNS = ["run", "message", "sender", "sender_seq", "addressed", "delivered_at", "delivered_seq", "acyclic", "causal"]
+OUTPUT = pa.schema(
+    [
+        ("run", pa.string()),
+        ("property", pa.string()),
+        ("processes", pa.list_(pa.string())),
+        ("messages", pa.list_(pa.string())),
+        ("detail", pa.string()),
+        ("rank", pa.int64()),
+    ]
+)
+
+
+@dataclass
+class Run:
+    """One run with messages and processes as numbers: a message is its row, a process its place in `processes`."""
+
+    messages: pa.ChunkedArray
+    processes: list[str]
+    orders: list[Ints]  # of each process, the messages in the order of their first deliveries
+    delivered: tuple[Ints, Ints, Ints]  # (message, process, position) of each first delivery
+    delivered_seq: Ints
+    addressed: tuple[Ints, Ints]  # (message, process)
+    sent: tuple[Ints, Ints, Ints]  # (message, process, seq) of messages with one sender
+
+    def name(self, message: int) -> str:
+        return str(self.messages[int(message)].as_py())
+
+
+def check(table: pa.Table) -> pa.Table:
+    """The violations of one run; called by Spark once per run."""
+    run = _numbered(table)
+    found: list[dict[str, Any]] = []
+    if table["acyclic"][0].as_py():
+        found += cycles(run)
+    if table["causal"][0].as_py():
+        found += causal(run)
+    name = table["run"][0].as_py()
+    return pa.Table.from_pylist([{"run": name, **row} for row in found], schema=OUTPUT)
+
+
+def _ints(values: Any) -> Ints:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _flat(lists: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
+    one = lists.combine_chunks()
+    return _ints(pc.list_parent_indices(one)), pc.list_flatten(one)
+
+
+def _numbered(table: pa.Table) -> Run:
+    delivered_m, delivered_at = _flat(table["delivered_at"])
+    addressed_m, addressed_at = _flat(table["addressed"])
+    has_sender = table["sender"].is_valid()
+    sent_m = np.flatnonzero(has_sender.to_numpy())
+    senders = table["sender"].filter(has_sender).combine_chunks()
+    names = sorted(set().union(*(pc.unique(a).to_pylist() for a in (delivered_at, addressed_at, senders))))
+    place = pa.array(names, pa.string())
+    seq = _ints(_flat(table["delivered_seq"])[1])
+    at = _ints(pc.index_in(delivered_at, place))
+    by_process = np.lexsort((seq, at))
+    m, p, s = delivered_m[by_process], at[by_process], seq[by_process]
+    _, firsts = np.unique(p * table.num_rows + m, return_index=True)
+    firsts.sort()  # a message delivered twice counts where it was delivered first: the rest is integrity's affair
+    m, p, s = m[firsts], p[firsts], s[firsts]
+    starts = np.searchsorted(p, np.arange(len(names) + 1))
+    return Run(
+        messages=table["message"],
+        processes=names,
+        orders=[m[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)],
+        delivered=(m, p, np.arange(len(m)) - starts[p]),
+        delivered_seq=s,
+        addressed=(addressed_m, _ints(pc.index_in(addressed_at, place))),
+        sent=(sent_m, _ints(pc.index_in(senders, place)), _ints(table["sender_seq"].filter(has_sender))),
+    )
+
+
+# ---- acyclic_order
+
+
+def cycles(run: Run) -> list[dict[str, Any]]:
+    """Merge all processes' sequences into one order; where that gets stuck, the heads hold a cycle.
+
+    A message may be taken when it is the head of every sequence that has it. If each head waits for another sequence
+    whose own head comes first there, walking from head to head returns to where it was: a cycle of at most as many
+    messages as there are processes. If nothing gets stuck, the merged order contains the relation, which is acyclic.
+    """
+    counts = np.bincount(run.delivered[0], minlength=len(run.messages))
+    # A cycle enters and leaves each sequence through messages that others have too: what one process alone delivers
+    # can be left out of it.
+    orders = [order[counts[order] > 1].tolist() for order in run.orders]
+    stuck = _merge(orders, counts.tolist())
+    if not stuck:
+        return []
+    return [_cycle_row(run, _shortest_cycle(_waits(orders, stuck)))]
+
+
+def _merge(orders: list[list[int]], counts: list[int]) -> dict[int, int]:
+    """Take messages while possible; the result has, for each process left over, how many it took."""
+    heads = [0] * len(orders)
+    waiting: dict[int, list[int]] = {}
+    todo = [p for p, order in enumerate(orders) if order]
+    while todo:
+        p = todo.pop()
+        message = orders[p][heads[p]]
+        there = waiting.setdefault(message, [])
+        there.append(p)
+        if len(there) == counts[message]:
+            del waiting[message]
+            for q in there:
+                heads[q] += 1
+                if heads[q] < len(orders[q]):
+                    todo.append(q)
+    return {p: taken for p, taken in enumerate(heads) if taken < len(orders[p])}
+
+
+def _waits(orders: list[list[int]], stuck: dict[int, int]) -> dict[int, dict[int, int]]:
+    """For each head, the heads that some process (the value) delivers before it."""
+    heads = {p: orders[p][taken] for p, taken in stuck.items()}
+    waits: dict[int, dict[int, int]] = {head: {} for head in heads.values()}
+    for q, taken in stuck.items():
+        for later in waits.keys() & set(orders[q][taken + 1 :]):
+            waits[later].setdefault(heads[q], q)
+    return waits
+
+
+def _shortest_cycle(waits: dict[int, dict[int, int]]) -> list[tuple[int, int]]:
+    """(message, process that delivers it before the next) along a shortest cycle."""
+    best: list[tuple[int, int]] = []
+    for start in sorted(waits):
+        came: dict[int, tuple[int, int]] = {}
+        queue = deque([start])
+        while queue and start not in came:
+            later = queue.popleft()
+            for earlier, process in sorted(waits[later].items()):
+                if earlier not in came:
+                    came[earlier] = (later, process)
+                    queue.append(earlier)
+        if start not in came:
+            continue
+        cycle, message = [], start
+        while not cycle or message != start:
+            later, process = came[message]
+            cycle.append((message, process))
+            message = later
+        if not best or len(cycle) < len(best):
+            best = cycle
+    return best
+
+
+def _cycle_row(run: Run, cycle: list[tuple[int, int]]) -> dict[str, Any]:
+    names = [run.name(message) for message, _ in cycle]
+    at = [run.processes[process] for _, process in cycle]
+    steps = [
+        f"{process} delivers {names[i]} before {names[(i + 1) % len(names)]}" for i, process in enumerate(at)
+    ]
+    return _row("acyclic_order", sorted(set(at)), names, ", ".join(steps), 0)
+
+
+def _row(name: str, processes: list[str], messages: list[str], detail: str, rank: int) -> dict[str, Any]:
+    return {"property": name, "processes": processes, "messages": messages, "detail": detail, "rank": rank}
+
+
+# ---- causal
+
+
+def causal(run: Run) -> list[dict[str, Any]]:
+    """For each message and process, the last position there of anything that precedes the message.
+
+    `own[m, p]` is the position of m at p, NEVER if p is addressed and does not deliver it. `past[m, p]` is the maximum
+    of `own` over all that precede m. A delivery is wrong exactly if something of its past has a later position.
+    Positions differ, so a message that precedes itself (only a forged trace has such) does not accuse itself.
+    """
+    shape = (len(run.messages), len(run.processes))
+    own = np.full(shape, UNADDRESSED, dtype=np.int64)
+    own[run.addressed] = NEVER
+    m, p, position = run.delivered
+    addressed = own[m, p] == NEVER
+    own[m[addressed], p[addressed]] = position[addressed]
+    past = _pasts(run, own)
+    delivered = (own != UNADDRESSED) & (own != NEVER)
+    wrong = np.argwhere(delivered & (past > own))
+    wrong = wrong[np.argsort(own[wrong[:, 0], wrong[:, 1]], kind="stable")[:SHOWN]]
+    return [_causal_row(run, own, int(past[m, p]), int(m), int(p)) for m, p in wrong]
+
+
+def _history(run: Run) -> list[list[tuple[int, bool]]]:
+    """Of each process, its deliveries and multicasts as (message, is multicast), in order."""
+    m, p, _ = run.delivered
+    sent_m, sent_p, sent_seq = run.sent
+    message, process = np.concatenate([m, sent_m]), np.concatenate([p, sent_p])
+    seq, sent = np.concatenate([run.delivered_seq, sent_seq]), np.arange(len(m) + len(sent_m)) >= len(m)
+    order = np.lexsort((seq, process))
+    starts = np.searchsorted(process[order], np.arange(len(run.processes) + 1))
+    steps = list(zip(message[order].tolist(), sent[order].tolist(), strict=True))
+    return [steps[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+
+
+def _pasts(run: Run, own: Ints) -> Ints:
+    """Walk every process's history, a delivery after its message's multicast, carrying what is known to precede."""
+    past = np.full_like(own, UNADDRESSED)
+    histories = _history(run)
+    if not _walk(run, histories, own, past, patient=True):
+        # Only a forged trace delivers what is multicast causally later. The maxima only grow, so walking again until
+        # nothing changes gives the transitive closure there too.
+        before = None
+        while before is None or not np.array_equal(before, past):
+            before = past.copy()
+            _walk(run, histories, own, past, patient=False)
+    return past
+
+
+def _walk(run: Run, histories: list[list[tuple[int, bool]]], own: Ints, past: Ints, *, patient: bool) -> bool:
+    """One walk; a patient one waits at a delivery until the message's past is known, and tells whether all were."""
+    known = np.ones(len(own), dtype=bool)
+    known[run.sent[0]] = not patient
+    tops = np.full((len(histories), own.shape[1]), UNADDRESSED, dtype=np.int64)
+    at = [0] * len(histories)
+    waiting: dict[int, list[int]] = {}
+    todo = list(range(len(histories)))
+    while todo:
+        p = todo.pop()
+        history, top = histories[p], tops[p]
+        while at[p] < len(history):
+            message, sent = history[at[p]]
+            if sent:
+                np.maximum(past[message], top, out=past[message])
+                known[message] = True
+                todo += waiting.pop(message, [])
+            elif not known[message]:
+                waiting.setdefault(message, []).append(p)
+                break
+            else:
+                np.maximum(top, past[message], out=top)
+            np.maximum(top, own[message], out=top)
+            at[p] += 1
+    return not waiting
+
+
+def _causal_row(run: Run, own: Ints, latest: int, message: int, process: int) -> dict[str, Any]:
+    missed = latest == NEVER
+    earlier = _missing_before(run, own, message, process) if missed else int(run.orders[process][latest])
+    how = "without" if missed else "before"
+    names = [run.name(earlier), run.name(message)]
+    where = run.processes[process]
+    detail = f"{where} delivers {names[1]} {how} {names[0]}, which precedes it"
+    return _row("causal", [where], names, detail, int(own[message, process]))
+
+
+def _missing_before(run: Run, own: Ints, message: int, process: int) -> int:
+    """Some message that precedes this one and that the process never delivers, found by walking backwards."""
+    histories = _history(run)
+    sent_at = {m: p for m, p in zip(run.sent[0].tolist(), run.sent[1].tolist(), strict=True)}
+    todo, seen = deque([message]), {message}
+    while todo:
+        later = todo.popleft()
+        if later not in sent_at:
+            continue
+        history = histories[sent_at[later]]
+        for earlier, _ in history[: history.index((later, True))]:
+            if earlier in seen:
+                continue
+            if own[earlier, process] == NEVER:
+                return earlier
+            seen.add(earlier)
+            todo.append(earlier)
+    raise AssertionError("the past of a message has what its maximum came from")

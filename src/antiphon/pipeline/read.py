@@ -1,0 +1,116 @@
+"""Opens a trace as two DataFrames: its events, each once, and the facts of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from antiphon.core.errors import TraceError
+from antiphon.pipeline import schema
+from antiphon.trace import TRACE_VERSION, check_columns, event_files, read_facts
+
+FOOTERS_READ_HERE = 256  # beyond this many files, the executors read the footers
+BLOCK_BITS = 6  # events of a process are examined for duplicates in blocks of 64, one bit each
+DIRTY_BLOCKS_MAX = 100_000  # beyond this, one shuffle of everything is cheaper than picking blocks
+
+
+def read_runs(spark: SparkSession, folder: Path | str) -> DataFrame:
+    """The facts of every run, one row each."""
+    facts = read_facts(Path(folder))
+    rows = [tuple(getattr(run, name) for name in schema.RUNS.names) for run in facts]
+    return spark.createDataFrame(rows, schema.RUNS, verifySchema=False)
+
+
+def read_events(spark: SparkSession, folder: Path | str) -> DataFrame:
+    """Every event of every run, once. Refuses, in one sentence, what is not a trace of this version."""
+    root = Path(folder)
+    runs = [run.run for run in read_facts(root)]
+    files = [file for run in runs for file in event_files(root, run)]
+    if not files:
+        raise TraceError(f"{root} is no trace: it has no events/run=*/*.parquet.")
+    _refuse_unknown_runs(root, runs)
+    _check_footers(spark, files)
+    # All runs of the folder are known now, so one path with a given schema saves Spark from inferring anything.
+    events = spark.read.schema(schema.EVENTS).parquet(str(root / "events"))
+    return deduplicate(events.select("run", *schema.EVENT_COLUMNS.names))
+
+
+def deduplicate(events: DataFrame) -> DataFrame:
+    """Keep, of the rows with equal (run, process, seq), the one with the smallest time.
+
+    A full shuffle would cost more than all checks together, and most traces have nothing to drop. So one narrow pass
+    sets a bit per event, exactly, in words of 64 events: a word with fewer bits than rows holds a duplicate. Only the
+    rows of such words are shuffled.
+    """
+    words = events.groupBy("run", "process", _block()).agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.bit_or(F.expr(f"shiftleft(1L, cast(seq & {2**BLOCK_BITS - 1} as int))")).alias("bits"),
+    )
+    found = words.filter(F.col("rows") > F.bit_count("bits")).select("run", "process", "block")
+    dirty = found.limit(DIRTY_BLOCKS_MAX + 1).collect()
+    if not dirty:
+        return events
+    if len(dirty) > DIRTY_BLOCKS_MAX:
+        return _first_of_each(events)
+    blocks = events.sparkSession.createDataFrame(dirty, found.schema).hint("broadcast")
+    marked = events.withColumn("block", _block())
+    on = ["run", "process", "block"]
+    clean = marked.join(blocks, on=on, how="left_anti")
+    return clean.unionByName(_first_of_each(marked.join(blocks, on=on, how="left_semi"))).drop("block")
+
+
+def _block() -> F.Column:
+    return F.expr(f"shiftright(seq, {BLOCK_BITS})").alias("block")
+
+
+def _first_of_each(events: DataFrame) -> DataFrame:
+    same_event = Window.partitionBy("run", "process", "seq").orderBy("time_ns")
+    return events.withColumn("copy", F.row_number().over(same_event)).filter("copy = 1").drop("copy")
+
+
+def _refuse_unknown_runs(root: Path, runs: Iterable[str]) -> None:
+    folders = {path.name.removeprefix("run=") for path in (root / "events").glob("run=*")}
+    unknown = sorted(folders - set(runs))
+    if unknown:
+        raise TraceError(f"{root} has events of run {unknown[0]!r} but no runs/{unknown[0]}.json.")
+
+
+def _check_footers(spark: SparkSession, files: list[Path]) -> None:
+    """Read every file's footer and nothing else: here when they are few, on the executors when they are many."""
+    if len(files) <= FOOTERS_READ_HERE:
+        with ThreadPoolExecutor(8) as pool:
+            complaints = [words for words in pool.map(complaint_about, files) if words]
+    else:
+        paths = spark.createDataFrame([(str(file),) for file in files], "path string")
+        tasks = min(len(files) // FOOTERS_READ_HERE + 1, 4 * spark.sparkContext.defaultParallelism)
+        rows = paths.repartition(tasks).mapInArrow(_complaints, "complaint string").limit(1).collect()
+        complaints = [str(row.complaint) for row in rows]
+    if complaints:
+        raise TraceError(complaints[0])
+
+
+def _complaints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = [complaint_about(Path(path)) for path in batch.column("path").to_pylist()]
+        yield pa.RecordBatch.from_pydict({"complaint": pa.array([words for words in found if words], pa.string())})
+
+
+def complaint_about(file: Path) -> str | None:
+    """What is wrong with an event file, by its footer alone; an error would lose its type on the way to the driver."""
+    try:
+        found = pq.read_schema(file)
+        check_columns(file, found)
+    except (pa.ArrowInvalid, OSError):
+        return f"{file} is not a Parquet file."
+    except TraceError as error:
+        return str(error)
+    version = (found.metadata or {}).get(b"antiphon.trace.version", str(TRACE_VERSION).encode())
+    if version != str(TRACE_VERSION).encode():
+        return f"{file} has trace version {version.decode()!r}; this program reads version {TRACE_VERSION}."
+    return None

@@ -1,0 +1,61 @@
+"""The trace's columns as Spark types; a test holds them equal to the Arrow schema in antiphon.trace."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+TEXT = StringType()
+TEXTS = ArrayType(TEXT)
+
+EVENT_COLUMNS = StructType(
+    [
+        StructField("process", TEXT, nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("time_ns", LongType(), nullable=False),
+        StructField("kind", TEXT, nullable=False),
+        StructField("message", TEXT),
+        StructField("destinations", TEXTS),
+        StructField("peer", TEXT),
+        StructField("layer", TEXT),
+        StructField("bytes", LongType()),
+        StructField("step", IntegerType()),
+        StructField("order_key", TEXT),
+    ]
+)
+
+# `run` is the name of the folder, not a column of the files.
+EVENTS = StructType([*EVENT_COLUMNS.fields, StructField("run", TEXT, nullable=False)])
+
+RUNS = StructType(
+    [
+        StructField("version", IntegerType(), nullable=False),
+        StructField("run", TEXT, nullable=False),
+        StructField("driver", TEXT, nullable=False),
+        StructField("protocol", TEXT, nullable=False),
+        StructField("options", MapType(TEXT, TEXT), nullable=False),
+        StructField("groups", MapType(TEXT, TEXTS), nullable=False),
+        StructField("promises", TEXTS, nullable=False),
+        StructField("drained", BooleanType(), nullable=False),
+        StructField("faulty", TEXTS, nullable=False),
+        StructField("seed", LongType()),
+    ]
+)
+
+VIOLATIONS = StructType(
+    [
+        StructField("run", TEXT, nullable=False),
+        StructField("property", TEXT, nullable=False),
+        StructField("processes", TEXTS, nullable=False),
+        StructField("messages", TEXTS, nullable=False),
+        StructField("detail", TEXT, nullable=False),
+    ]
+)

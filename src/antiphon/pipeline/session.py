@@ -1,0 +1,98 @@
+"""One Spark session, on this machine or on the cluster that spark-submit chose, and clear words when there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from antiphon.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_PYSPARK = "This needs Spark's Python package: pip install 'antiphon[spark]'."
+NO_JAVA = "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless, or set JAVA_HOME."
+OLDEST_JAVA = 17
+
+
+def spark_session(name: str = "antiphon", *, memory_gib: int | None = None) -> SparkSession:
+    """The session that is active, or a new one: on spark-submit's master if that started us, else on this machine."""
+    if find_spec("pyspark") is None:
+        raise UsageError(NO_PYSPARK)
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    remote = "SPARK_REMOTE" in os.environ  # Spark Connect: Java is on the server
+    if not remote:
+        _need_java()
+    # Workers would otherwise take the first `python3` on the PATH, which need not have pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    settings = QUERY_SETTINGS if remote or _master_is_chosen() else QUERY_SETTINGS | _local_settings(memory_gib)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if not remote:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+QUERY_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # One run of a sweep is small, one run of a benchmark is large: let the data decide how many tasks a shuffle gets.
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
+}
+
+
+def _local_settings(memory_gib: int | None) -> dict[str, str]:
+    cores = os.cpu_count() or 1
+    quiet = Path(__file__).with_name("log4j2.properties")
+    return {
+        "spark.master": "local[*]",
+        "spark.driver.memory": f"{memory_gib or _default_memory_gib()}g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(8 * cores),
+    }
+
+
+def _default_memory_gib() -> int:
+    """A quarter of the machine, within 1 to 8: Spark spills to disk long before that hurts."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    return int(min(8, max(1, total // 4)))
+
+
+def _master_is_chosen() -> bool:
+    """Whether spark-submit or the environment already says where to run."""
+    if "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        return True
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return False
+    from pyspark import SparkConf
+
+    return bool(SparkConf().contains("spark.master"))
+
+
+def _need_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        raise UsageError(NO_JAVA)
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found.group(1)) < OLDEST_JAVA:
+        raise UsageError(NO_JAVA)

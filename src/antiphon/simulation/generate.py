@@ -1,0 +1,225 @@
+"""From a seed to a scenario: who sends what to whom and when, and which faults strike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Literal, get_args, get_origin
+
+import msgspec
+
+from antiphon.core.component import OrderingProtocol
+from antiphon.core.declaration import Detector, Failures
+from antiphon.core.errors import UsageError
+from antiphon.core.model import GroupId, ProcessId, Topology
+from antiphon.simulation.values import (
+    MILLISECOND,
+    Constant,
+    Crash,
+    Exponential,
+    Fault,
+    Latency,
+    Partition,
+    Pause,
+    Plan,
+    Scenario,
+    Slow,
+    Uniform,
+    WrongSuspicion,
+)
+
+
+class FaultKind(StrEnum):
+    CRASH = "crash"
+    PAUSE = "pause"
+    SLOW = "slow"
+    PARTITION = "partition"
+    SUSPICION = "suspicion"
+
+
+class Workload(StrEnum):
+    CLOSED = "closed"  # a sender waits until its message is delivered everywhere
+    PERIODIC = "periodic"
+    POISSON = "poisson"
+    BURST = "burst"  # many at once, then silence
+
+
+def parse_faults(text: str) -> tuple[FaultKind, ...]:
+    """``all``, ``none``, or kinds with commas between them."""
+    if text in ("all", "none"):
+        return tuple(FaultKind) if text == "all" else ()
+    try:
+        return tuple(FaultKind(part.strip()) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"{text!r} names no faults: use all, none, or some of {', '.join(FaultKind)}.") from None
+
+
+def faults_for(protocol: type[OrderingProtocol]) -> tuple[FaultKind, ...]:
+    """The faults that a protocol's assumptions allow."""
+    has_detector = protocol.declaration.assumes.detector is not Detector.NONE
+    return tuple(kind for kind in FaultKind if has_detector or kind is not FaultKind.SUSPICION)
+
+
+def plan(
+    rng: random.Random,
+    topology: Topology,
+    senders: Sequence[str],
+    *,
+    messages: int,
+    fanout: int | None,
+    one_group: bool,
+    workload: Workload,
+    interval_ns: int,
+    size: int = 16,
+) -> tuple[Plan, ...]:
+    """The multicasts of a run, spread over the senders. ``interval_ns`` is the mean time between two of one sender."""
+    groups = list(topology.groups)
+    if fanout is not None and not 1 <= fanout <= len(groups):
+        raise UsageError(f"A fanout of {fanout} does not fit {len(groups)} groups.")
+    clock = dict.fromkeys(senders, 0)
+    plans = []
+    for index in range(messages):
+        sender = senders[index % len(senders)]
+        count = fanout or (1 if one_group else rng.randint(1, len(groups)))
+        chosen = set(rng.sample(groups, count))
+        destinations = tuple(str(group) for group in groups if group in chosen)
+        plans.append(Plan(sender, clock[sender], destinations, size))
+        clock[sender] += _gap(rng, workload, interval_ns, index // len(senders))
+    return tuple(sorted(plans, key=lambda p: p.at))
+
+
+def _gap(rng: random.Random, workload: Workload, interval_ns: int, index: int) -> int:
+    if workload is Workload.PERIODIC:
+        return interval_ns
+    if workload is Workload.POISSON:
+        return int(rng.expovariate(1 / interval_ns))
+    if workload is Workload.BURST:
+        return 0 if (index + 1) % 10 else 10 * interval_ns
+    return 0
+
+
+def place_faults(
+    rng: random.Random,
+    processes: Sequence[str],
+    kinds: Sequence[FaultKind],
+    count: int,
+    span_ns: int,
+    failures: Failures,
+    topology: Topology,
+) -> tuple[Fault, ...]:
+    """Faults at random moments of the workload, all of which end. A minority of each group may crash for good."""
+    faults: list[Fault] = []
+    may_crash = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
+    for _ in range(count if kinds else 0):
+        kind = rng.choice(kinds)
+        at = rng.randrange(max(span_ns, 1))
+        last = rng.randrange(MILLISECOND, max(span_ns // 3, 4 * MILLISECOND))
+        process = rng.choice(processes)
+        if kind is FaultKind.CRASH:
+            faults += _crash(rng, process, at, last, failures, topology, may_crash)
+        elif kind is FaultKind.PAUSE:
+            faults.append(Pause(process, at, last))
+        elif kind is FaultKind.SLOW:
+            faults.append(Slow(process, at, last, rng.randrange(100_000, 5 * MILLISECOND)))
+        elif kind is FaultKind.PARTITION:
+            faults.append(_partition(rng, processes, at, last))
+        elif len(processes) > 1:
+            other = rng.choice([p for p in processes if p != process])
+            faults.append(WrongSuspicion(process, other, at, last))
+    return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def _crash(
+    rng: random.Random,
+    process: str,
+    at: int,
+    last: int,
+    failures: Failures,
+    topology: Topology,
+    may_crash: dict[GroupId, int],
+) -> Iterable[Fault]:
+    effects = rng.randrange(4) if rng.random() < 0.5 else None
+    if failures is Failures.CRASH_RECOVERY:
+        return [Crash(process, at, last, effects)]
+    group = topology.group_of.get(ProcessId(process))
+    if group is not None:
+        if may_crash[group] == 0:
+            return []
+        may_crash[group] -= 1
+    return [Crash(process, at, None, effects)]
+
+
+def _partition(rng: random.Random, processes: Sequence[str], at: int, last: int) -> Partition:
+    side = rng.sample(list(processes), rng.randint(1, max(1, len(processes) - 1)))
+    shape = rng.choice(("symmetric", "one-way", "bridge"))
+    bridge = rng.choice(list(processes)) if shape == "bridge" else None
+    return Partition(tuple(sorted(side)), at, last, shape == "one-way", bridge)
+
+
+def option_choices(protocol: type[OrderingProtocol]) -> dict[str, list[str]]:
+    """Every value of every option with few values; a campaign runs over all of them."""
+    choices: dict[str, list[str]] = {}
+    for field in msgspec.structs.fields(protocol.Options):
+        if field.type is bool:
+            choices[field.name] = ["false", "true"]
+        elif get_origin(field.type) is Literal:
+            choices[field.name] = [str(value) for value in get_args(field.type)]
+    return choices
+
+
+def _latency(rng: random.Random) -> Latency:
+    return rng.choice(
+        (
+            Constant(MILLISECOND),
+            Uniform(MILLISECOND // 10, 3 * MILLISECOND),
+            Exponential(MILLISECOND // 5, 2 * MILLISECOND),
+        )
+    )
+
+
+def random_scenario(protocol: type[OrderingProtocol], seed: int) -> Scenario:
+    """A small, nasty run for a campaign: everything that the protocol's assumptions allow, from the seed."""
+    rng = random.Random(f"{seed}/scenario/{protocol.declaration.name}")
+    assumes = protocol.declaration.assumes
+    sizes = {f"g{i}": rng.choice((1, 2, 3, 3)) for i in range(1, rng.choice((2, 2, 3)) + 1)}
+    topology = Topology.sized(sizes)
+    clients = [f"c{i}" for i in range(1, rng.randint(0, 3) + 1)]
+    through_members = bool(clients) and rng.random() < 0.3
+    senders = clients or rng.sample(list(topology.processes), rng.randint(1, len(topology.processes)))
+    workload = Workload.POISSON if through_members else rng.choice(tuple(Workload))
+    interval_ns = rng.choice((MILLISECOND // 4, MILLISECOND, 4 * MILLISECOND))
+    messages = rng.randint(24, 40)
+    plans = plan(
+        rng,
+        topology,
+        senders,
+        messages=messages,
+        fanout=None,
+        one_group=assumes.one_group,
+        workload=workload,
+        interval_ns=interval_ns,
+    )
+    span_ns = max(plans[-1].at, messages // len(senders) * 5 * MILLISECOND if workload is Workload.CLOSED else 0)
+    recovery = assumes.failures is Failures.CRASH_RECOVERY
+    everyone = [*topology.processes, *(() if through_members else clients)]
+    faults = place_faults(
+        rng, everyone, faults_for(protocol), rng.randint(5, 9), span_ns + 5 * MILLISECOND, assumes.failures, topology
+    )
+    return Scenario(
+        protocol=protocol.declaration.name,
+        options={name: rng.choice(values) for name, values in option_choices(protocol).items()},
+        groups=sizes,
+        plans=plans,
+        faults=faults,
+        latency=_latency(rng),
+        fifo=assumes.fifo or rng.random() < 0.5,
+        loss=0.1,
+        duplication=0.1,
+        journal=recovery,
+        sync_ns=rng.choice((50_000, 500_000)),
+        snapshot_every=rng.choice((0, 5, 20)) if recovery else 0,
+        closed_loop=workload is Workload.CLOSED,
+        through_members=through_members,
+        seed=seed,
+    )

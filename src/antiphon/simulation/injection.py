@@ -1,0 +1,82 @@
+"""Faults as values become events of the world here."""
+
+from __future__ import annotations
+
+from antiphon.core.declaration import Detector
+from antiphon.core.model import ProcessId
+from antiphon.simulation.links import Link
+from antiphon.simulation.values import Crash, Fault, Partition, Pause, Slow, WrongSuspicion
+from antiphon.simulation.world import Site, World
+
+
+def schedule(world: World, fault: Fault) -> None:
+    world.at(fault.at, lambda *_: _begin(world, fault))
+
+
+def _begin(world: World, fault: Fault) -> None:
+    if isinstance(fault, Partition):
+        _cut(world, fault)
+        return
+    site = world.sites.get(ProcessId(fault.process))
+    if site is None or not site.up:
+        return
+    if isinstance(fault, Crash):
+        _crash(world, site, fault)
+    elif isinstance(fault, Pause):
+        world.pause(site, fault)
+        world.at(world.now + fault.for_ns, lambda *_: world.resume(site, fault))
+    elif isinstance(fault, Slow):
+        site.delay_ns, site.slowness = fault.delay_ns, fault
+        world.at(world.now + fault.for_ns, lambda *_: _speed_up(site, fault))
+    else:
+        _suspect(world, site, fault)
+
+
+def _crash(world: World, site: Site, fault: Crash) -> None:
+    if fault.effects is not None:
+        site.doom = (fault.effects, fault)
+        return
+    world.effective(fault)
+    world.crash(site, fault.down_ns)
+
+
+def _speed_up(site: Site, fault: Slow) -> None:
+    if site.slowness is fault:
+        site.slowness = None
+        site.delay_ns = 0
+
+
+def _links(world: World, fault: Partition) -> list[Link]:
+    inside = {ProcessId(name) for name in fault.side}
+    found = []
+    for site in world.sites.values():
+        for target, link in site.links.items():
+            crosses = (site.id in inside) != (target in inside)
+            outward = site.id in inside
+            bridged = fault.bridge in (site.id, target)
+            if crosses and not bridged and (outward or not fault.one_way):
+                found.append(link)
+    return found
+
+
+def _cut(world: World, fault: Partition) -> None:
+    links = _links(world, fault)
+    for link in links:
+        link.cuts.append(fault)
+    world.at(world.now + fault.for_ns, lambda *_: _heal(world, fault, links))
+
+
+def _heal(world: World, fault: Partition, links: list[Link]) -> None:
+    for link in links:
+        link.cuts.remove(fault)
+        if not link.cuts:
+            world.reconnect(link)
+
+
+def _suspect(world: World, site: Site, fault: WrongSuspicion) -> None:
+    if world.protocol.declaration.assumes.detector is Detector.NONE:
+        return
+    other = ProcessId(fault.suspect)
+    world.effective(fault)
+    world.suspect(site, other, wrongly=True)
+    world.at(world.now + fault.for_ns, lambda *_: world.suspect(site, other, wrongly=False))

@@ -1,0 +1,37 @@
+"""The virtual network: when a frame arrives, if it does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from antiphon.core.model import ProcessId
+from antiphon.simulation.values import Constant, Latency, Uniform
+
+
+class Link:
+    """One direction between two processes."""
+
+    __slots__ = ("cuts", "delay", "last_arrival", "rng", "source", "target", "void_before")
+
+    def __init__(self, source: ProcessId, target: ProcessId, latency: Latency, seed: int) -> None:
+        self.source = source
+        self.target = target
+        # A stream of its own for each link, so that taking one message out of a schedule leaves the others alone.
+        self.rng = random.Random(f"{seed}/{source}>{target}")
+        self.delay = sampler(latency, self.rng)
+        self.last_arrival = 0
+        self.cuts: list[object] = []  # the partitions that keep it down
+        self.void_before = 0  # frames scheduled before this event number were lost with their sender
+
+
+def sampler(latency: Latency, rng: random.Random) -> Callable[[], int]:
+    if isinstance(latency, Constant):
+        fixed = latency.ns
+        return lambda: fixed
+    draw = rng.random
+    if isinstance(latency, Uniform):
+        low, span = latency.low_ns, latency.high_ns - latency.low_ns
+        return lambda: low + int(span * draw())
+    floor, rate = latency.floor_ns, 1 / latency.mean_ns
+    return lambda: floor + int(rng.expovariate(rate))

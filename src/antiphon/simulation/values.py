@@ -1,0 +1,133 @@
+"""What a simulated run is made of, as values: a scenario prints as the code that makes it again."""
+
+from __future__ import annotations
+
+import msgspec
+
+MILLISECOND = 1_000_000  # virtual time is in nanoseconds
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A struct that prints as code, without what has its default value."""
+
+    def __repr__(self) -> str:
+        parts = []
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            if field.required or value != field.default:
+                parts.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+# Latency of a link -----------------------------------------------------------------------------------------------
+
+
+class Constant(Value, frozen=True, tag=True):
+    ns: int = MILLISECOND
+
+
+class Uniform(Value, frozen=True, tag=True):
+    low_ns: int
+    high_ns: int
+
+
+class Exponential(Value, frozen=True, tag=True):
+    """A floor that light sets, and a tail that queues make."""
+
+    floor_ns: int
+    mean_ns: int
+
+
+Latency = Constant | Uniform | Exponential
+
+
+# Faults ----------------------------------------------------------------------------------------------------------
+
+
+class Crash(Value, frozen=True, tag=True):
+    """A process loses all but the durable part of its disk.
+
+    ``effects``: crash while the effects of the next input are being released, after that many of them.
+    ``down_ns``: how long until it restarts from its disk; None means never.
+    """
+
+    process: str
+    at: int
+    down_ns: int | None = None
+    effects: int | None = None
+
+
+class Pause(Value, frozen=True, tag=True):
+    """A process stops for a while and then goes on with everything that came meanwhile."""
+
+    process: str
+    at: int
+    for_ns: int
+
+
+class Slow(Value, frozen=True, tag=True):
+    """Everything that a process does takes this much longer to leave it."""
+
+    process: str
+    at: int
+    for_ns: int
+    delay_ns: int
+
+
+class Partition(Value, frozen=True, tag=True):
+    """Links are down for a while, in both directions unless one way only.
+
+    ``bridge``: a process that stays in contact with both sides.
+    """
+
+    side: tuple[str, ...]
+    at: int
+    for_ns: int
+    one_way: bool = False
+    bridge: str | None = None
+
+
+class WrongSuspicion(Value, frozen=True, tag=True):
+    """The failure detector of one process suspects another for a while, for no reason."""
+
+    process: str
+    suspect: str
+    at: int
+    for_ns: int
+
+
+Fault = Crash | Pause | Slow | Partition | WrongSuspicion
+
+
+# Workload --------------------------------------------------------------------------------------------------------
+
+
+class Plan(Value, frozen=True):
+    """One multicast to be made, not before ``at``."""
+
+    sender: str
+    at: int
+    destinations: tuple[str, ...]
+    size: int = 16  # of the payload, in bytes
+
+
+class Scenario(Value, frozen=True, kw_only=True):
+    """A whole run. The seed decides only what is left open here: each frame's latency, each lost tail."""
+
+    protocol: str
+    options: dict[str, str] = {}
+    groups: dict[str, int]
+    plans: tuple[Plan, ...]
+    faults: tuple[Fault, ...] = ()
+    latency: Latency = Constant()
+    fifo: bool = True
+    loss: float = 0.0  # of frames on lossy channels
+    duplication: float = 0.0
+    sent_survives: bool = False  # whether what a process sent arrives though it then crashes
+    journal: bool = False
+    sync_ns: int = 100_000  # how long a sync of the simulated disk takes
+    snapshot_every: int = 0  # inputs between two snapshots; 0: never
+    closed_loop: bool = False  # whether a sender waits until its message is delivered before it sends the next
+    through_members: bool = False  # clients hand requests to members and retry, instead of running the protocol
+    seed: int = 0
+    limit_ns: int = 3_600 * 1_000 * MILLISECOND  # give up then: what is missing is missing

@@ -1,0 +1,891 @@
+"""The journal never answers wrongly: after any crash or damage it gives what was durable, or refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from itertools import combinations, count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, UsageError
+from antiphon.runtime import segments as disk
+from antiphon.runtime.journal import Journal, JournalIdentity, Snapshot
+
+ME = JournalIdentity(cluster="c", process="p1", code="1.0")
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+Files = dict[str, bytes]
+
+
+class Crash(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """For tests that open thousands of journals: a folder that lies in memory where there is such a thing."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For exhaustive tests: what they damage is in the files, synced or not."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: None)
+
+
+def opened(folder: Path, *, segment_bytes: int = 1024, identity: JournalIdentity = ME) -> Journal:
+    return Journal.open(folder, identity, segment_bytes=segment_bytes)
+
+
+def fill(journal: Journal, *batches: list[bytes]) -> None:
+    for batch in batches:
+        for record in batch:
+            journal.append(record)
+        journal.commit()
+
+
+def contents(journal: Journal, start: int = 0) -> list[bytes]:
+    pairs = list(journal.replay(start))
+    assert [index for index, _ in pairs] == list(range(start, journal.next_index))
+    return [record for _, record in pairs]
+
+
+def look(folder: Path, *, start: int = 0, segment_bytes: int = 1024) -> list[bytes]:
+    """Open as after a crash, read all, and leave without a trace of a clean close."""
+    journal = opened(folder, segment_bytes=segment_bytes)
+    try:
+        return contents(journal, start)
+    finally:
+        journal.abandon()
+
+
+def saved(folder: Path) -> Files:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def restore(folder: Path, files: Files) -> None:
+    for path in folder.iterdir():
+        if path.name not in files:
+            path.unlink()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+
+
+def poke(path: Path, offset: int, byte: int) -> None:
+    with path.open("r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), bytes([byte]), offset)
+
+
+def segment_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("segment-*.log"))
+
+
+def small_journal(folder: Path) -> tuple[list[list[bytes]], list[str]]:
+    """Several blocks in two segments: large ones across sectors, small ones, an empty record."""
+    batches = [
+        [b"a" * 30, b"", b"bb"],
+        [bytes(range(1, 256)) * 2],
+        [b"c" * 300],
+        [b"d", b"e" * 250, b"f"],
+        [b"last"],
+    ]
+    journal = opened(folder)
+    fill(journal, *batches)
+    journal.abandon()
+    names = segment_names(folder)
+    assert len(names) == 2
+    return batches, names
+
+
+def flat(batches: list[list[bytes]]) -> list[bytes]:
+    return [record for batch in batches for record in batch]
+
+
+# Everyday use
+
+
+def test_records_come_back_in_order_after_a_clean_close(tmp_path: Path) -> None:
+    records = [bytes([i % 256]) * (i % 40) for i in range(500)]
+    journal = opened(tmp_path / "new" / "journal")
+    assert journal.clean
+    assert journal.snapshot is None
+    assert journal.next_index == 0
+    assert [journal.append(record) for record in records] == list(range(500))
+    journal.close()
+    journal.close()
+    journal = opened(tmp_path / "new" / "journal")
+    assert journal.clean
+    assert contents(journal) == records
+    assert contents(journal, 321) == records[321:]
+    assert journal.append(b"more") == 500
+    journal.commit()
+    journal.abandon()
+    journal = opened(tmp_path / "new" / "journal")
+    assert not journal.clean
+    assert contents(journal) == [*records, b"more"]
+    journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        journal.append(b"late")
+
+
+def test_one_commit_is_one_write_and_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = opened(tmp_path, segment_bytes=1 << 20)
+    calls: list[str] = []
+    pwritev, fdatasync = os.pwritev, os.fdatasync
+    monkeypatch.setattr(os, "pwritev", lambda *args: calls.append("write") or pwritev(*args))
+    monkeypatch.setattr(os, "fdatasync", lambda fd: calls.append("sync") or fdatasync(fd))
+    for i in range(100):
+        journal.append(b"%d" % i)
+    assert (journal.next_index, journal.durable_index, calls) == (100, 0, [])
+    assert list(journal.replay(0)) == []
+    assert journal.commit() == 100
+    assert calls == ["write", "sync"]
+    assert journal.syncs == 1
+    assert journal.last_sync_seconds > 0
+    assert journal.commit() == 100
+    assert calls == ["write", "sync"]
+    journal.close()
+
+
+def test_what_was_not_committed_is_lost_in_a_crash(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    fill(journal, [b"kept"])
+    journal.append(b"lost")
+    assert journal.take_batch() is not None
+    journal.append(b"lost too")
+    journal.abandon()
+    assert look(tmp_path) == [b"kept"]
+
+
+def test_batches_are_written_in_the_order_taken(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    journal.append(b"one")
+    first = journal.take_batch()
+    journal.append(b"two")
+    second = journal.take_batch()
+    assert first is not None
+    assert second is not None
+    assert journal.take_batch() is None
+    with pytest.raises(UsageError):
+        journal.write_batch(second)
+    journal.write_batch(first)
+    assert journal.durable_index == 1
+    with pytest.raises(UsageError):
+        journal.write_batch(first)
+    journal.write_batch(second)
+    journal.abandon()
+    assert look(tmp_path) == [b"one", b"two"]
+
+
+def test_one_batch_may_fill_many_segments_and_a_record_may_exceed_one(tmp_path: Path) -> None:
+    records = [bytes([i]) * 400 for i in range(1, 12)]
+    records.insert(5, b"x" * 5000)
+    journal = opened(tmp_path)
+    fill(journal, records)
+    assert len(segment_names(tmp_path)) > 5
+    on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert journal.bytes_on_disk == on_disk
+    journal.abandon()
+    assert look(tmp_path) == records
+
+
+def test_a_folder_is_used_by_one_journal_at_a_time(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    with pytest.raises(JournalError, match="in use"):
+        opened(tmp_path)
+    journal.close()
+    opened(tmp_path).close()
+
+
+def test_closing_again_and_again_costs_no_space(tmp_path: Path) -> None:
+    for _ in range(100):
+        opened(tmp_path).close()
+    assert len(segment_names(tmp_path)) == 1
+    for i in range(100):
+        journal = opened(tmp_path)
+        fill(journal, [b"%d" % i])
+        journal.close()
+    journal = opened(tmp_path)
+    assert journal.clean
+    assert contents(journal) == [b"%d" % i for i in range(100)]
+    journal.close()
+
+
+# Reading by position
+
+
+def test_read_gives_any_stretch_of_durable_records(tmp_path: Path) -> None:
+    records = [b"%d" % i * (i % 7) for i in range(300)]
+    journal = opened(tmp_path, segment_bytes=2048)
+    for i in range(0, 300, 7):
+        fill(journal, records[i : i + 7])
+    for start in range(0, 300, 3):
+        for limit in (0, 1, 6, 50, 1000):
+            assert journal.read(start, limit) == records[start : start + limit]
+    journal.append(b"not durable")
+    assert journal.read(299, 10) == records[299:]
+    assert journal.read(300, 10) == []
+    assert journal.read(5000, 10) == []
+    with pytest.raises(UsageError):
+        journal.read(-1, 1)
+    journal.close()
+
+
+def test_read_does_not_scan_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = opened(tmp_path, segment_bytes=8 << 20)
+    for i in range(400):
+        fill(journal, [b"%6d" % (i * 100 + k) * 15 for k in range(100)])
+    journal.abandon()
+    journal = opened(tmp_path, segment_bytes=8 << 20)
+    amounts: list[int] = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, n, at: amounts.append(n) or pread(fd, n, at))
+    assert journal.read(33_333, 10) == [b"%6d" % i * 15 for i in range(33_333, 33_343)]
+    assert sum(amounts) <= 1 << 16
+    assert journal.read(0, 1) == [b"     0" * 15]
+    big = [b"x" * 300_000, b"y" * 70_000]
+    fill(journal, big, [b"z"])
+    assert journal.read(40_000, 5) == [*big, b"z"]
+    journal.abandon()
+
+
+def test_reading_and_appending_go_on_while_a_thread_writes(tmp_path: Path) -> None:
+    journal = opened(tmp_path, segment_bytes=4096)
+    seen: list[bytes] = []
+    total = 3000
+    failures: list[BaseException] = []
+
+    def subscriber() -> None:
+        try:
+            while len(seen) < total:
+                seen.extend(journal.read(len(seen), 50))
+        except BaseException as error:
+            failures.append(error)
+
+    reader = threading.Thread(target=subscriber)
+    reader.start()
+    for i in range(total):
+        journal.append(b"record %d" % i)
+        if i % 30 == 29:
+            batch = journal.take_batch()
+            assert batch is not None
+            writer = threading.Thread(target=journal.write_batch, args=(batch,))
+            writer.start()
+            writer.join(timeout=0.0005 if i + 1 < total else None)
+            # The next batch must wait for this one, but appends need not.
+            writer.join()
+    reader.join(timeout=20)
+    assert failures == []
+    assert seen == [b"record %d" % i for i in range(total)]
+    journal.close()
+
+
+# Truncation, bit flips, torn writes
+
+
+def test_every_truncation_leaves_whole_batches_or_is_refused(memory_path: Path, no_sync: None) -> None:
+    batches, names = small_journal(memory_path)
+    files = saved(memory_path)
+    prefixes = [flat(batches[:n]) for n in range(len(batches) + 1)]
+    outcomes = set()
+    for name in names:
+        for length in range(len(files[name])):
+            restore(memory_path, files | {name: files[name][:length]})
+            try:
+                result = look(memory_path)
+            except JournalError:
+                outcomes.add("refused")
+                continue
+            assert result in prefixes, (name, length)
+            assert name == names[1] or result == prefixes[-1], "only the last segment may lose its tail"
+            outcomes.add(len(result))
+            # Cut once, the journal is sound: new records follow the prefix.
+            journal = opened(memory_path)
+            fill(journal, [b"new"])
+            journal.abandon()
+            assert look(memory_path) == [*result, b"new"]
+    assert outcomes >= {"refused", len(prefixes[-1]), len(prefixes[-2])}
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_every_bit_flip_is_harmless_or_refused(memory_path: Path, no_sync: None, close: bool) -> None:
+    batches, names = small_journal(memory_path)
+    if close:
+        opened(memory_path).close()
+    files = saved(memory_path)
+    used = {name: len(files[name].rstrip(b"\0")) for name in names}
+    bits = range(8) if not close else (0, 7)
+    for name in names:
+        for offset in range(len(files[name])):
+            for bit in bits:
+                poke(memory_path / name, offset, files[name][offset] ^ 1 << bit)
+                try:
+                    result = look(memory_path)
+                except JournalError:
+                    poke(memory_path / name, offset, files[name][offset])
+                    continue
+                assert result == flat(batches), (name, offset, bit)
+                assert (name, offset >= used[name]) == (names[1], True), "every used byte is guarded"
+                restore(memory_path, files)
+
+
+def test_a_bit_flip_among_zeros_is_not_taken_for_a_torn_write(memory_path: Path, no_sync: None) -> None:
+    """The last block holds sectors of zeros, and one with a single bit set: one flip makes it zero too."""
+    journal = opened(memory_path, segment_bytes=4096)
+    start = journal._segments[-1].end
+    records = [bytes(1100) + b"\x10" + bytes(1100)]
+    fill(journal, records)
+    journal.abandon()
+    (name,) = segment_names(memory_path)
+    files = saved(memory_path)
+    for offset in range(start, len(files[name].rstrip(b"\0"))):
+        for bit in (0, 4) if offset > start + 40 else range(8):
+            poke(memory_path / name, offset, files[name][offset] ^ 1 << bit)
+            with pytest.raises(JournalCorrupt, match=f"{name}.* offset {start}"):
+                look(memory_path, segment_bytes=4096)
+        poke(memory_path / name, offset, files[name][offset])
+
+
+def with_next_block(folder: Path, record: bytes, segment_bytes: int) -> tuple[str, int, bytes, bytes]:
+    """Commit a record; return the segment's name, the block's offset, the bytes before and after."""
+    journal = opened(folder, segment_bytes=segment_bytes)
+    active = journal._segments[-1]
+    offset, before = active.end, active.path.read_bytes()
+    fill(journal, [record])
+    journal.abandon()
+    return active.path.name, offset, before, active.path.read_bytes()
+
+
+@pytest.mark.parametrize("record", [b"torn" * 20, bytes(400), b""])
+def test_a_write_torn_at_any_byte_is_cut(memory_path: Path, no_sync: None, record: bytes) -> None:
+    journal = opened(memory_path)
+    fill(journal, [b"one"], [b"two"])
+    journal.close()
+    name, offset, before, after = with_next_block(memory_path, record, 1024)
+    length = len(after.rstrip(b"\0")) - offset
+    for written in range(length + 1):
+        data = after[: offset + written] + before[offset + written :]
+        restore(memory_path, {name: data})
+        journal = opened(memory_path)
+        expected = [b"one", b"two", record] if written == length else [b"one", b"two"]
+        assert contents(journal) == expected
+        assert journal.clean == (written == 0)
+        if written < length:
+            assert (memory_path / name).read_bytes() == before, "zeros again before anything is appended"
+        fill(journal, [b"next"])
+        journal.abandon()
+        assert look(memory_path) == [*expected, b"next"]
+
+
+def test_sectors_may_reach_the_disk_in_any_order(memory_path: Path, no_sync: None) -> None:
+    record = bytes(range(1, 251)) * 7
+    for pad in range(390, 460):  # moves the block's beginning across a sector's edge
+        folder = memory_path / str(pad)
+        fill(journal := opened(folder, segment_bytes=4096), [b"p" * pad])
+        journal.abandon()
+        name, offset, before, after = with_next_block(folder, record, 4096)
+        sectors = range(offset // 512, (len(after.rstrip(b"\0")) - 1) // 512 + 1)
+        assert len(sectors) >= 4
+        for size in range(len(sectors)):
+            for kept in combinations(sectors, size):
+                data = bytearray(before)
+                for sector in kept:
+                    data[sector * 512 : sector * 512 + 512] = after[sector * 512 : sector * 512 + 512]
+                restore(folder, {name: bytes(data)})
+                assert look(folder, segment_bytes=4096) == [b"p" * pad], (pad, kept)
+        restore(folder, {name: after})
+        assert look(folder, segment_bytes=4096) == [b"p" * pad, record]
+
+
+def test_a_lost_sector_before_the_last_block_is_refused(memory_path: Path, no_sync: None) -> None:
+    journal = opened(memory_path, segment_bytes=8192)
+    for i in range(1, 6):
+        fill(journal, [bytes([i]) * 990])
+    last = journal._segments[-1].last_block
+    journal.abandon()
+    (name,) = segment_names(memory_path)
+    files = saved(memory_path)
+    for sector in range(last // 512):
+        lost = files[name][: sector * 512] + bytes(512) + files[name][sector * 512 + 512 :]
+        restore(memory_path, {name: lost})
+        with pytest.raises(JournalCorrupt):
+            look(memory_path, segment_bytes=8192)
+
+
+def test_a_missing_or_foreign_segment_is_refused(tmp_path: Path) -> None:
+    journal = opened(tmp_path / "a")
+    fill(journal, *[[bytes([i]) * 600] for i in range(1, 5)])
+    journal.abandon()
+    names = segment_names(tmp_path / "a")
+    files = saved(tmp_path / "a")
+    for name in names[:-1]:
+        restore(tmp_path / "a", {other: data for other, data in files.items() if other != name})
+        with pytest.raises(JournalCorrupt, match=r"missing|lacks"):
+            look(tmp_path / "a")
+    other = opened(tmp_path / "b")
+    fill(other, *[[bytes([i + 100]) * 600] for i in range(1, 5)])
+    other.abandon()
+    restore(tmp_path / "a", files | {names[1]: saved(tmp_path / "b")[names[1]]})
+    with pytest.raises(JournalCorrupt, match="foreign"):
+        look(tmp_path / "a")
+    restore(tmp_path / "a", {names[1]: files[names[0]], names[0]: files[names[0]]})
+    with pytest.raises(JournalCorrupt):
+        look(tmp_path / "a")
+
+
+def test_damage_after_open_is_noticed_by_readers(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    fill(journal, [b"one"], [b"two"])
+    path = tmp_path / segment_names(tmp_path)[0]
+    path.write_bytes(path.read_bytes().replace(b"two", b"six"))
+    assert journal.read(0, 1) == [b"one"]
+    with pytest.raises(JournalCorrupt):
+        journal.read(0, 2)
+    os.truncate(path, 100)
+    with pytest.raises(JournalCorrupt):
+        journal.read(0, 2)
+    journal.abandon()
+
+
+# Failures of the disk
+
+
+def failing(error: int) -> Callable[..., Any]:
+    def call(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    return call
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
+def test_a_failed_write_or_sync_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    journal = opened(tmp_path)
+    fill(journal, [b"durable"])
+    journal.append(b"unsure")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(errno.EIO))
+        with pytest.raises(JournalError, match="failed write or sync"):
+            journal.commit()
+    assert journal.durable_index == 1
+    later: list[Callable[[], object]] = [
+        lambda: journal.append(b"more"),
+        journal.take_batch,
+        journal.commit,
+        lambda: journal.write_snapshot(1, b""),
+        lambda: journal.read(0, 1),
+        lambda: journal.replay(0),
+        journal.close,
+    ]
+    for use in later:
+        with pytest.raises(JournalError, match="failed write or sync"):
+            use()
+    assert look(tmp_path)[:1] == [b"durable"]
+
+
+def test_recovery_makes_the_last_block_durable_before_reporting_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block that was written but not synced is written again and synced: the kernel may have dropped it."""
+    journal = opened(tmp_path)
+    journal.append(b"written, not synced")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", failing(errno.EIO))
+        with pytest.raises(JournalError):
+            journal.commit()
+    journal.abandon()
+    calls: list[str] = []
+    pwritev, fsync = os.pwritev, os.fsync
+    monkeypatch.setattr(os, "pwritev", lambda *args: calls.append("write") or pwritev(*args))
+    monkeypatch.setattr(os, "fsync", lambda fd: calls.append("sync") or fsync(fd))
+    assert look(tmp_path) == [b"written, not synced"]
+    assert calls[:2] == ["write", "sync"]
+
+
+def test_a_full_disk_refuses_the_record_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = opened(tmp_path)
+    accepted: list[bytes] = []
+
+    def append_without_end() -> None:
+        while len(accepted) < 100:
+            record = b"%3d" % len(accepted) * 20
+            journal.append(record)
+            accepted.append(record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", failing(errno.ENOSPC))
+        with pytest.raises(JournalFull):
+            append_without_end()
+        assert 5 < len(accepted) < 20
+        assert journal.next_index == len(accepted)
+        assert journal.commit() == len(accepted), "what was accepted has its space"
+        with pytest.raises(JournalFull):
+            journal.append(b"x" * 60)
+        with pytest.raises(JournalFull):
+            journal.write_snapshot(3, b"state")
+        assert contents(journal) == accepted
+        assert len(saved(tmp_path)) == 1
+    journal.append(b"space again")
+    journal.write_snapshot(3, b"state")
+    journal.close()
+    assert look(tmp_path, start=3) == [*accepted[3:], b"space again"]
+
+
+def test_even_the_close_mark_has_its_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in range(840, 960):
+        folder = tmp_path / str(size)
+        journal = opened(folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_fallocate", failing(errno.ENOSPC))
+            try:
+                journal.append(b"x" * size)
+            except JournalFull:
+                break
+            journal.close()
+        assert (folder / segment_names(folder)[0]).stat().st_size == 1024
+    else:
+        pytest.fail("the segment never became full")
+    assert size > 850
+
+
+def test_sizes_have_limits(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        opened(tmp_path, segment_bytes=10)
+    journal = opened(tmp_path)
+
+    class Huge(bytes):
+        def __len__(self) -> int:
+            return 1 << 31
+
+    with pytest.raises(UsageError, match="too large"):
+        journal.append(Huge())
+    fill(journal, [b"fine"])
+    journal.abandon()
+    assert look(tmp_path) == [b"fine"]
+
+
+# Identity
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (JournalIdentity("other", "p1", "1.0"), "cluster"),
+        (JournalIdentity("c", "p2", "1.0"), "process"),
+        (JournalIdentity("c", "p1", "1.0", format=99), "format"),
+    ],
+)
+def test_another_owner_is_refused(tmp_path: Path, other: JournalIdentity, named: str) -> None:
+    journal = opened(tmp_path)
+    fill(journal, [b"one"])
+    journal.write_snapshot(1, b"state")
+    journal.close()
+    files = saved(tmp_path)
+    with pytest.raises(JournalError, match=named):
+        opened(tmp_path, identity=other)
+    assert saved(tmp_path) == files
+
+
+def test_other_code_goes_on_only_from_a_snapshot_that_covers_everything(tmp_path: Path) -> None:
+    new = JournalIdentity("c", "p1", "2.0")
+    opened(tmp_path).abandon()
+    opened(tmp_path, identity=new).close()  # nothing to replay
+    journal = opened(tmp_path)
+    fill(journal, [b"one"], [b"two"])
+    journal.write_snapshot(1, b"after one")
+    journal.close()
+    with pytest.raises(JournalError, match=r"'1\.0'.*'2\.0'"):
+        opened(tmp_path, identity=new)
+    journal = opened(tmp_path)
+    journal.write_snapshot(2, b"after two")
+    journal.close()
+    journal = opened(tmp_path, identity=new)
+    assert journal.snapshot == Snapshot(2, b"after two")
+    assert contents(journal, 2) == []
+    assert fill(journal, [b"three"]) is None
+    assert journal.read(2, 9) == [b"three"]
+    journal.close()
+    with pytest.raises(JournalError, match=r"'2\.0'.*'1\.0'"):
+        opened(tmp_path)
+    journal = opened(tmp_path, identity=new)
+    assert contents(journal, 2) == [b"three"]
+    journal.close()
+
+
+# Snapshots
+
+
+def test_a_snapshot_removes_what_it_covers(tmp_path: Path) -> None:
+    records = [bytes([i]) * 300 for i in range(20)]
+    journal = opened(tmp_path)
+    fill(journal, *[[record] for record in records])
+    before = journal.bytes_on_disk
+    journal.write_snapshot(7, b"seven")
+    journal.write_snapshot(13, b"thirteen")
+    with pytest.raises(UsageError):
+        journal.write_snapshot(12, b"older")
+    with pytest.raises(UsageError):
+        journal.write_snapshot(21, b"not durable")
+    assert 10 < journal.first_index <= 13
+    assert journal.bytes_on_disk < before / 2
+    assert journal.bytes_on_disk == sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert len(list(tmp_path.glob("snapshot-*"))) == 1
+    with pytest.raises(UsageError):
+        journal.read(0, 1)
+    journal.abandon()
+    journal = opened(tmp_path)
+    assert journal.snapshot == Snapshot(13, b"thirteen")
+    assert contents(journal, 13) == records[13:]
+    journal.write_snapshot(20, b"all")
+    journal.close()
+    journal = opened(tmp_path)
+    assert journal.snapshot == Snapshot(20, b"all")
+    assert journal.next_index == 20
+    assert journal.clean
+    fill(journal, [b"next"])
+    journal.abandon()
+    assert look(tmp_path, start=20) == [b"next"]
+
+
+def test_every_bit_flip_or_truncation_of_a_snapshot_is_refused(memory_path: Path, no_sync: None) -> None:
+    journal = opened(memory_path)
+    fill(journal, [b"one"], [b"two"])
+    journal.write_snapshot(1, b"the state")
+    journal.abandon()
+    (path,) = memory_path.glob("snapshot-*")
+    good = path.read_bytes()
+    for offset in range(len(good)):
+        for bit in range(8):
+            path.write_bytes(good[:offset] + bytes([good[offset] ^ 1 << bit]) + good[offset + 1 :])
+            with pytest.raises(JournalCorrupt):
+                look(memory_path, start=1)
+        path.write_bytes(good[:offset])
+        with pytest.raises(JournalCorrupt):
+            look(memory_path, start=1)
+    path.write_bytes(good + b"\0")
+    with pytest.raises(JournalCorrupt):
+        look(memory_path, start=1)
+    path.unlink()
+    assert look(memory_path) == [b"one", b"two"], "all segments are still there"
+
+
+def test_a_log_that_ends_before_its_snapshot_is_refused(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    fill(journal, [b"one"], [b"two"])
+    end = journal._segments[-1].last_block
+    journal.write_snapshot(2, b"state")
+    journal.abandon()
+    path = tmp_path / segment_names(tmp_path)[0]
+    os.truncate(path, end)
+    with pytest.raises(JournalCorrupt, match="ends before"):
+        look(tmp_path, start=2)
+    path.unlink()
+    with pytest.raises(JournalCorrupt, match="ends before"):
+        look(tmp_path, start=2)
+
+
+def crashing_at_each_step(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> Iterator[int]:
+    """Run the action again and again, crashing before (odd) or after (even) its 1st, 2nd, ... system call."""
+    for crash_at in count(1):
+        steps = count(1)
+
+        def stepped(call: Callable[..., Any], steps: Iterator[int], at: int) -> Callable[..., Any]:
+            def run(*args: Any) -> Any:
+                if next(steps) == at:
+                    raise Crash
+                result = call(*args)
+                if next(steps) == at:
+                    raise Crash
+                return result
+
+            return run
+
+        with monkeypatch.context() as patch:
+            for owner, name in [
+                (os, "fsync"),
+                (os, "fdatasync"),
+                (os, "pwritev"),
+                (os, "posix_fallocate"),
+                (os, "ftruncate"),
+                (Path, "rename"),
+                (Path, "unlink"),
+            ]:
+                patch.setattr(owner, name, stepped(getattr(owner, name), steps, crash_at))
+            try:
+                action()
+            except Crash:
+                crashed = True
+            else:
+                crashed = False
+        yield crash_at
+        if not crashed:
+            return
+
+
+def test_a_crash_within_a_snapshot_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [bytes([i]) * 300 for i in range(12)]
+    origin, folder = tmp_path / "origin", tmp_path / "copy"
+    journal = opened(origin)
+    fill(journal, *[[record] for record in records])
+    journal.write_snapshot(3, b"old")
+    journal.abandon()
+    seen = set()
+
+    def action() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(origin, folder)
+        nonlocal journal
+        journal = opened(folder)
+        journal.write_snapshot(9, b"new")
+
+    steps = 0
+    for steps in crashing_at_each_step(monkeypatch, action):
+        journal.abandon()
+        journal = opened(folder)
+        assert journal.snapshot in (Snapshot(3, b"old"), Snapshot(9, b"new")), steps
+        seen.add(journal.snapshot.index)
+        assert contents(journal, journal.snapshot.index) == records[journal.snapshot.index :]
+        assert all(path.suffix in (".log", ".snap") for path in folder.iterdir()), "no leftovers"
+        assert len(list(folder.glob("snapshot-*"))) == 1
+        fill(journal, [b"next"])
+        journal.abandon()
+    assert seen == {3, 9}
+    assert steps > 20
+
+
+def test_a_crash_at_any_step_of_a_commit_over_segments_is_survived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [bytes([i]) * 300 for i in range(1, 10)]
+    folder = tmp_path / "journal"
+    reported = 0
+
+    def action() -> None:
+        nonlocal reported
+        shutil.rmtree(folder, ignore_errors=True)
+        reported = 0
+        journal = opened(folder)
+        try:
+            for batch in (records[:2], records[2:]):
+                for record in batch:
+                    journal.append(record)
+                reported = journal.commit()
+        finally:
+            journal.abandon()
+
+    steps = 0
+    for steps in crashing_at_each_step(monkeypatch, action):
+        result = look(folder)
+        assert reported <= len(result), steps
+        assert result == records[: len(result)], steps
+    assert steps > 30
+    assert reported == len(records)
+
+
+def test_leftovers_of_pruning_are_removed_unread(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    fill(journal, *[[bytes([i]) * 600] for i in range(6)])
+    files = saved(tmp_path)
+    journal.write_snapshot(5, b"state")
+    journal.abandon()
+    names = sorted(files)
+    (tmp_path / names[0]).write_bytes(b"not even a segment")
+    (tmp_path / names[2]).write_bytes(files[names[2]])
+    (tmp_path / "spare-7.tmp").write_bytes(b"half a snapshot")
+    assert look(tmp_path, start=5) == [bytes([5]) * 600]
+    assert len(saved(tmp_path)) == 2
+
+
+# Anything, in any order
+
+
+class JournalModel(RuleBasedStateMachine):
+    """A journal beside a plain list."""
+
+    @initialize()
+    def start(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=MEMORY))
+        self.records: list[bytes] = []
+        self.durable = 0
+        self.snapshot: Snapshot | None = None
+        self.journal = opened(self.folder)
+
+    def reopen(self) -> None:
+        self.journal = opened(self.folder)
+        assert self.journal.snapshot == self.snapshot
+
+    @rule(record=st.one_of(st.binary(max_size=50), st.integers(0, 1500).map(bytes)))
+    def append(self, record: bytes) -> None:
+        assert self.journal.append(record) == len(self.records)
+        self.records.append(record)
+
+    @rule()
+    def commit(self) -> None:
+        self.durable = self.journal.commit()
+        assert self.durable == len(self.records)
+
+    @rule()
+    def close(self) -> None:
+        self.journal.close()
+        self.durable = len(self.records)
+        self.reopen()
+        assert self.journal.clean
+
+    @rule()
+    def crash(self) -> None:
+        self.journal.abandon()
+        self.records = self.records[: self.durable]
+        self.reopen()
+
+    @rule(records=st.lists(st.binary(max_size=80), min_size=1, max_size=4), share=st.floats(0.01, 0.999))
+    def tear(self, records: list[bytes], share: float) -> None:
+        active = self.journal._segments[-1]
+        buffers, _, _ = disk.encode_block(disk.RECORDS, active.next_index, active.chain, records)
+        block = b"".join(buffers)
+        self.journal.abandon()
+        if active.end + len(block) <= active.size:
+            with active.path.open("r+b") as file:
+                file.seek(active.end)
+                file.write(block[: int(len(block) * share)])
+        self.records = self.records[: self.durable]
+        self.reopen()
+
+    @precondition(lambda self: self.durable)
+    @rule(share=st.floats(0, 1))
+    def take_snapshot(self, share: float) -> None:
+        low = self.snapshot.index if self.snapshot else 0
+        index = low + round((self.durable - low) * share)
+        self.snapshot = Snapshot(index, b"state at %d" % index)
+        self.journal.write_snapshot(index, self.snapshot.state)
+
+    @rule(back=st.integers(0, 30), limit=st.integers(0, 30))
+    def read(self, back: int, limit: int) -> None:
+        start = max(self.durable - back, self.journal.first_index)
+        assert self.journal.read(start, limit) == self.records[start : self.durable][:limit]
+
+    @invariant()
+    def same_as_the_list(self) -> None:
+        first = self.journal.first_index
+        assert (self.journal.next_index, self.journal.durable_index) == (len(self.records), self.durable)
+        assert first <= (self.snapshot.index if self.snapshot else 0)
+        assert list(self.journal.replay(first)) == list(enumerate(self.records[: self.durable]))[first:]
+
+    def teardown(self) -> None:
+        self.journal.abandon()
+        shutil.rmtree(self.folder)
+
+
+JournalModel.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_the_journal_behaves_like_a_list = JournalModel.TestCase
