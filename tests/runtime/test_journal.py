@@ -410,10 +410,10 @@ def test_sectors_may_reach_the_disk_in_any_order(memory_path: Path, no_sync: Non
         assert look(folder, segment_bytes=4096) == [b"p" * pad, record]
 
 
-def test_a_lost_sector_before_the_last_block_is_refused(memory_path: Path, no_sync: None) -> None:
+@pytest.mark.parametrize("pad", range(390, 460, 3))
+def test_a_lost_sector_before_the_last_block_is_refused(memory_path: Path, no_sync: None, pad: int) -> None:
     journal = opened(memory_path, segment_bytes=8192)
-    for i in range(1, 6):
-        fill(journal, [bytes([i]) * 990])
+    fill(journal, [b"p" * pad], *[[bytes([i]) * 990] for i in range(1, 6)])
     last = journal._segments[-1].last_block
     journal.abandon()
     (name,) = segment_names(memory_path)
@@ -423,6 +423,34 @@ def test_a_lost_sector_before_the_last_block_is_refused(memory_path: Path, no_sy
         restore(memory_path, {name: lost})
         with pytest.raises(JournalCorrupt):
             look(memory_path, segment_bytes=8192)
+
+
+def test_a_flip_that_empties_a_sector_is_not_taken_for_a_torn_write(memory_path: Path, no_sync: None) -> None:
+    """The sector has a single bit, and the zeros around it are as few as can be."""
+    journal = opened(memory_path, segment_bytes=4096)
+    begin = journal._segments[-1].end + disk.BLOCK_OVERHEAD
+    before = -begin % 512 + 512
+    fill(journal, [b"x" * before + bytes(256) + b"\x10" + bytes(255) + b"x" * 700])
+    journal.abandon()
+    (name,) = segment_names(memory_path)
+    bit = saved(memory_path)[name].index(b"\0\x10\0", begin) + 1
+    assert bit % 512 == 256
+    poke(memory_path / name, bit, 0)
+    with pytest.raises(JournalCorrupt):
+        look(memory_path, segment_bytes=4096)
+
+
+def test_a_block_of_another_journal_is_refused(memory_path: Path, no_sync: None) -> None:
+    after = {}
+    for first in (b"one", b"ONE"):
+        folder = memory_path / first.decode()
+        fill(journal := opened(folder), [first])
+        journal.abandon()
+        name, offset, _, after[first] = with_next_block(folder, b"two", 1024)
+    mixed = after[b"one"][:offset] + after[b"ONE"][offset:]
+    (memory_path / "one" / name).write_bytes(mixed)
+    with pytest.raises(JournalCorrupt, match="does not continue"):
+        look(memory_path / "one")
 
 
 def test_a_missing_or_foreign_segment_is_refused(tmp_path: Path) -> None:
@@ -677,6 +705,12 @@ def test_every_bit_flip_or_truncation_of_a_snapshot_is_refused(memory_path: Path
     path.write_bytes(good + b"\0")
     with pytest.raises(JournalCorrupt):
         look(memory_path, start=1)
+    path.write_bytes(good)
+    renamed = path.rename(path.with_name(path.name.replace("1", "2")))
+    with pytest.raises(JournalCorrupt):
+        look(memory_path, start=2)
+    renamed.rename(path)
+    assert look(memory_path, start=1) == [b"two"]
     path.unlink()
     assert look(memory_path) == [b"one", b"two"], "all segments are still there"
 
@@ -792,6 +826,36 @@ def test_a_crash_at_any_step_of_a_commit_over_segments_is_survived(
         assert result == records[: len(result)], steps
     assert steps > 30
     assert reported == len(records)
+
+
+def test_files_are_durable_before_they_get_their_names(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    journal = opened(tmp_path)
+    journal.append(b"x" * 700)
+    journal.append(b"y" * 700)
+    calls: list[str] = []
+
+    def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: calls.append(name) or call(*args)
+
+    for owner, name in [
+        (os, "fsync"),
+        (os, "fdatasync"),
+        (os, "pwritev"),
+        (Path, "rename"),
+        (Path, "unlink"),
+    ]:
+        monkeypatch.setattr(owner, name, recorded(name, getattr(owner, name)))
+    journal.commit()
+    block = ["pwritev", "fdatasync"]
+    named = ["pwritev", "fsync", "rename", "fsync"]
+    assert calls == [*block, *named, *block]
+    calls.clear()
+    journal.write_snapshot(1, b"state")
+    assert calls == [*named, "unlink", "fsync"]
+    journal.close()
 
 
 def test_leftovers_of_pruning_are_removed_unread(tmp_path: Path) -> None:

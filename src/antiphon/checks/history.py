@@ -108,9 +108,12 @@ class History:
         return {process: [row for row in acts if row[3] == _DELIVER] for process, acts in self.acts.items()}
 
     @cached_property
-    def delivered(self) -> dict[str, dict[str, int]]:
-        """By process: each message it delivered with the position of its first delivery, in order."""
-        return {process: _positions(row[4] for row in rows) for process, rows in self.deliveries.items()}
+    def delivered(self) -> dict[str, dict[str, None]]:
+        """By process: the messages it delivered, each once, in the order of their first deliveries."""
+        return {
+            process: dict.fromkeys([row[4] for row in rows if row[4] is not None])
+            for process, rows in self.deliveries.items()
+        }
 
     @cached_property
     def sequences(self) -> dict[str, list[str]]:
@@ -149,6 +152,14 @@ class History:
         }
 
     @cached_property
+    def sent(self) -> dict[str, list[str]]:
+        """By sender: the messages that it alone multicast, in order, each where it did so first."""
+        found: dict[str, list[str]] = {}
+        for message, sender in self.sender_of.items():  # by process and seq, as the multicasts were noted
+            found.setdefault(sender, []).append(message)
+        return found
+
+    @cached_property
     def messages_to(self) -> dict[str, list[str]]:
         """By group: the messages that address it."""
         found: dict[str, list[str]] = {group: [] for group in self.groups}
@@ -164,12 +175,3 @@ class History:
 
 def is_prefix(short: list[str], long: list[str]) -> bool:
     return short == long[: len(short)]
-
-
-def _positions(messages: Iterable[str | None]) -> dict[str, int]:
-    positions: dict[str, int] = {}
-    place = positions.setdefault
-    for message in messages:
-        if message is not None:
-            place(message, len(positions))
-    return positions

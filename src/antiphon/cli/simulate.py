@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from antiphon.core.component import OrderingProtocol
@@ -166,7 +167,10 @@ def _explain(outcome: Outcome, protocol: type[OrderingProtocol] | None = None) -
 
 
 def _campaign(chosen: type[OrderingProtocol], options: dict[str, str], seed: int, runs: int, json: bool) -> None:
-    campaign = run_campaign(chosen.declaration.name, seed, runs, options)
+    name = chosen.declaration.name
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(f"simulating {name}", total=runs)
+        campaign = run_campaign(name, seed, runs, options, lambda done: progress.update(bar, completed=done))
     if json:
         print(msgspec.json.encode(campaign).decode())
     else:

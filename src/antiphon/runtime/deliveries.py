@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 import msgspec
 
@@ -20,6 +19,7 @@ from antiphon.runtime.journal import Batch, Journal
 
 FLUSH_BYTES = 1 << 20
 FLUSH_SECONDS = 0.25
+RECENT_RECORDS_MAX = 1024
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -85,16 +85,22 @@ class Deliveries:
         self.log.write_batch(batch)
 
     def trim(self) -> None:
-        """Let go of what is durable, but for a little that subscribers may still be about to read."""
+        """Let go of what is durable."""
         while self._tail and self._tail_first < self.log.durable_index:
             self._tail.popleft()
             self._tail_first += 1
 
-    def reader(self, start: int) -> Iterator[bytes]:
-        """The records from ``start`` to the present end; None of them is lost to a later trim."""
-        if start < self._tail_first:
-            return (record for _, record in self.log.replay(start))
-        return iter(list(islice(self._tail, start - self._tail_first, None)))
+    def recent(self, start: int) -> list[bytes] | None:
+        """Some records from ``start`` on; None if it is so old that only `history` has it."""
+        offset = start - self._tail_first
+        if offset < 0:
+            return None
+        tail = self._tail
+        return [tail[i] for i in range(offset, min(offset + RECENT_RECORDS_MAX, len(tail)))]
+
+    def history(self, start: int) -> Iterator[bytes]:
+        """The durable records from ``start`` on, read as they are asked for."""
+        return (record for _, record in self.log.replay(start))
 
     def close(self) -> None:
         if self._timer is not None:

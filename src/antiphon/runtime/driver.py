@@ -169,22 +169,23 @@ class Driver:
 
     # Start and stop ---------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Become what the journal says, and go on. The callbacks hear nothing of what is replayed."""
+    def recover(self) -> None:
+        """Become what the journal says. The callbacks hear nothing of what is replayed."""
         self._loop = asyncio.get_running_loop()
-        if self.journal is None:
-            if self.deliveries.end:
-                raise JournalBehind(f"{self.process.me} ran before and kept no journal: it cannot return.")
-            self.take(Begin(self.clock()))
-            return
-        is_new = self.journal.next_index == 0 and self.journal.snapshot is None
-        self._replay(self.journal)
+        if self.journal is not None:
+            self._replay(self.journal)
+        elif self.deliveries.end:
+            raise JournalBehind(f"{self.process.me} ran before and kept no journal: it cannot return.")
         self.received = {peer: inbox.received for peer, inbox in self.process.channels.inboxes.items()}
+
+    def begin(self) -> None:
+        """Go on from there, or begin."""
         for timer, due in self.process.state.timers.items():
             self._arm(timer, due)
-        if is_new:
+        journal = self.journal
+        if journal is None or (journal.next_index == 0 and journal.snapshot is None):
             self.take(Begin(self.clock()))
-        elif not self.journal.clean:
+        elif not journal.clean:
             self.take(Recover(self.clock(), self.process.now))
 
     def _replay(self, journal: Journal) -> None:

@@ -213,8 +213,7 @@ class Journal:
         first = old.next_index if old else 0
         path = self._folder / f"segment-{first:020}.log"
         replaces = old is not None and old.path == path  # an old segment without records
-        link = 0 if old is None else old.link if replaces else old.chain
-        segment, header = disk.new_segment(path, self._identity, first, spare.size, link)
+        segment, header = disk.new_segment(path, self._identity, first, spare.size, old.chain if old else 0)
         _write(spare.fd, [header], 0)
         os.fsync(spare.fd)
         spare.path.rename(path)

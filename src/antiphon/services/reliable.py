@@ -41,9 +41,13 @@ class EagerReliableMulticast(Component):
 
     def on_copy(self, sender: ProcessId, copy: Copy) -> None:  # E4
         if self.is_first(copy):  # E5
+            self.forward(copy)
+            self.delivered(copy.message)  # E7
+
+    def forward(self, copy: Copy) -> None:
+        if copy.origin != self.me:  # the origin has just sent it to everybody
             others = self.topology.addressees(copy.message.destinations)
             self.send([p for p in others if p not in (self.me, copy.origin)], copy)  # E6
-            self.delivered(copy.message)  # E7
 
     def is_first(self, copy: Copy) -> bool:
         seen = self.received.setdefault(copy.origin, Inbox())

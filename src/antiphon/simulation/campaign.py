@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 
 import msgspec
-from rich.progress import Progress
 
 from antiphon.core.component import OrderingProtocol
 from antiphon.protocols import protocol_named
@@ -83,20 +82,25 @@ def run_chunk(protocol: str, first_seed: int, count: int, options: dict[str, str
     return campaign
 
 
-def run_campaign(protocol: str, first_seed: int, runs: int, options: dict[str, str]) -> Campaign:
+def run_campaign(
+    protocol: str,
+    first_seed: int,
+    runs: int,
+    options: dict[str, str],
+    on_progress: Callable[[int], None] = lambda runs: None,
+) -> Campaign:
     """Run seeds from ``first_seed`` on until so many runs counted, or one failed."""
     total = Campaign(protocol=protocol, first_seed=first_seed)
     workers = os.cpu_count() or 1
-    with ProcessPoolExecutor(workers) as pool, Progress(transient=True) as progress:
-        bar = progress.add_task(f"simulating {protocol}", total=runs)
+    with ProcessPoolExecutor(workers) as pool:
         seed = first_seed
         while total.runs < runs and not total.failures:
-            # Whole chunks in the order of their seeds: the result does not depend on the number of cores.
             ahead = max(1, min(workers * 4, -(-(runs - total.runs) // CHUNK)))
             firsts = range(seed, seed + ahead * CHUNK, CHUNK)
+            # Chunks are added in the order of their seeds: the result does not depend on the number of cores.
             for part in pool.map(run_chunk, [protocol] * ahead, firsts, [CHUNK] * ahead, [options] * ahead):
                 if total.runs < runs and not total.failures:
                     total.merge(part)
-                    progress.update(bar, completed=total.runs)
+                    on_progress(total.runs)
             seed = firsts[-1] + CHUNK
     return total

@@ -126,14 +126,30 @@ class _World:
     def members(self) -> list[str]:
         return [p for group, members in self.tape.facts.groups.items() if group != "idle" for p in members]
 
+    def groups(self) -> list[str]:
+        return [group for group in self.tape.facts.groups if group != "idle"]
+
+    def open(self) -> None:
+        """Two clients send to all groups, and g2 delivers both at once: a pair that a forgery may swap."""
+        for sender in self.clients[:2]:
+            self.send(sender, tuple(self.groups()))
+            self.order()
+        for process in self.tape.facts.groups.get("g2", ()):
+            for message in self.ordered[process]:
+                self.tape.deliver(message, process)
+            self.ordered[process].clear()
+
     def multicast(self) -> None:
-        groups = [group for group in self.tape.facts.groups if group != "idle"]
+        groups = self.groups()
         chosen = set(self.random.sample(groups, self.random.randint(1, min(3, len(groups)))))
         destinations = tuple(group for group in groups if group in chosen)
         if self.clients and self.sent % 3 == 0:
             sender = self.clients[self.sent // 3 % len(self.clients)]
         else:
             sender = self.random.choice([p for p in self.members() if p not in self.down])
+        self.send(sender, destinations)
+
+    def send(self, sender: str, destinations: tuple[str, ...]) -> None:
         self.sent += 1
         message = self.tape.multicast(sender, f"{sender}:{self.sent}", *destinations)
         self.pending.setdefault(sender, deque()).append(message)
@@ -191,6 +207,8 @@ class _World:
 
     def run(self, messages: int, faults: dict[int, tuple[str, str]]) -> None:
         """Let things happen in a random order until all is sent, ordered and delivered."""
+        if messages >= 2:
+            self.open()
         while self.sent < messages or any(self.pending.values()):
             happening = self.random.random()
             if self.sent < messages and happening < 0.25:

@@ -1,0 +1,126 @@
+"""Skeen with one mistake each. Every one must be caught by the suite's own seeds."""
+
+from __future__ import annotations
+
+from antiphon.core import Message, ProcessId, Timestamp
+from antiphon.protocols.skeen import Final, Propose, Skeen, Start
+
+
+class DeliversBeforeTheFinalTimestamp(Skeen):
+    def on_start(self, sender: ProcessId, start: Start) -> None:
+        super().on_start(sender, start)
+        self.holdback[start.message.id].deliverable = True
+        self.deliver_head()
+
+    def on_final(self, sender: ProcessId, final: Final) -> None:
+        if final.id in self.holdback:
+            super().on_final(sender, final)
+
+
+class TakesTheMinimumForTheMaximum(Skeen):
+    def on_propose(self, sender: ProcessId, propose: Propose) -> None:
+        collection = self.collections[propose.id]
+        collection.proposals[sender] = propose.proposal
+        addressees = self.topology.addressees(collection.message.destinations)
+        if len(collection.proposals) == len(addressees):
+            del self.collections[propose.id]
+            self.send(addressees, Final(propose.id, min(collection.proposals.values())))
+
+    def on_final(self, sender: ProcessId, final: Final) -> None:
+        held = self.holdback[final.id]
+        held.timestamp = min(held.timestamp, final.timestamp)  # steps around the assertion that would catch it
+        super().on_final(sender, final)
+
+
+class DoesNotRaiseTheClock(Skeen):
+    def on_final(self, sender: ProcessId, final: Final) -> None:
+        clock = self.clock
+        super().on_final(sender, final)
+        self.clock = clock
+
+
+class IgnoresWhatIsPending(Skeen):
+    def deliver_head(self) -> None:
+        for timestamp, id in sorted(self.queue):
+            held = self.holdback.get(id)
+            if held is not None and held.deliverable and held.timestamp == timestamp:
+                del self.holdback[id]
+                self.deliver(held.message, timestamp.order_key())
+
+
+class ForgetsItsClockOnRestart(Skeen):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.clock = 0
+
+
+class ForgetsWhatItCollectedOnRestart(Skeen):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        for collection in self.collections.values():
+            collection.proposals.clear()
+
+
+class DoesNotAdvanceItsClock(Skeen):
+    def on_start(self, sender: ProcessId, start: Start) -> None:
+        self.clock = max(self.clock - 1, 0)
+        super().on_start(sender, start)
+
+
+class DoesNotWaitForTheLastProposal(Skeen):
+    def on_propose(self, sender: ProcessId, propose: Propose) -> None:
+        collection = self.collections.get(propose.id)
+        if collection is None:
+            return
+        addressees = self.topology.addressees(collection.message.destinations)
+        if len(collection.proposals) == max(len(addressees) - 2, 0):
+            self.send(addressees, Final(propose.id, propose.proposal))
+            del self.collections[propose.id]
+        else:
+            collection.proposals[sender] = propose.proposal
+
+    def on_final(self, sender: ProcessId, final: Final) -> None:
+        held = self.holdback.get(final.id)
+        if held is not None:
+            held.timestamp = min(held.timestamp, final.timestamp)
+            super().on_final(sender, final)
+
+
+class TellsNotEveryAddressee(Skeen):
+    def on_final(self, sender: ProcessId, final: Final) -> None:
+        if final.timestamp.time % 7:
+            super().on_final(sender, final)
+
+
+class DeliversTwice(Skeen):
+    def deliver(self, m: Message, order_key: str | None = None) -> None:
+        super().deliver(m, order_key)
+        if self.clock % 9 == 0:
+            super().deliver(m, order_key)
+
+
+class AsksABystander(Skeen):
+    def multicast(self, m: Message) -> None:
+        super().multicast(m)
+        bystanders = [p for p in self.topology.processes if self.topology.group_of[p] not in m.destinations]
+        if bystanders:
+            self.send(bystanders[0], Propose(m.id, Timestamp(0, self.me)))
+
+    def on_propose(self, sender: ProcessId, propose: Propose) -> None:
+        if propose.id in self.collections:
+            super().on_propose(sender, propose)
+
+
+MUTANTS = (
+    DeliversBeforeTheFinalTimestamp,
+    TakesTheMinimumForTheMaximum,
+    DoesNotRaiseTheClock,
+    IgnoresWhatIsPending,
+    ForgetsItsClockOnRestart,
+    ForgetsWhatItCollectedOnRestart,
+    DoesNotAdvanceItsClock,
+    DoesNotWaitForTheLastProposal,
+    TellsNotEveryAddressee,
+    DeliversTwice,
+    AsksABystander,
+)

@@ -1,0 +1,54 @@
+"""The suite's slice of the campaigns: every protocol under its whole fault model, and mutants that must not survive."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from itertools import islice
+
+import pytest
+
+from antiphon.protocols import protocols
+from antiphon.simulation import as_code, simulate
+from antiphon.simulation.campaign import counts, scenarios
+
+PROTOCOLS = sorted(protocols())
+FIXED_SEEDS = 300
+ROTATING_SEEDS = 1200 // len(PROTOCOLS)  # shared out: more protocols, fewer seeds each
+DAY = int(time.time()) // 86_400  # other seeds every day
+
+
+def run_seeds(name: str, first: int, count: int) -> int:
+    counted = 0
+    for scenario in islice(scenarios(protocols()[name], first), count):
+        outcome = simulate(scenario)
+        assert not outcome.violations, f"{outcome.violations}\n{as_code(scenario)}"
+        counted += counts(outcome)
+    return counted
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
+    assert run_seeds(name, 0, FIXED_SEEDS) > 0.7 * FIXED_SEEDS  # the others had too few multicasts or faults
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_no_promise_is_broken_on_the_seeds_of_the_day(name: str) -> None:
+    assert run_seeds(name, 1_000_000 + DAY * ROTATING_SEEDS, ROTATING_SEEDS) > 0
+
+
+def mutants() -> list[object]:
+    found = []
+    for name in PROTOCOLS:
+        module = importlib.import_module(f"mutants.{name}")
+        assert len(module.MUTANTS) >= 5
+        found += [pytest.param(name, mutant, id=f"{name}-{mutant.__name__}") for mutant in module.MUTANTS]
+    return found
+
+
+@pytest.mark.parametrize(("name", "mutant"), mutants())
+def test_every_mutant_is_caught_by_the_fixed_seeds(name, mutant) -> None:
+    for scenario in islice(scenarios(protocols()[name], 0), FIXED_SEEDS):
+        if simulate(scenario, mutant).violations:
+            return
+    pytest.fail(f"{mutant.__name__} survived {FIXED_SEEDS} seeds")
