@@ -6,10 +6,12 @@ import importlib
 import time
 from itertools import islice
 
+import msgspec
 import pytest
 
+from antiphon.checks import check_run
 from antiphon.protocols import protocols
-from antiphon.simulation import as_code, simulate
+from antiphon.simulation import as_code, random_scenario, simulate
 from antiphon.simulation.campaign import counts, scenarios
 
 PROTOCOLS = sorted(protocols())
@@ -52,3 +54,11 @@ def test_every_mutant_is_caught_by_the_fixed_seeds(name, mutant) -> None:
         if simulate(scenario, mutant).violations:
             return
     pytest.fail(f"{mutant.__name__} survived {FIXED_SEEDS} seeds")
+
+
+def test_the_sequencer_is_not_causal_across_groups() -> None:
+    """The seed that took the promise of causal order away from the sequencer."""
+    outcome = simulate(random_scenario(protocols()["sequencer"], 54))
+    facts = msgspec.structs.replace(outcome.facts, promises=["causal"])
+    (violation, *_) = check_run(facts, outcome.rows)
+    assert violation.property == "causal"

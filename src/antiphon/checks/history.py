@@ -52,7 +52,6 @@ class History:
         self.facts = facts
         self.groups: dict[str, list[str]] = facts.groups
         self.faulty = frozenset(facts.faulty)
-        self.rows = rows
         self.traffic: list[Row] = []
         self.multicasts: dict[str, Multicast] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order

@@ -116,21 +116,22 @@ def _genuineness() -> Column:
     )  # fmt: skip
 
 
-def idle_chatter(events: DataFrame, runs: DataFrame, table: DataFrame) -> DataFrame:
+def idle_chatter(events: DataFrame, runs: DataFrame) -> DataFrame:
     """Genuineness of what is about no single message: only those may talk who send or are addressed in this run."""
-    genuine = facts(runs).filter(judged("genuineness")).select("run")
-    talkers = (
-        events.filter("kind in ('send', 'receive') and message is null")
-        .join(F.broadcast(genuine), on="run", how="left_semi")
-        .select("run", "process")
+    genuine = facts(runs).filter(judged("genuineness"))
+    talkers = events.filter("kind in ('send', 'receive') and message is null").select("run", "process").distinct()
+    multicasts = events.filter("kind = 'multicast'")
+    members = genuine.select("run", F.explode("groups").alias("group", "members"))
+    addressed = (
+        multicasts.select("run", F.explode("destinations").alias("group"))
         .distinct()
+        .join(F.broadcast(members), on=["run", "group"], how="inner")
+        .select("run", F.explode("members").alias("process"))
     )
-    concerned = (
-        table.filter(judged("genuineness"))
-        .select("run", F.explode(F.array_union("senders", "addressed")).alias("process"))
-        .distinct()
+    concerned = multicasts.select("run", "process").unionByName(addressed).distinct()
+    strangers = talkers.join(F.broadcast(genuine.select("run")), on="run", how="left_semi").join(
+        concerned, on=["run", "process"], how="left_anti"
     )
-    strangers = talkers.join(concerned, on=["run", "process"], how="left_anti")
     detail = F.concat("process", F.lit(" sent or received, but no message of the run concerns it"))
     found = violation("genuineness", F.array("process"), F.array().cast("array<string>"), detail)
     return strangers.select("run", F.inline(F.array(found)))

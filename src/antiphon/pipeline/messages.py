@@ -36,31 +36,31 @@ def judged(name: str) -> Column:
     return F.array_contains("judged", name)
 
 
-def messages(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """Gather each message's rows. One shuffle, after which no check of a single message needs another."""
-    return gathered(events, runs).join(F.broadcast(facts(runs)), on="run", how="inner").transform(_derived)
-
-
-def gathered(events: DataFrame, runs: DataFrame) -> DataFrame:
+def about_messages(events: DataFrame, runs: DataFrame) -> DataFrame:
+    """The rows that say something of one message; frames only where genuineness is judged."""
     genuine = facts(runs).select("run", judged("genuineness").alias("genuine"))
-    rows = (
+    return (
         events.filter("kind in ('multicast', 'deliver') or (kind in ('send', 'receive') and message is not null)")
         .join(F.broadcast(genuine), on="run", how="inner")
-        .filter("kind in ('multicast', 'deliver') or genuine")
+        .filter("genuine or kind in ('multicast', 'deliver')")
+        .withColumn("message", F.coalesce("message", F.lit("")))
     )
-    here = F.col("kind")
-    multicast, deliver, touch = here == "multicast", here == "deliver", here.isin("send", "receive")
+
+
+def messages(rows: DataFrame, runs: DataFrame) -> DataFrame:
+    """Gather each message's rows. One shuffle, after which no check of a single message needs another."""
+    kind = F.col("kind")
+    multicast, deliver, touch = kind == "multicast", kind == "deliver", kind.isin("send", "receive")
     groups = F.array_sort(F.coalesce("destinations", F.array().cast("array<string>")))
-    return rows.groupBy("run", F.coalesce("message", F.lit("")).alias("message")).agg(
+    gathered = rows.groupBy("run", "message").agg(
         F.collect_list(F.when(multicast, F.struct("process", "seq"))).alias("multicasts"),
         F.collect_set(F.when(multicast, groups)).alias("multicast_to"),
         F.collect_list(F.when(deliver, F.struct("process", "seq"))).alias("deliveries"),
         F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
-        F.collect_set(F.when(deliver, F.col("order_key"))).alias("keys"),
-        F.count_if(deliver & F.col("order_key").isNull()).alias("without_key"),
         F.collect_set(F.when(touch, F.col("process"))).alias("touched_at"),
         F.collect_set(F.when(touch, F.col("peer"))).alias("touched_by"),
     )
+    return gathered.join(F.broadcast(facts(runs)), on="run", how="inner").transform(_derived)
 
 
 def _derived(table: DataFrame) -> DataFrame:
@@ -71,7 +71,6 @@ def _derived(table: DataFrame) -> DataFrame:
             "destinations": F.array_distinct(F.flatten("multicast_to")),
             "senders": F.array_sort(F.array_distinct("multicasts.process")),
             "deliverers": F.array_sort(F.array_distinct("deliveries.process")),
-            "key": F.when((F.size("keys") == 1) & (F.col("without_key") == 0), F.get("keys", F.lit(0))),
         }
     )
     members = F.transform(

@@ -9,33 +9,34 @@ from pyspark.sql import functions as F
 
 from antiphon.pipeline import kernel, schema
 from antiphon.pipeline.delivery import idle_chatter, message_violations
-from antiphon.pipeline.messages import NEEDS_DRAINED, PROPERTIES, messages
+from antiphon.pipeline.messages import NEEDS_DRAINED, PROPERTIES, about_messages, messages
 from antiphon.pipeline.order import fifo, total_order
+from antiphon.pipeline.summary import summaries
 from antiphon.pipeline.witness import unproven
 
 SHOWN = 5  # violations kept of each property of each run: one disproves it, a few help to understand it
 FOUND = "run string, property string, processes array<string>, messages array<string>, detail string, rank long"
 
 
-def verify(events: DataFrame, runs: DataFrame, *, use_keys: bool = True) -> DataFrame:
+def verify(events: DataFrame, runs: DataFrame, *, fast: bool = True) -> DataFrame:
     """The violations (run, property, processes, messages, detail), a few of each property of each run.
 
-    `events` has each event once, as `read_events` gives it. Without `use_keys` every order property is checked the
-    long way, which must give the same properties.
+    `events` has each event once, as `read_events` gives it. Unless `fast`, nothing is proved by bits and keys and all
+    is checked the long way, which must give the same properties.
     """
-    table = messages(events, runs)
-    by_message = message_violations(table).unionByName(idle_chatter(events, runs, table))
-    open_ = unproven(table, runs) if use_keys else _all_order(runs)
-    # One pass answers both questions. It is kept, small as it is, because what to do next depends on it.
-    first = by_message.withColumn("sure", F.lit(True)).unionByName(
-        open_.withColumn("sure", F.lit(False)), allowMissingColumns=True
-    )
-    first = first.transform(_few).localCheckpoint()
-    found = first.filter("sure").drop("sure")
-    open_ = first.filter("not sure").select("run", "property")
+    summary = summaries(events, runs)
+    open_ = unproven(events, summary, runs) if fast else _all_order(runs)
+    suspects = summary.filter("suspect" if fast else "true").select("run", "message")
+    # What stays open after the cheap pass is kept: what to do next depends on it, and it is usually nothing.
+    first = open_.unionByName(suspects, allowMissingColumns=True).localCheckpoint()
+    found = [idle_chatter(events, runs)]
+    suspects, open_ = first.filter("message is not null"), first.filter("property is not null")
+    if not suspects.isEmpty():
+        rows = about_messages(events, runs).join(suspects, on=["run", "message"], how="left_semi")
+        found.append(message_violations(messages(rows, runs)))
     if not open_.isEmpty():
-        found = found.unionByName(_checked_exactly(events, runs, open_)).transform(_few).localCheckpoint()
-    return found.select(*schema.VIOLATIONS.names)
+        found += _orders(events, runs, open_)
+    return reduce(DataFrame.unionByName, found).transform(_few).select(*schema.VIOLATIONS.names).localCheckpoint()
 
 
 def verdicts(violations: DataFrame, runs: DataFrame) -> DataFrame:
@@ -65,16 +66,12 @@ def _all_order(runs: DataFrame) -> DataFrame:
     return runs.select("run", F.explode(F.array_intersect("promises", order)).alias("property"))
 
 
-def _checked_exactly(events: DataFrame, runs: DataFrame, open_: DataFrame) -> DataFrame:
+def _orders(events: DataFrame, runs: DataFrame, open_: DataFrame) -> list[DataFrame]:
     """The order properties that keys did not prove, of those runs alone."""
-    suspects = open_.groupBy("run").agg(F.collect_set("property").alias("promises"))
-    some_runs = runs.drop("promises").join(F.broadcast(suspects), on="run", how="inner")
-    some_events = events.filter("kind in ('multicast', 'deliver')").join(
-        F.broadcast(suspects.select("run")), on="run", how="left_semi"
-    )
-    table = messages(some_events, some_runs)
-    checks = [total_order(table, some_runs), fifo(table), _by_kernel(table)]
-    return reduce(DataFrame.unionByName, checks)
+    left = open_.groupBy("run").agg(F.collect_set("property").alias("promises"))
+    some_runs = runs.drop("promises").join(F.broadcast(left), on="run", how="inner")
+    table = messages(about_messages(events, some_runs), some_runs)
+    return [total_order(table, some_runs), fifo(table), _by_kernel(table)]
 
 
 def _by_kernel(table: DataFrame) -> DataFrame:

@@ -21,54 +21,59 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.messages import facts, judged
+from antiphon.pipeline.messages import facts
 
-DELIVERED, MULTICAST, HOLE, BROKEN, STRAY = "delivered", "multicast", "hole", "broken", "stray"
+ORDERS = ("total_order", "acyclic_order", "fifo", "causal")
+DELIVERED, MULTICAST, HOLE, BROKEN, UNCLEAR = "delivered", "multicast", "hole", "broken", "unclear"
 
 
-def unproven(table: DataFrame, runs: DataFrame) -> DataFrame:
+def unproven(events: DataFrame, summary: DataFrame, runs: DataFrame) -> DataFrame:
     """(run, property) for each promised order property that the keys do not prove."""
-    wanted = F.filter("judged", lambda name: name.isin("total_order", "acyclic_order", "fifo", "causal"))
-    conditions = _by_run(_by_process(_steps(table)))
-    disjoint = facts(runs).select(
-        "run", (F.size(_members()) == F.size(F.array_distinct(_members()))).alias("disjoint"), wanted.alias("wanted")
-    )
+    conditions = _by_run(_by_process(_steps(events, summary, runs)))
+    disjoint = F.size(_members()) == F.size(F.array_distinct(_members()))
+    wanted = facts(runs).select("run", disjoint.alias("disjoint"), F.array_intersect("judged", _names()).alias("wanted"))
     proven = {
         "acyclic_order": F.col("increasing"),
-        "total_order": F.col("increasing") & F.col("no_holes") & F.col("no_strays") & F.col("disjoint"),
+        "total_order": F.col("increasing") & F.col("no_holes") & F.col("disjoint"),
         "fifo": F.col("increasing") & F.col("no_holes") & F.col("fifo_keys"),
         "causal": F.col("increasing") & F.col("no_holes") & F.col("causal_keys"),
     }
     open_ = F.array_compact(F.array(*(F.when(~proof, F.lit(name)) for name, proof in proven.items())))
-    return conditions.join(F.broadcast(disjoint), on="run", how="inner").select(
+    return conditions.join(F.broadcast(wanted), on="run", how="inner").select(
         "run", F.explode(F.array_intersect("wanted", open_)).alias("property")
     )
+
+
+def _names() -> Column:
+    return F.array(*(F.lit(name) for name in ORDERS))
 
 
 def _members() -> Column:
     return F.flatten(F.map_values("groups"))
 
 
-def _steps(table: DataFrame) -> DataFrame:
+def _steps(events: DataFrame, summary: DataFrame, runs: DataFrame) -> DataFrame:
     """What the proof looks at: deliveries, multicasts and holes as (run, process, seq, what, key)."""
-
-    def step(process: Column, seq: Column, what: str) -> Column:
-        return F.struct(
-            process.alias("process"), seq.cast("long").alias("seq"), F.lit(what).alias("what"), F.col("key").alias("key")
-        )
-
-    nothing = F.lit(None)
-    ordered = judged("total_order") | judged("acyclic_order") | judged("fifo") | judged("causal")
-    delivered = F.transform("deliveries", lambda d: step(d["process"], d["seq"], DELIVERED))
-    multicast = F.array(F.when(F.col("sender").isNotNull(), step(F.col("sender"), F.col("sender_seq"), MULTICAST)))
-    missing = F.when(F.col("key").isNotNull(), F.array_except("addressed", "deliverers")).otherwise(
-        F.array().cast("array<string>")
+    ordered = F.broadcast(facts(runs).filter(F.arrays_overlap("judged", _names())).select("run"))
+    delivered = events.filter("kind = 'deliver'").select(
+        "run", "process", "seq", F.lit(DELIVERED).alias("what"), F.col("order_key").alias("key")
     )
-    holes = F.transform(missing, lambda process: step(process, nothing, HOLE))
-    broken = F.when((F.size("deliveries") > 0) & F.col("key").isNull(), step(F.lit(""), nothing, BROKEN))
-    stray = F.when(F.size(F.array_except("deliverers", "addressed")) > 0, step(F.lit(""), nothing, STRAY))
-    steps = F.concat(delivered, F.array_compact(F.concat(multicast, F.array(broken, stray))), holes)
-    return table.filter(ordered).select("run", F.inline(steps))
+    others = F.array(
+        F.when(F.col("sender").isNotNull(), _step(F.col("sender"), MULTICAST, F.col("sender_seq"))),
+        F.when(F.col("is_delivered") & F.col("key").isNull(), _step(F.lit(""), BROKEN)),
+        F.when(F.col("is_delivered") & F.col("holes").isNull(), _step(F.lit(""), UNCLEAR)),
+    )
+    keyed_holes = F.when(F.col("key").isNotNull(), F.coalesce("holes", F.array().cast("array<string>"))).otherwise(F.array().cast("array<string>"))
+    holes = F.transform(keyed_holes, lambda process: _step(process, HOLE))
+    rest = summary.select("run", F.inline(F.concat(F.array_compact(others), holes)))
+    return delivered.unionByName(rest).join(ordered, on="run", how="left_semi")
+
+
+def _step(process: Column, what: str, seq: Column | None = None) -> Column:
+    number = F.lit(None) if seq is None else seq
+    return F.struct(
+        process.alias("process"), number.cast("long").alias("seq"), F.lit(what).alias("what"), F.col("key")
+    )
 
 
 def _by_process(steps: DataFrame) -> DataFrame:
@@ -91,7 +96,7 @@ def _by_process(steps: DataFrame) -> DataFrame:
     causal = ~multicast | key.isNull() | (~F.col("lost_before") & above("top_multicast") & above("top_delivered"))
     return seen.groupBy("run", "process").agg(
         F.every((what != BROKEN) & (~delivered | above("top_delivered"))).alias("increasing"),
-        F.every(what != STRAY).alias("no_strays"),
+        F.every(what != UNCLEAR).alias("clear"),
         F.every(fifo).alias("fifo_keys"),
         F.every(causal).alias("causal_keys"),
         F.max(F.when(delivered, key)).alias("last_key"),
@@ -100,6 +105,6 @@ def _by_process(steps: DataFrame) -> DataFrame:
 
 
 def _by_run(processes: DataFrame) -> DataFrame:
-    no_holes = F.coalesce(F.col("first_hole") > F.col("last_key"), F.lit(True))
-    flags = ["increasing", "no_strays", "fifo_keys", "causal_keys", "no_holes"]
+    no_holes = F.col("clear") & F.coalesce(F.col("first_hole") > F.col("last_key"), F.lit(True))
+    flags = ["increasing", "fifo_keys", "causal_keys", "no_holes"]
     return processes.withColumn("no_holes", no_holes).groupBy("run").agg(*(F.every(f).alias(f) for f in flags))

@@ -50,8 +50,6 @@ def create(
     topology = Topology.sized(sizes)
     kind = protocol_named(protocol)
     parse_options(kind, options or {})
-    if len(sizes) > 1 and kind.declaration.assumes.one_group:
-        pass  # several groups, each ordered by itself, are fine
     ports = _ports(len(topology.processes), base_port)
     cluster = secrets.token_hex(8)
     config = ClusterConfig(
@@ -204,9 +202,9 @@ def statuses(folder: ClusterFolder) -> dict[ProcessId, StatusAnswer | None]:
 def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool:
     """End every process cleanly; True if the run is drained: all were alive, and nothing was under way."""
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
-    if not pids:
-        return False
     down = [process for process in folder.config.processes if process not in pids]
+    if not pids and all(folder.process(process).stopped_cleanly for process in down):
+        return False  # it was stopped before, and its facts are written
     idle = _wait_idle(folder, list(pids), drain_seconds)
     for pid in pids.values():
         with suppress(ProcessLookupError):

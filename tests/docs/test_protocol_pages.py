@@ -1,0 +1,44 @@
+"""The code's line comments and the pages' numbered lines are the same lines."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(
+    [*(ROOT / "src/antiphon/protocols").glob("[a-z]*.py"), *(ROOT / "src/antiphon/services").glob("[a-z]*.py")]
+)
+PAGES = sorted((ROOT / "docs/protocols").glob("*.md"))
+
+
+def lines_of_page(page: Path) -> list[str]:
+    return re.findall(r"^\| ([A-Z]\d+) \|", page.read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_each_line_of_the_page_appears_once_in_the_code(source: Path) -> None:
+    page = ROOT / "docs/protocols" / f"{source.stem}.md"
+    assert page.exists(), "every protocol has a page"
+    in_code = re.findall(r"# ([A-Z]\d+)\b", source.read_text())
+    if in_code:
+        assert sorted(in_code) == sorted(lines_of_page(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_the_lines_of_a_page_are_numbered_in_order(page: Path) -> None:
+    numbers = [int(line[1:]) for line in lines_of_page(page)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers, "a page has numbered pseudo-code"
+
+
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda path: path.stem)
+def test_links_and_named_tests_exist(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}(" in tests, f"{page.name} names {name}"
