@@ -68,19 +68,19 @@ class Toy(OrderingProtocol):
         name="toy", title="", source="", assumes=Assumptions(failures=Failures.CRASH_STOP), promises=()
     )
     reports: list[int]
-    suspects: set[str]
+    disliked: set[str]
 
     def initialise(self) -> None:
         self.first = self.part(Echo, heard=self.on_heard)
         self.second = self.part(Echo, heard=self.on_heard)
         self.reports = []
-        self.suspects = set()
+        self.disliked = set()
 
     def on_heard(self, counted: int) -> None:
         self.reports.append(counted)
 
     def on_suspect(self, process: ProcessId) -> None:
-        self.suspects.add(process)
+        self.disliked.add(process)
 
     def multicast(self, m: Message) -> None:
         self.second.send(ProcessId("b.1"), Ping(7))

@@ -178,6 +178,9 @@ class Shouting(OrderingProtocol):
         promises=(Promise.AGREEMENT, Promise.INTEGRITY),
     )
 
+    def begin(self) -> None:
+        self.monitor(self.topology.processes)
+
     def multicast(self, m: Message) -> None:
         self.send(self.topology.addressees(m.destinations), Shout(m))
 
@@ -207,7 +210,16 @@ def test_a_wrong_suspicion_ends() -> None:
     kinds = [(row.kind, row.time_ns) for row in outcome.rows if row.peer == "b.2" and row.process == "a.1"]
     assert kinds == [("suspect", MILLISECOND), ("trust", 6 * MILLISECOND)]
     assert outcome.faults_effective == [fault]
-    assert simulate(small(faults=(fault,))).faults_effective == [], "Skeen has no failure detector"
+    assert simulate(small(faults=(fault,))).faults_effective == [], "Skeen asks no failure detector"
+
+
+def test_a_crash_is_noticed_by_those_who_asked_and_only_by_them() -> None:
+    crash = Crash("b.2", at=MILLISECOND)
+    rows = shouting(faults=(crash,)).rows
+    suspicions = {row.process: row.time_ns for row in rows if row.kind == "suspect" and row.peer == "b.2"}
+    assert suspicions.keys() == {"a.1", "a.2", "b.1", "c1"}
+    assert all(MILLISECOND < time < 40 * MILLISECOND for time in suspicions.values())
+    assert not any(row.kind == "suspect" for row in simulate(small(protocol="reliable", faults=(crash,))).rows)
 
 
 def test_a_failing_run_shrinks_to_a_few_lines_of_code_that_fail_again() -> None:

@@ -73,6 +73,15 @@ class Component:
         """The time of the input being handled, in nanoseconds; the same for everything done with it."""
         return self.process.now
 
+    @property
+    def suspects(self) -> list[ProcessId]:
+        """Those whom the failure detector suspects at present, among those monitored."""
+        return self.process.state.suspects
+
+    def monitor(self, processes: Iterable[ProcessId]) -> None:
+        """Ask the failure detector about these processes and, as far as this part is concerned, about no others."""
+        self.process.monitor(self.index, processes)
+
     def send(self, to: ProcessId | Iterable[ProcessId], message: Wire) -> None:
         """Send to one process or to each of several. What a process sends to itself arrives at once."""
         self.process.send(self, (to,) if isinstance(to, str) else to, message)

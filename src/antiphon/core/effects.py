@@ -62,4 +62,10 @@ class Reply(Effect):
     number: int
 
 
-AnyEffect = Send | Deliver | Record | SetTimer | CancelTimer | Reply
+class Monitor(Effect):
+    """From now on watch exactly these processes for failures, and say ``Suspect`` and ``Trust`` of them."""
+
+    processes: tuple[ProcessId, ...]
+
+
+AnyEffect = Send | Deliver | Record | SetTimer | CancelTimer | Reply | Monitor

@@ -13,7 +13,7 @@ from antiphon.core import inputs
 from antiphon.core.channel import Endpoints
 from antiphon.core.component import Component, OrderingProtocol, Wire
 from antiphon.core.declaration import Channels, Promise
-from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Record, Reply, Send, SetTimer
+from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.model import PAYLOAD_BYTES_MAX, GroupId, Message, MessageId, ProcessId, Topology
 from antiphon.core.sessions import REQUESTS_MAX, Sessions
@@ -31,6 +31,8 @@ class ProcessState(msgspec.Struct, array_like=True):
     multicasts: int = 0  # made by this process on its own behalf
     position: int = 0  # of the next delivery
     timers: dict[str, int] = {}
+    monitored: dict[int, tuple[ProcessId, ...]] = {}  # by part
+    suspects: list[ProcessId] = []
     channels: Endpoints = msgspec.field(default_factory=Endpoints)
     sessions: Sessions = msgspec.field(default_factory=Sessions)
     parts: list[bytes] = []
@@ -166,6 +168,19 @@ class Process:
         if self.state.timers.pop(timer, None) is not None:
             self._effects.append(CancelTimer(timer))
 
+    def monitor(self, index: int, processes: Iterable[ProcessId]) -> None:
+        before = self.monitored()
+        self.state.monitored[index] = tuple(processes)
+        after = self.monitored()
+        if after != before:
+            self.state.suspects = [p for p in self.state.suspects if p in after]
+            self._effects.append(Monitor(after))
+
+    def monitored(self) -> tuple[ProcessId, ...]:
+        """Everybody whom some part asks about, once, in one order."""
+        wanted = {p for processes in self.state.monitored.values() for p in processes}
+        return tuple(sorted(wanted - {self.me}))
+
     # Inputs -----------------------------------------------------------------------------------------------------
 
     def _on_begin(self, _: inputs.Begin) -> None:
@@ -205,11 +220,17 @@ class Process:
         getattr(self.parts[int(index)], f"on_{name}_timer")()
 
     def _on_suspect(self, suspect: inputs.Suspect) -> None:
+        if suspect.process in self.state.suspects or suspect.process not in self.monitored():
+            return  # the detector spoke before it heard that nobody asks any more
+        self.state.suspects.append(suspect.process)
         self._record("suspect", peer=suspect.process)
         for part in self.parts:
             part.on_suspect(suspect.process)
 
     def _on_trust(self, trust: inputs.Trust) -> None:
+        if trust.process not in self.state.suspects:
+            return
+        self.state.suspects.remove(trust.process)
         self._record("trust", peer=trust.process)
         for part in self.parts:
             part.on_trust(trust.process)

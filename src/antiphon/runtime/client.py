@@ -79,6 +79,10 @@ class Client:
         self._subscriptions.add(subscription)
         return subscription
 
+    def check(self, destinations: Iterable[str]) -> None:
+        """Raise UsageError unless there are such groups."""
+        self._topology.destinations(destinations)
+
     @property
     def groups(self) -> dict[str, list[str]]:
         """The groups of the cluster, and their members."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from antiphon.core.declaration import Detector
 from antiphon.core.model import ProcessId
 from antiphon.simulation.links import Link
 from antiphon.simulation.values import Crash, Fault, Partition, Pause, Slow, WrongSuspicion
@@ -74,9 +73,6 @@ def _heal(world: World, fault: Partition, links: list[Link]) -> None:
 
 
 def _suspect(world: World, site: Site, fault: WrongSuspicion) -> None:
-    if world.protocol.declaration.assumes.detector is Detector.NONE:
-        return
     other = ProcessId(fault.suspect)
-    world.effective(fault)
-    world.suspect(site, other, wrongly=True)
-    world.at(world.now + fault.for_ns, lambda *_: world.suspect(site, other, wrongly=False))
+    world.wrong(site, other, fault, suspected=True)
+    world.at(world.now + fault.for_ns, lambda *_: world.wrong(site, other, fault, suspected=False))

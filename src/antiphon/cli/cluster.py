@@ -1,0 +1,260 @@
+"""`antiphon up | node | send | tail | status | down`: a cluster of real processes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
+from antiphon.core.errors import UsageError
+from antiphon.core.model import parse_groups
+from antiphon.runtime import cluster
+from antiphon.runtime.client import Client, Delivery, connect
+from antiphon.runtime.folder import ClusterFolder
+from antiphon.runtime.frames import StatusAnswer
+
+OUTSTANDING = 1000  # lines on their way at once
+
+DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up")(up_command)
+    app.command("node")(node_command)
+    app.command("send")(send_command)
+    app.command("tail")(tail_command)
+    app.command("status")(status_command)
+    app.command("down")(down_command)
+
+
+def up_command(
+    dir: DirFlag,
+    groups: Annotated[str | None, typer.Option(help="For a new cluster: 3x3, or orders=3,billing=3.")] = None,
+    protocol: Annotated[str, typer.Option(help="Which protocol; see `antiphon protocols`.")] = "skeen",
+    option: OptionFlag = [],  # noqa: B006 - typer wants a list
+    journal: Annotated[bool, typer.Option(help="Without it, a process that ends never returns.")] = True,
+    trace: Annotated[bool, typer.Option(help="Record what every process sees and does.")] = True,
+    base_port: Annotated[int | None, typer.Option(help="The first of the ports; default: free ones.")] = None,
+    run: Annotated[str | None, typer.Option(help="The run's name in the trace.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Start a cluster's processes in the background; on an existing cluster, start whatever is down.
+
+    Example: antiphon up --groups orders=3,billing=3 --dir /tmp/shop
+    """
+    folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), journal, trace, base_port, run)
+    started = cluster.start(folder)
+    config = folder.config
+    if json:
+        listed = {"cluster": config.cluster, "addresses": config.addresses, "started": started}
+        print(msgspec.json.encode(listed).decode())
+        return
+    table = Table("process", "address", "state", box=None)
+    for process in config.processes:
+        table.add_row(process, config.addresses[process], "started" if process in started else "was running")
+    Console().print(table)
+
+
+def _open_or_create(
+    path: Path,
+    groups: str | None,
+    protocol: str,
+    options: dict[str, str],
+    journal: bool,
+    trace: bool,
+    base_port: int | None,
+    run: str | None,
+) -> ClusterFolder:
+    sizes = None if groups is None else parse_groups(groups)
+    if not ClusterFolder.exists(path):
+        if sizes is None:
+            raise UsageError(f"{path} is no cluster yet: name its groups, as in --groups orders=3,billing=3.")
+        return cluster.create(
+            path, sizes, protocol=protocol, options=options, journal=journal, trace=trace, base_port=base_port, run=run
+        )
+    folder = ClusterFolder.load(path)
+    found = {group: len(members) for group, members in folder.config.groups.items()}
+    if sizes is not None and sizes != found:
+        listed = ",".join(f"{group}={size}" for group, size in found.items())
+        raise UsageError(f"{path} is a cluster already, with the groups {listed}.")
+    return folder
+
+
+def node_command(
+    process: Annotated[str, typer.Argument(help="Which process, such as orders.1.")],
+    dir: DirFlag,
+) -> None:
+    """Run one process of a cluster in the foreground.
+
+    Example: antiphon node --dir /tmp/shop orders.1
+    """
+    from antiphon.runtime.node import serve
+
+    raise typer.Exit(serve(dir, process))
+
+
+def send_command(
+    dir: DirFlag,
+    to: Annotated[str, typer.Option(help="The destination groups: orders,billing.")],
+    text: Annotated[str | None, typer.Argument(help="The message; default: lines from standard input.")] = None,
+    name: Annotated[str | None, typer.Option(help="Where the messages' names begin.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for a member.")] = 30.0,
+    json: JsonFlag = False,
+) -> None:
+    """Multicast a message to every member of some groups, atomically and in one order.
+
+    Example: antiphon send --dir /tmp/shop --to orders,billing "one espresso"
+
+    Many at once: seq 1000 | antiphon send --dir /tmp/shop --to orders
+    """
+    destinations = {part.strip() for part in to.split(",") if part.strip()}
+    payloads = _lines(sys.stdin.buffer) if text is None else iter([text.encode()])
+    names = _run(_send(dir, destinations, payloads, name, timeout))
+    if json:
+        print(msgspec.json.encode({"accepted": len(names), "messages": names}).decode())
+    elif text is not None:
+        print(names[0])
+    else:
+        print(f"{len(names)} messages accepted.")
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    for line in stream:
+        yield line.rstrip(b"\r\n")
+
+
+async def _send(
+    path: Path, destinations: set[str], payloads: Iterator[bytes], name: str | None, timeout: float
+) -> list[str]:
+    async with connect(path, name=name) as client:
+        client.check(destinations)
+        room = asyncio.Semaphore(OUTSTANDING)
+        tasks: list[asyncio.Task[str]] = []
+        async with asyncio.TaskGroup() as group:
+            while (payload := await asyncio.to_thread(next, payloads, None)) is not None:
+                await room.acquire()
+                tasks.append(group.create_task(_send_one(client, destinations, payload, timeout, room)))
+        return [task.result() for task in tasks]
+
+
+async def _send_one(
+    client: Client, destinations: set[str], payload: bytes, timeout: float, room: asyncio.Semaphore
+) -> str:
+    try:
+        return (await client.multicast(destinations, payload, timeout=timeout)).name
+    finally:
+        room.release()
+
+
+def tail_command(
+    group: Annotated[str, typer.Argument(help="The group whose deliveries to show.")],
+    dir: DirFlag,
+    start: Annotated[int, typer.Option("--from", min=0, help="The position to begin with.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show what a group delivers, in its order: position, name, destinations, payload.
+
+    Example: antiphon tail --dir /tmp/shop orders --from 0 --follow
+    """
+    _run(_tail(dir, group, start, follow, json))
+
+
+async def _tail(path: Path, group: str, start: int, follow: bool, json: bool) -> None:
+    async with connect(path) as client, client.subscribe(group, start=start, follow=follow) as deliveries:
+        async for delivery in deliveries:
+            print(_as_json(delivery) if json else _as_text(delivery), flush=follow)
+
+
+def _as_text(delivery: Delivery) -> str:
+    text = delivery.payload.decode(errors="replace")
+    return f"{delivery.position}\t{delivery.name}\t{','.join(delivery.destinations)}\t{text}"
+
+
+def _as_json(delivery: Delivery) -> str:
+    shown: dict[str, Any] = {
+        "position": delivery.position,
+        "name": delivery.name,
+        "destinations": delivery.destinations,
+    }
+    try:
+        shown["text"] = delivery.payload.decode()
+    except UnicodeDecodeError:
+        shown["base64"] = base64.b64encode(delivery.payload).decode()
+    return msgspec.json.encode(shown).decode()
+
+
+def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
+    """Show how every process of a cluster is doing.
+
+    Example: antiphon status --dir /tmp/shop
+    """
+    folder = ClusterFolder.load(dir)
+    pids = cluster.alive(folder)
+    statuses = cluster.statuses(folder)
+    if json:
+        listed = {
+            process: {"pid": pids[process], "status": msgspec.to_builtins(status)}
+            for process, status in statuses.items()
+        }
+        print(msgspec.json.encode(listed).decode())
+        return
+    table = Table("process", "alive", "delivered", "pending", "journal MiB", "last sync ms", "refused", box=None)
+    for process, status in statuses.items():
+        table.add_row(process, *_cells(pids[process], status))
+    Console().print(table)
+
+
+def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
+    if status is None:
+        return ["no" if pid is None else "no answer", "", "", "", "", ""]
+    refused = ", ".join(f"{reason} {count}" for reason, count in status.refused.items())
+    notes = " disk full" if status.full else " draining" if status.draining else ""
+    return [
+        f"yes{notes}",
+        str(status.delivered),
+        str(status.pending),
+        f"{status.journal_bytes / (1 << 20):.1f}",
+        f"{status.last_sync_ms:.2f}",
+        refused or "none",
+    ]
+
+
+def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
+    """End a cluster's processes, after what is under way; at most for some seconds.
+
+    Example: antiphon down --dir /tmp/shop
+    """
+    folder = ClusterFolder.load(dir)
+    running = [process for process, pid in cluster.alive(folder).items() if pid is not None]
+    drained = cluster.stop(folder)
+    if json:
+        print(msgspec.json.encode({"ended": running, "drained": drained}).decode())
+    elif not running:
+        print("Nothing was running.")
+    else:
+        what = "everything was delivered" if drained else "some messages may still be under way"
+        print(f"{len(running)} of {len(folder.config.processes)} processes ended; {what}.")
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a command's asynchronous part; the first failure of a group of tasks stands for all."""
+    import uvloop
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(work)
+    except BaseExceptionGroup as failures:
+        found = failures
+        while isinstance(found.exceptions[0], BaseExceptionGroup):
+            found = found.exceptions[0]
+        raise found.exceptions[0] from None
