@@ -1,6 +1,10 @@
 """Kill -9 of any process at any moment, under load: nothing lost, doubled or out of order, and delivery goes on.
 
     python benchmarks/kills.py --kills 50 --seed 1
+
+Clients multicast all the time to random sets of groups. Again and again one process (sometimes two, sometimes all) is
+killed, stays down for a moment and is started again; then a message to all groups must be delivered within 5 seconds
+of the restart. At the end the logs of all members, the clients' receipts and the trace are compared.
 """
 
 from __future__ import annotations
@@ -11,15 +15,14 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import msgspec
 import uvloop
 
 from antiphon.checks import check_run
+from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.client import Client, connect
@@ -29,80 +32,169 @@ from antiphon.runtime.journal import Journal, JournalIdentity
 from antiphon.runtime.node import CODE
 from antiphon.trace import read_facts, read_rows
 
+CLIENTS = 2
 OUTSTANDING = 64  # per client
 RECOVERY_SECONDS_MAX = 5.0
+SNAPSHOT_BYTES = 1 << 20  # small, so that kills also meet snapshots
 
 
 @dataclass
 class Report:
     kills: int = 0
-    messages: int = 0
-    retries_ended_unknown: int = 0
+    restarts: int = 0
+    receipts: int = 0
+    unknown: int = 0
+    delivered: int = 0
+    drained: bool = False
     recovery_seconds: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    drained: bool = False
 
 
 class Load:
     """Clients that multicast all the time, and remember what they were promised."""
 
-    def __init__(self, folder: ClusterFolder, clients: int, seed: int) -> None:
-        self.folder = folder
-        self.sent: dict[bytes, frozenset[str]] = {}
+    def __init__(self, folder: ClusterFolder, seed: int) -> None:
         self.receipts: dict[str, tuple[bytes, frozenset[str]]] = {}
-        self.unknown: set[bytes] = set()
+        self.unknown = 0
         self.stopping = False
-        self._clients = clients
+        self._folder = folder
         self._random = random.Random(seed)
         self._groups = list(folder.config.groups)
 
     async def run(self) -> None:
-        await asyncio.gather(*(self._client(i) for i in range(self._clients)))
+        await asyncio.gather(*(self._client(i) for i in range(CLIENTS)))
 
     async def _client(self, index: int) -> None:
-        async with connect(self.folder.path, name=f"load{index}") as client:
+        async with connect(self._folder.path, name=f"load{index}") as client:
             await asyncio.gather(*(self._sender(client, f"{index}.{i}") for i in range(OUTSTANDING)))
 
     async def _sender(self, client: Client, name: str) -> None:
         number = 0
         while not self.stopping:
             wanted = frozenset(self._random.sample(self._groups, self._random.randint(1, len(self._groups))))
-            payload = f"{name}.{number}".encode().ljust(100, b".")
+            payload = f"{name}.{number} ".encode().ljust(100, b".")
             number += 1
-            self.sent[payload] = wanted
             try:
                 receipt = await client.multicast(wanted, payload, timeout=60)
             except AntiphonError:
-                self.unknown.add(payload)
+                self.unknown += 1
+            else:
+                self.receipts[receipt.name] = (payload, wanted)
+
+
+class Reader:
+    """Follows one group from its first message, through every crash."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self.names: list[str] = []
+        self._client = client
+        self._group = group
+        self._awaited: dict[str, asyncio.Event] = {}
+        self._seen: set[str] = set()
+
+    async def run(self) -> None:
+        async for delivery in self._client.subscribe(self._group):
+            assert delivery.position == len(self.names), "positions have no gaps"
+            self.names.append(delivery.name)
+            self._seen.add(delivery.name)
+            if delivery.name in self._awaited:
+                self._awaited[delivery.name].set()
+
+    async def see(self, name: str) -> None:
+        if name not in self._seen:
+            await self._awaited.setdefault(name, asyncio.Event()).wait()
+
+
+class Campaign:
+    def __init__(self, folder: ClusterFolder, kills: int, seed: int) -> None:
+        self.report = Report()
+        self._folder = folder
+        self._kills = kills
+        self._random = random.Random(seed)
+        self._load = Load(folder, seed)
+        self._readers: list[Reader] = []
+
+    async def run(self) -> Report:
+        groups = list(self._folder.config.groups)
+        async with connect(self._folder.path, name="probe") as client:
+            self._readers = [Reader(client, group) for group in groups]
+            tasks = [asyncio.create_task(reader.run()) for reader in self._readers]
+            load = asyncio.create_task(self._load.run())
+            while self.report.kills < self._kills:
+                await self._kill_and_restart(client)
+            self._load.stopping = True
+            await load
+            await self._finish()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._judge(groups)
+        return self.report
+
+    async def _kill_and_restart(self, client: Client) -> None:
+        chance = self._random
+        await asyncio.sleep(chance.uniform(0.0, 0.5))
+        everyone = self._folder.config.processes
+        count = chance.choices([1, 2, len(everyone)], [80, 15, 5])[0]
+        victims = chance.sample(everyone, count)
+        await asyncio.gather(*(asyncio.to_thread(cluster.kill, self._folder, victim) for victim in victims))
+        self.report.kills += count
+        await asyncio.sleep(chance.uniform(0.0, 0.5))
+        begun = time.monotonic()
+        await asyncio.to_thread(cluster.start, self._folder)
+        self.report.restarts += 1
+        receipt = await client.multicast(self._folder.config.groups, b"probe", timeout=30)
+        await asyncio.gather(*(reader.see(receipt.name) for reader in self._readers))
+        self.report.recovery_seconds.append(time.monotonic() - begun)
+
+    async def _finish(self) -> None:
+        """Let the cluster come to rest, and stop it; its readers are done by then."""
+        await asyncio.to_thread(cluster.wait_idle, self._folder, 20.0)
+        ends = {process: status for process, status in cluster.statuses(self._folder).items() if status}
+        for reader, members in zip(self._readers, self._folder.config.groups.values(), strict=True):
+            while len(reader.names) < ends[ProcessId(members[0])].delivered:
+                await asyncio.sleep(0.01)
+        self.report.drained = await asyncio.to_thread(cluster.stop, self._folder)
+
+    def _judge(self, groups: Sequence[str]) -> None:
+        report, load = self.report, self._load
+        report.receipts, report.unknown = len(load.receipts), load.unknown
+        logs: dict[str, list[DeliveredRecord]] = {}
+        for group, reader in zip(groups, self._readers, strict=True):
+            first, *others = [read_log(self._folder, p) for p in self._folder.config.groups[group]]
+            logs[group] = first
+            report.delivered += len(first)
+            report.faults += [f"two members of {group} deliver differently" for log in others if log != first]
+            if [record.message for record in first] != reader.names:
+                report.faults.append(f"the subscriber of {group} saw another order than its members")
+        report.faults += judge_receipts(logs, load.receipts)
+        if max(report.recovery_seconds) > RECOVERY_SECONDS_MAX:
+            report.faults.append(f"delivery went on only after {max(report.recovery_seconds):.1f} s")
+        if not report.drained:
+            report.faults.append("the cluster did not come to rest")
+        if self._folder.config.trace:
+            (facts,) = read_facts(self._folder.trace)
+            violations = check_run(facts, read_rows(self._folder.trace, facts.run))
+            report.faults += [f"trace: {violation.property}: {violation.detail}" for violation in violations]
+
+
+def judge_receipts(
+    logs: Mapping[str, Sequence[DeliveredRecord]], receipts: Mapping[str, tuple[bytes, frozenset[str]]]
+) -> list[str]:
+    """What is lost, doubled or changed."""
+    faults: list[str] = []
+    for group, log in logs.items():
+        found = {record.message: record for record in log}
+        if len(found) != len(log):
+            faults.append(f"{len(log) - len(found)} messages are doubled in {group}")
+        for name, (payload, wanted) in receipts.items():
+            if group not in wanted:
                 continue
-            self.receipts[receipt.name] = (payload, wanted)
-
-
-async def probe(client: Client, folder: ClusterFolder, number: int) -> float:
-    """Multicast to all groups; returns after how many seconds every group has delivered it."""
-    groups = list(folder.config.groups)
-    begun = time.monotonic()
-    receipt = await client.multicast(groups, f"probe {number}".encode(), timeout=30)
-    await asyncio.gather(*(_seen(client, group, receipt.name) for group in groups))
-    return time.monotonic() - begun
-
-
-async def _seen(client: Client, group: str, name: str) -> None:
-    ends = [status.delivered for status in await asyncio.to_thread(_delivered, client, group)]
-    start = max(0, min(ends, default=0) - 20_000)
-    async with client.subscribe(group, start=start) as deliveries:
-        async for delivery in deliveries:
-            if delivery.name == name:
-                return
-
-
-def _delivered(client: Client, group: str) -> list[_End]:
-    return []
-
-
-@dataclass
-class _End:
-    delivered: int
+            if name not in found:
+                faults.append(f"{name} is lost in {group}")
+            elif found[name].payload != payload or set(found[name].destinations) != wanted:
+                faults.append(f"{name} is changed in {group}")
+    return faults
 
 
 def read_log(folder: ClusterFolder, process: str) -> list[DeliveredRecord]:
@@ -113,3 +205,39 @@ def read_log(folder: ClusterFolder, process: str) -> list[DeliveredRecord]:
         return [decode(DeliveredRecord, record) for _, record in log.replay(0)]
     finally:
         log.abandon()
+
+
+def run_campaign(path: Path, sizes: Mapping[str, int], kills: int, seed: int, protocol: str = "skeen") -> Report:
+    folder = cluster.create(path, sizes, protocol=protocol, snapshot_bytes=SNAPSHOT_BYTES, segment_bytes=1 << 20)
+    cluster.start(folder)
+    try:
+        return uvloop.run(Campaign(folder, kills, seed).run())
+    finally:
+        cluster.stop(folder, drain_seconds=0.5)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--groups", type=int, default=2)
+    parser.add_argument("--members", type=int, default=3)
+    parser.add_argument("--protocol", default="skeen")
+    parser.add_argument("--keep", type=Path, help="run in this new folder and leave it there")
+    arguments = parser.parse_args()
+    sizes = {f"g{i}": arguments.members for i in range(1, arguments.groups + 1)}
+    with tempfile.TemporaryDirectory(prefix="antiphon-kills-") as temporary:
+        path = arguments.keep or Path(temporary) / "cluster"
+        begun = time.monotonic()
+        report = run_campaign(path, sizes, arguments.kills, arguments.seed, arguments.protocol)
+        seconds = time.monotonic() - begun
+    recovery = sorted(report.recovery_seconds)
+    print(f"{report.kills} kills in {report.restarts} restarts, {seconds:.0f} s, seed {arguments.seed}")
+    print(f"{report.receipts} messages with a receipt ({report.unknown} without), {report.delivered} deliveries")
+    print(f"delivery went on after {recovery[len(recovery) // 2]:.2f} s (median), {recovery[-1]:.2f} s (longest)")
+    print("\n".join(report.faults[:20]) if report.faults else "nothing lost, doubled or out of order")
+    return 1 if report.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

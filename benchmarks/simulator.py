@@ -23,14 +23,14 @@ GROUPS = {"g1": 3, "g2": 3, "g3": 3}
 
 def measure(protocol: str, messages: int) -> tuple[int, float, float]:
     """Events, and the seconds they took without and with the trace written as Parquet."""
-    one_group = protocols()[protocol].declaration.assumes.one_group
+    assumes = protocols()[protocol].declaration.assumes
     plans = plan(
         random.Random(1),
         Topology.sized(GROUPS),
         ["c1", "c2"],
         messages=messages,
         fanout=None,
-        one_group=one_group,
+        assumes=assumes,
         workload=Workload.CLOSED,
         interval_ns=0,
     )

@@ -65,14 +65,14 @@ class Echo(Component):
 
 class Toy(OrderingProtocol):
     declaration = Declaration(
-        name="toy", title="", source="", assumes=Assumptions(failures=Failures.CRASH_STOP), promises=()
+        name="toy", title="", source="", assumes=Assumptions(failures=Failures.MINORITY), promises=()
     )
     reports: list[int]
     disliked: set[str]
 
     def initialise(self) -> None:
-        self.first = self.part(Echo, heard=self.on_heard)
-        self.second = self.part(Echo, heard=self.on_heard)
+        self.first = self.part(Echo, "echo", heard=self.on_heard)
+        self.second = self.part(Echo, "echo", heard=self.on_heard)
         self.reports = []
         self.disliked = set()
 

@@ -174,7 +174,7 @@ class Shouting(OrderingProtocol):
         name="shouting",
         title="",
         source="",
-        assumes=Assumptions(failures=Failures.CRASH_STOP, channels=Channels.LOSSY, detector=Detector.EVENTUALLY_STRONG),
+        assumes=Assumptions(failures=Failures.MINORITY, channels=Channels.LOSSY, detector=Detector.EVENTUALLY_STRONG),
         promises=(Promise.AGREEMENT, Promise.INTEGRITY),
     )
 

@@ -78,6 +78,7 @@ def simulate_command(
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
     fanout: Annotated[int | None, typer.Option(help="Groups per message; default: random sets.")] = None,
     faults: Annotated[str, typer.Option(help="all, none, or some of crash,pause,slow,partition,suspicion.")] = "none",
+    sent_survives: Annotated[bool, typer.Option(help="What a process sent arrives though it then crashes.")] = False,
     workload: Annotated[Workload, typer.Option(help="When senders send.")] = Workload.CLOSED,
     interval: Annotated[float, typer.Option(min=0.001, help="Mean ms between two multicasts of one sender.")] = 1.0,
     latency: Annotated[str, typer.Option(help="Of a link, in ms: 1, or 0.5-3, or ~0.2+2.")] = "1",
@@ -110,7 +111,7 @@ def simulate_command(
         senders,
         messages=messages,
         fanout=fanout,
-        one_group=chosen.declaration.assumes.one_group,
+        assumes=chosen.declaration.assumes,
         workload=workload,
         interval_ns=round(interval * MILLISECOND),
         size=size,
@@ -121,14 +122,16 @@ def simulate_command(
     span_ns = max((p.at for p in plans), default=0) or messages // len(senders) * 4 * MILLISECOND
     everyone = [str(p) for p in topology.processes] + ([] if clients == 0 else senders)
     count = max(4, messages // 50) if kinds else 0
+    permanent = assumes.failures is Failures.MINORITY
     scenario = Scenario(
         protocol=protocol,
         options=options,
         groups={str(group): len(members) for group, members in topology.groups.items()},
         plans=plans,
-        faults=place_faults(rng, everyone, kinds, count, span_ns, assumes.failures, topology),
+        faults=place_faults(rng, everyone, kinds, count, span_ns, topology, returning=bool(kinds), permanent=permanent),
         latency=parse_latency(latency),
-        journal=bool(kinds) and assumes.failures is Failures.CRASH_RECOVERY,
+        sent_survives=sent_survives or assumes.sent_survives,
+        journal=bool(kinds),
         closed_loop=workload is Workload.CLOSED,
         seed=seed,
     )

@@ -1,7 +1,7 @@
 """The vocabulary and the state-machine contract that everything else speaks; no I/O, no clock, no randomness."""
 
 from antiphon.core.component import Component, NoOptions, OrderingProtocol, Wire
-from antiphon.core.declaration import Assumptions, Channels, Declaration, Detector, Failures, Promise
+from antiphon.core.declaration import Assumptions, Channels, Declaration, Detector, Failures, FaultModel, Promise
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Timestamp, Topology, parse_groups, user_name
 from antiphon.core.process import Process, parse_options
 
@@ -12,6 +12,7 @@ __all__ = [
     "Declaration",
     "Detector",
     "Failures",
+    "FaultModel",
     "GroupId",
     "Message",
     "MessageId",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union, get_origin, get
 
 import msgspec
 
-from antiphon.core.declaration import Declaration
+from antiphon.core.declaration import Declaration, FaultModel
 from antiphon.core.errors import BadFrame, UsageError
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
 
 if TYPE_CHECKING:
     from antiphon.core.process import Process
@@ -63,9 +63,10 @@ class Component:
     def on_trust(self, process: ProcessId) -> None:
         """The failure detector stopped suspecting a process."""
 
-    def part(self, kind: type[Part], /, options: msgspec.Struct | None = None, **upcalls: Callable[..., None]) -> Part:
+    def part(
+        self, kind: type[Part], name: str, options: msgspec.Struct | None = None, /, **upcalls: Callable[..., None]
+    ) -> Part:
         """Create a part. It reaches this component only through ``upcalls``, and shares no variable with it."""
-        name = kind.__name__.lower()
         return kind(self.process, f"{self.layer}/{name}", options or kind.Options(), upcalls)
 
     @property
@@ -119,11 +120,20 @@ class OrderingProtocol(Component):
         self.process.deliver(m, order_key)
 
     @classmethod
-    def admit(cls, destinations: tuple[GroupId, ...]) -> None:
+    def check(cls, options: Any, model: FaultModel) -> None:
+        """Refuse options that cannot keep the promises in a run with these faults."""
+
+    @classmethod
+    def admit(cls, topology: Topology, destinations: tuple[GroupId, ...]) -> None:
         """Refuse destinations that the protocol cannot serve."""
         if cls.declaration.assumes.one_group and len(destinations) > 1:
             raise UsageError(
                 f"The {cls.declaration.name} protocol orders one group; {', '.join(destinations)} are several."
+            )
+        missing = [group for group in topology.groups if group not in destinations]
+        if cls.declaration.assumes.all_groups and missing:
+            raise UsageError(
+                f"The {cls.declaration.name} protocol broadcasts to all groups; {', '.join(missing)} are left out."
             )
 
 
@@ -194,7 +204,7 @@ def _state_fields(kind: type[Component]) -> list[tuple[str, Any]]:
         for name in inspect.get_annotations(ancestor):
             hint = hints[name]
             is_part = isinstance(hint, type) and issubclass(hint, Component)
-            if not is_part and get_origin(hint) not in (ClassVar, Callable, _CALLABLE):
+            if name != "options" and not is_part and get_origin(hint) not in (ClassVar, _CALLABLE):
                 fields[name] = hint
     return list(fields.items())
 

@@ -27,8 +27,8 @@ class Promise(StrEnum):
 class Failures(StrEnum):
     """How processes fail. In every model they may also pause, be slow, or lose contact for a while."""
 
-    CRASH_STOP = "crash-stop"  # a crashed process never returns
     CRASH_RECOVERY = "crash-recovery"  # every crashed process returns, with its journal
+    MINORITY = "minority"  # a minority of each group, and any sender, may crash for good; the others may return
 
 
 class Detector(StrEnum):
@@ -41,12 +41,21 @@ class Channels(StrEnum):
     LOSSY = "lossy"  # frames may be lost, doubled and overtaken
 
 
+class FaultModel(msgspec.Struct, frozen=True):
+    """What crashes can do in a run, beyond making processes slow."""
+
+    permanent: bool  # some processes never return
+    sent_survives: bool  # what a process has sent arrives even though it then crashes
+
+
 class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
     failures: Failures
     channels: Channels = Channels.RELIABLE
     fifo: bool = False  # whether reliable channels must also keep the order of what is sent
     detector: Detector = Detector.NONE
     one_group: bool = False  # whether a message may address one group only
+    all_groups: bool = False  # whether a message must address all groups
+    sent_survives: bool = False  # whether what a process has sent must arrive even though it then crashes
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,7 +108,7 @@ class Process:
         if len(payload) > PAYLOAD_BYTES_MAX:
             raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}.")
         wanted = self.topology.destinations(destinations)
-        self.protocol.admit(wanted)
+        self.protocol.admit(self.topology, wanted)
         return wanted
 
     def snapshot(self) -> bytes:

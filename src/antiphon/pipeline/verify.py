@@ -24,13 +24,11 @@ def verify(events: DataFrame, runs: DataFrame, *, fast: bool = True) -> DataFram
     `events` has each event once, as `read_events` gives it. Unless `fast`, nothing is proved by bits and keys and all
     is checked the long way, which must give the same properties.
     """
-    summary = summaries(events, runs)
-    open_ = unproven(events, summary, runs) if fast else _all_order(runs)
+    # Kept, a narrow row per message: three questions are asked of it, and what to do next depends on the answers.
+    summary = summaries(events, runs).localCheckpoint()
     suspects = summary.filter("suspect" if fast else "true").select("run", "message")
-    # What stays open after the cheap pass is kept: what to do next depends on it, and it is usually nothing.
-    first = open_.unionByName(suspects, allowMissingColumns=True).localCheckpoint()
+    open_ = unproven(events, summary, runs).localCheckpoint() if fast else _all_order(runs)
     found = [idle_chatter(events, runs)]
-    suspects, open_ = first.filter("message is not null"), first.filter("property is not null")
     if not suspects.isEmpty():
         rows = about_messages(events, runs).join(suspects, on=["run", "message"], how="left_semi")
         found.append(message_violations(messages(rows, runs)))

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from antiphon.core import Assumptions, Declaration, Failures, Message, OrderingProtocol, Promise
-from antiphon.services.reliable import EagerReliableMulticast
+import msgspec
+
+from antiphon.core import Assumptions, Declaration, Detector, Failures, Message, OrderingProtocol, Promise
+from antiphon.services.label import Label
+from antiphon.services.reliable import KINDS, ReliableKind, ReliableMulticast
+
+
+class ReliableOnly(msgspec.Struct, frozen=True):
+    reliable: ReliableKind = "eager"
 
 
 class Reliable(OrderingProtocol):
     declaration = Declaration(
         name="reliable",
-        title="Eager reliable multicast",
-        source="slides.txt, Atomic multicast 1-4",
-        assumes=Assumptions(failures=Failures.CRASH_STOP),
+        title="Reliable multicast",
+        source="slides.txt, Atomic multicast 1-4; scalatom.txt 3.4",
+        assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
         promises=(Promise.VALIDITY, Promise.INTEGRITY, Promise.AGREEMENT, Promise.GENUINENESS),
     )
+    Options = ReliableOnly
+    options: ReliableOnly
 
-    eager: EagerReliableMulticast
+    multicasting: ReliableMulticast
 
     def initialise(self) -> None:
-        self.eager = self.part(EagerReliableMulticast, delivered=self.deliver)
+        self.multicasting = self.part(KINDS[self.options.reliable], "reliable", delivered=self.on_delivered)
 
     def multicast(self, m: Message) -> None:
-        self.eager.multicast(m)
+        self.multicasting.multicast(m)
+
+    def on_delivered(self, m: Message, label: Label) -> None:
+        self.deliver(m)
 
     def pending(self) -> int:
         return 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from antiphon.core import ProcessId
@@ -80,6 +81,7 @@ class Link(asyncio.Protocol):
         self._closed: asyncio.Future[None]
         self._deadline: asyncio.TimerHandle | None = None
         self._progress_at = 0.0
+        self._awake = asyncio.Event()
 
     async def run(self) -> None:
         """Dial, and dial again, for as long as the process lives."""
@@ -94,7 +96,14 @@ class Link(asyncio.Protocol):
             except OSError:
                 was_ready = False
             delay = first if was_ready else min(longest, delay * 2)
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            self._awake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay * random.uniform(0.5, 1.0)):
+                    await self._awake.wait()
+
+    def wake(self) -> None:
+        """The peer is surely there: dial now."""
+        self._awake.set()
 
     async def _wait_closed(self) -> bool:
         await self._closed

@@ -27,6 +27,7 @@ DRAIN_SECONDS = 5.0
 STOP_SECONDS = 8.0
 PORTS = (10_000, 32_000)  # below the range from which the system takes ports for outgoing connections
 PORT_MAX = 65_535
+PORT_SECONDS = 2.0
 
 
 def create(
@@ -101,6 +102,16 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def _becomes_free(port: int) -> bool:
+    """Whether a port is free; a process that was killed may take a moment to let go of it."""
+    deadline = time.monotonic() + PORT_SECONDS
+    while not _is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 # Running processes ----------------------------------------------------------------------------------------------
 
 
@@ -115,7 +126,7 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
     down = [process for process in wanted if folder.process(process).pid() is None]
     for process in down:
         _, port = folder.config.address(process)
-        if not _is_free(port):
+        if not _becomes_free(port):
             raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
     if folder.config.trace and down:
         write_facts(folder, drained=False, faulty=[])
@@ -205,7 +216,7 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
     down = [process for process in folder.config.processes if process not in pids]
     if not pids and all(folder.process(process).stopped_cleanly for process in down):
         return False  # it was stopped before, and its facts are written
-    idle = _wait_idle(folder, list(pids), drain_seconds)
+    idle = wait_idle(folder, drain_seconds, drain=True)
     for pid in pids.values():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -218,14 +229,15 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
     return drained
 
 
-def _wait_idle(folder: ClusterFolder, processes: list[ProcessId], seconds: float) -> bool:
-    """Stop the intake, and wait until two looks in a row find nothing under way anywhere."""
+def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> bool:
+    """Wait until two looks in a row find nothing under way at any live process; ``drain`` first ends the intake."""
+    running = [process for process, pid in alive(folder).items() if pid is not None]
     deadline = time.monotonic() + seconds
     before: list[int] | None = None
     while True:
-        answers = list(ask_all(folder.config, processes, drain=True).values())
+        answers = list(ask_all(folder.config, running, drain=drain).values())
         present = [answer for answer in answers if answer is not None]
-        is_idle = len(present) == len(processes) and all(_is_idle(answer) for answer in present)
+        is_idle = len(present) == len(running) and all(_is_idle(answer) for answer in present)
         delivered = [answer.delivered for answer in present]
         if is_idle and delivered == before:
             return True

@@ -62,9 +62,7 @@ class Deliveries:
 
     def flush(self) -> None:
         """Have everything so far written by the disk thread."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel_timer()
         self._unflushed = 0
         self._retry()
         batch = self.log.take_batch()
@@ -103,8 +101,15 @@ class Deliveries:
         return (record for _, record in self.log.replay(start))
 
     def close(self) -> None:
+        self._cancel_timer()
+        self._retry()
+        self.log.close()
+
+    def abandon(self) -> None:
+        self._cancel_timer()
+        self.log.abandon()
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._retry()
-        self.log.close()

@@ -272,3 +272,13 @@ class Driver:
                 self.journal.close()
             else:
                 self.journal.abandon()  # its replay writes the rows that found no room
+
+    def abandon(self) -> None:
+        """Release the files, and leave on disk what a crash would leave."""
+        self.stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._disk.shutdown(wait=True)
+        self.deliveries.abandon()
+        if self.journal is not None:
+            self.journal.abandon()

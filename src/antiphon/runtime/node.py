@@ -32,6 +32,7 @@ from antiphon.runtime.server import Port, Rejection, Session
 
 EXIT_USAGE = 2
 STOP_SECONDS = 5.0
+STOP_AFTER_DRAIN_SECONDS = 0.3
 BACKLOG_BYTES_MAX = 32 << 20  # unacknowledged frames for live peers: above this, clients wait
 CODE = f"antiphon {__version__}"  # only this code may replay what it journaled
 
@@ -104,6 +105,7 @@ class Node:
             for link in self.links.values():
                 link.close()
             self.port.close()
+            self.driver.abandon()
             await asyncio.sleep(0)
 
     async def _listen(self) -> asyncio.Server:
@@ -130,11 +132,13 @@ class Node:
         """End cleanly, after what is under way; but do not wait forever for others."""
         if not self._stopping:
             self._stopping = True
+            # Whoever told us to drain before has waited already.
+            seconds = STOP_AFTER_DRAIN_SECONDS if self.gateway.draining else STOP_SECONDS
             self.gateway.draining = True
-            self._tasks.append(asyncio.create_task(self._drain_and_close()))
+            self._tasks.append(asyncio.create_task(self._drain_and_close(seconds)))
 
-    async def _drain_and_close(self) -> None:
-        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+    async def _drain_and_close(self, seconds: float) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
         while not self._is_idle() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
         try:
@@ -208,6 +212,7 @@ class Node:
         welcome = Welcome(self.me, self.incarnation, outbox.sent, outbox.acknowledged, held)
         transport.write(encode(Kind.WELCOME, welcome))
         transport.set_write_buffer_limits(high=1 << 20)
+        self.links[peer].wake()
         session = self.sessions[peer] = PeerSession(self.driver, peer, hello.incarnation, transport)
         return session
 

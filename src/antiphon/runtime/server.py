@@ -27,6 +27,7 @@ from antiphon.runtime.frames import (
 
 HELLO_SECONDS = 5.0
 STRANGERS_MAX = 64  # connections that have not said who they are
+CONNECTIONS_MAX = 800  # of all kinds; a process has about a thousand file descriptors
 
 
 class Rejection(AntiphonError):
@@ -88,8 +89,8 @@ class Connection(asyncio.Protocol):
         port = self._port
         port.connections.add(self)
         port.strangers += 1
-        if port.strangers > STRANGERS_MAX:
-            self._refuse("too many strangers")
+        if port.strangers > STRANGERS_MAX or len(port.connections) > CONNECTIONS_MAX:
+            self._refuse("too many connections")
             return
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(HELLO_SECONDS, self._refuse, "no hello in time")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, get_args, get_origin
 
 import msgspec
 
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.declaration import Detector, Failures
+from antiphon.core.declaration import Assumptions, Detector, Failures, FaultModel
 from antiphon.core.errors import UsageError
-from antiphon.core.model import GroupId, ProcessId, Topology
+from antiphon.core.model import ProcessId, Topology
+from antiphon.core.process import parse_options
 from antiphon.simulation.values import (
     MILLISECOND,
     Constant,
@@ -68,7 +69,7 @@ def plan(
     *,
     messages: int,
     fanout: int | None,
-    one_group: bool,
+    assumes: Assumptions,
     workload: Workload,
     interval_ns: int,
     size: int = 16,
@@ -77,11 +78,13 @@ def plan(
     groups = list(topology.groups)
     if fanout is not None and not 1 <= fanout <= len(groups):
         raise UsageError(f"A fanout of {fanout} does not fit {len(groups)} groups.")
+    if fanout is None and (assumes.one_group or assumes.all_groups):
+        fanout = 1 if assumes.one_group else len(groups)
     clock = dict.fromkeys(senders, 0)
     plans = []
     for index in range(messages):
         sender = senders[index % len(senders)]
-        count = fanout or (1 if one_group else rng.randint(1, len(groups)))
+        count = fanout or rng.randint(1, len(groups))
         chosen = set(rng.sample(groups, count))
         destinations = tuple(str(group) for group in groups if group in chosen)
         plans.append(Plan(sender, clock[sender], destinations, size))
@@ -105,19 +108,35 @@ def place_faults(
     kinds: Sequence[FaultKind],
     count: int,
     span_ns: int,
-    failures: Failures,
     topology: Topology,
+    *,
+    returning: bool,
+    permanent: bool,
 ) -> tuple[Fault, ...]:
-    """Faults at random moments of the workload, all of which end. A minority of each group may crash for good."""
+    """Faults at random moments of the workload, all of which end but crashes for good.
+
+    ``returning``: a crashed process may restart from its journal. ``permanent``: a minority of each group, and any
+    sender outside, may crash for good.
+    """
     faults: list[Fault] = []
-    may_crash = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
+    minority = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
+    gone: set[str] = set()
     for _ in range(count if kinds else 0):
         kind = rng.choice(kinds)
         at = rng.randrange(max(span_ns, 1))
         last = rng.randrange(MILLISECOND, max(span_ns // 3, 4 * MILLISECOND))
         process = rng.choice(processes)
         if kind is FaultKind.CRASH:
-            faults += _crash(rng, process, at, last, failures, topology, may_crash)
+            effects = rng.randrange(4) if rng.random() < 0.5 else None
+            group = topology.group_of.get(ProcessId(process))
+            expendable = group is None or process in gone or minority[group] > 0
+            if permanent and expendable and (not returning or rng.random() < 0.5):
+                if group is not None and process not in gone:
+                    minority[group] -= 1
+                gone.add(process)
+                faults.append(Crash(process, at, None, effects))
+            elif returning:
+                faults.append(Crash(process, at, last, effects))
         elif kind is FaultKind.PAUSE:
             faults.append(Pause(process, at, last))
         elif kind is FaultKind.SLOW:
@@ -128,26 +147,6 @@ def place_faults(
             other = rng.choice([p for p in processes if p != process])
             faults.append(WrongSuspicion(process, other, at, last))
     return tuple(sorted(faults, key=lambda fault: fault.at))
-
-
-def _crash(
-    rng: random.Random,
-    process: str,
-    at: int,
-    last: int,
-    failures: Failures,
-    topology: Topology,
-    may_crash: dict[GroupId, int],
-) -> Iterable[Fault]:
-    effects = rng.randrange(4) if rng.random() < 0.5 else None
-    if failures is Failures.CRASH_RECOVERY:
-        return [Crash(process, at, last, effects)]
-    group = topology.group_of.get(ProcessId(process))
-    if group is not None:
-        if may_crash[group] == 0:
-            return []
-        may_crash[group] -= 1
-    return [Crash(process, at, None, effects)]
 
 
 def _partition(rng: random.Random, processes: Sequence[str], at: int, last: int) -> Partition:
@@ -196,19 +195,27 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int) -> Scenario:
         senders,
         messages=messages,
         fanout=None,
-        one_group=assumes.one_group,
+        assumes=assumes,
         workload=workload,
         interval_ns=interval_ns,
     )
     span_ns = max(plans[-1].at, messages // len(senders) * 5 * MILLISECOND if workload is Workload.CLOSED else 0)
-    recovery = assumes.failures is Failures.CRASH_RECOVERY
-    everyone = [*topology.processes, *(() if through_members else clients)]
+    options = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
+    model = fault_model(rng, protocol, options)
+    returning = not model.permanent or rng.random() < 0.5
     faults = place_faults(
-        rng, everyone, faults_for(protocol), rng.randint(5, 9), span_ns + 5 * MILLISECOND, assumes.failures, topology
+        rng,
+        [*topology.processes, *(() if through_members else clients)],
+        faults_for(protocol),
+        rng.randint(5, 9),
+        span_ns + 5 * MILLISECOND,
+        topology,
+        returning=returning,
+        permanent=model.permanent,
     )
     return Scenario(
         protocol=protocol.declaration.name,
-        options={name: rng.choice(values) for name, values in option_choices(protocol).items()},
+        options=options,
         groups=sizes,
         plans=plans,
         faults=faults,
@@ -216,10 +223,28 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int) -> Scenario:
         fifo=assumes.fifo or rng.random() < 0.5,
         loss=0.1,
         duplication=0.1,
-        journal=recovery,
+        sent_survives=model.sent_survives,
+        journal=returning,
         sync_ns=rng.choice((50_000, 500_000)),
-        snapshot_every=rng.choice((0, 5, 20)) if recovery else 0,
+        snapshot_every=rng.choice((0, 5, 20)) if returning else 0,
         closed_loop=workload is Workload.CLOSED,
         through_members=through_members,
         seed=seed,
+        limit_ns=span_ns * 2 + 30_000 * MILLISECOND,
     )
+
+
+def fault_model(rng: random.Random, protocol: type[OrderingProtocol], options: Mapping[str, str]) -> FaultModel:
+    """What crashes may do: the worst that the protocol bears with these options."""
+    assumes = protocol.declaration.assumes
+    survives = assumes.sent_survives or rng.random() < 0.3
+    permanent = assumes.failures is Failures.MINORITY and rng.random() < 0.8
+    models = (FaultModel(permanent, survives), FaultModel(permanent, True), FaultModel(False, survives))
+    parsed = parse_options(protocol, options)
+    for model in models:
+        try:
+            protocol.check(parsed, model)
+        except UsageError:
+            continue
+        return model
+    raise AssertionError("every option works when all processes return")

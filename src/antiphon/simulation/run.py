@@ -13,10 +13,11 @@ from antiphon.checks import Violation, check_run
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.effects import Deliver
 from antiphon.core.model import ProcessId
+from antiphon.core.process import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.simulation.clients import MemberClient
 from antiphon.simulation.injection import schedule
-from antiphon.simulation.values import MILLISECOND, Fault, Plan, Scenario
+from antiphon.simulation.values import MILLISECOND, Crash, Fault, Plan, Scenario
 from antiphon.simulation.world import Site, World
 from antiphon.trace import Kind, Row, RunFacts
 
@@ -125,9 +126,10 @@ class Application:
 def simulate(scenario: Scenario, protocol: type[OrderingProtocol] | None = None) -> Outcome:
     """Run a scenario. The same scenario gives the same outcome, on every machine."""
     protocol = protocol or protocol_named(scenario.protocol)
+    protocol.check(parse_options(protocol, scenario.options), scenario.model)
     world = World(scenario, protocol)
     for plan in scenario.plans:
-        protocol.admit(world.topology.destinations(plan.destinations))
+        protocol.admit(world.topology, world.topology.destinations(plan.destinations))
     if scenario.through_members:
         MemberClient.all_of(world)
     else:
@@ -162,7 +164,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         options=scenario.options,
         groups={group: list(members) for group, members in world.topology.groups.items()},
         promises=[str(promise) for promise in world.protocol.declaration.promises],
-        drained=world.now < scenario.limit_ns and not broken,
+        drained=not broken and scenario.limit_ns > _calm_at(scenario) + SETTLE_NS,
         faulty=[str(process) for process in faulty],
         seed=scenario.seed,
     )
@@ -183,6 +185,11 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
         violations=broken + check_run(facts, rows),
     )
+
+
+def _calm_at(scenario: Scenario) -> int:
+    """When the last fault is over."""
+    return max((f.at + (f.down_ns or 0 if isinstance(f, Crash) else f.for_ns) for f in scenario.faults), default=0)
 
 
 _encoder = msgspec.msgpack.Encoder()

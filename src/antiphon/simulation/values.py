@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from antiphon.core.declaration import FaultModel
+
 MILLISECOND = 1_000_000  # virtual time is in nanoseconds
 
 
@@ -131,3 +133,8 @@ class Scenario(Value, frozen=True, kw_only=True):
     through_members: bool = False  # clients hand requests to members and retry, instead of running the protocol
     seed: int = 0
     limit_ns: int = 3_600 * 1_000 * MILLISECOND  # give up then: what is missing is missing
+
+    @property
+    def model(self) -> FaultModel:
+        permanent = any(isinstance(fault, Crash) and fault.down_ns is None for fault in self.faults)
+        return FaultModel(permanent, self.sent_survives)

@@ -1,0 +1,190 @@
+"""`antiphon demo`: real processes, a real kill -9, and then Spark looks at everything that happened."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from antiphon.cli import tables
+from antiphon.cli.load import Load, Taken
+from antiphon.cli.session import quiet_session, rows_of
+from antiphon.core.errors import UsageError
+from antiphon.runtime import cluster
+from antiphon.runtime.folder import ClusterFolder
+
+GROUPS = {"orders": 3, "billing": 3, "shipping": 3}
+VICTIM = "billing.2"
+KILL_AT = 0.4  # of the messages
+DOWN_SECONDS = 0.5  # before the restart begins
+MARK = ".antiphon-demo"  # a folder with this file in it is ours to replace
+
+
+class DemoOutcome(msgspec.Struct, kw_only=True):
+    """What came of a demo; its JSON."""
+
+    holds: bool  # no promise broken, and every accepted message delivered once by every addressed member
+    accepted: int
+    deliveries: dict[str, int]  # expected, missing, doubled, unexpected
+    readers_saw_all: bool
+    drained: bool
+    verdicts: dict[str, str]
+    violations: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]
+    seconds: float
+    report: str
+
+
+def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOutcome:
+    begun = time.monotonic()
+    console = Console(quiet=quiet, highlight=False)
+    _prepare(path)
+    _check_report(report)
+    with ThreadPoolExecutor(1) as background:
+        spark = background.submit(quiet_session)  # the JVM takes seconds to start: let it do so beside the cluster
+        folder = cluster.create(path / "cluster", GROUPS, run="demo")
+        try:
+            taken = _run_cluster(console, folder, messages)
+        finally:
+            drained = cluster.stop(folder)
+        console.print(f"The cluster is down; {'all is delivered' if drained else 'some messages are still under way'}.")
+        outcome = _judge(console, spark, folder, taken, report)
+    outcome.drained = drained
+    outcome.holds = outcome.holds and drained
+    outcome.seconds = round(time.monotonic() - begun, 1)
+    _conclude(console, outcome)
+    return outcome
+
+
+def _prepare(path: Path) -> None:
+    """Make an empty folder for the demo; only an earlier demo is thrown away for it."""
+    if (path / MARK).is_file():
+        if ClusterFolder.exists(path / "cluster"):
+            cluster.stop(ClusterFolder.load(path / "cluster"), drain_seconds=0.0)
+        shutil.rmtree(path)
+    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} is not empty and no earlier demo: name another folder with --dir.")
+    path.mkdir(parents=True, exist_ok=True)
+    (path / MARK).touch()
+
+
+def _check_report(report: Path) -> None:
+    if report.is_dir() or not report.parent.is_dir():
+        raise UsageError(f"A report cannot be written to {report}.")
+
+
+# The cluster ----------------------------------------------------------------------------------------------------
+
+
+def _run_cluster(console: Console, folder: ClusterFolder, messages: int) -> Taken:
+    import uvloop
+
+    cluster.start(folder)
+    console.print(f"{len(folder.config.processes)} processes run, in the groups {', '.join(GROUPS)}.")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("two clients multicast", total=messages)
+        story = _Story(folder, messages, lambda done: progress.update(bar, completed=done), progress.console.print)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(story.run())
+
+
+class _Story:
+    """The clients at work, and what happens to one process meanwhile."""
+
+    def __init__(
+        self, folder: ClusterFolder, messages: int, on_accepted: Callable[[int], None], tell: Callable[[str], None]
+    ) -> None:
+        self._folder = folder
+        self._kill_after = int(messages * KILL_AT)
+        self._on_accepted = on_accepted
+        self._tell = tell
+        self._middle = asyncio.Event()
+        self._messages = messages
+
+    async def run(self) -> Taken:
+        load = Load(self._folder.path, list(GROUPS), self._messages, self._accepted)
+        begun = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(load.run())
+            tasks.create_task(self._kill_and_restart())
+        seconds = time.monotonic() - begun
+        taken = running.result()
+        self._tell(f"{len(taken.accepted):,} messages were accepted and read again in {seconds:.1f} s.")
+        return taken
+
+    def _accepted(self, count: int) -> None:
+        self._on_accepted(count)
+        if count >= self._kill_after:
+            self._middle.set()
+
+    async def _kill_and_restart(self) -> None:
+        await self._middle.wait()
+        pid = cluster.alive(self._folder)[self._folder.config.known(VICTIM)]
+        await asyncio.to_thread(cluster.kill, self._folder, VICTIM)
+        begun = time.monotonic()
+        self._tell(f"kill -9 {pid}: {VICTIM} is gone, after {self._kill_after:,} messages.")
+        await asyncio.sleep(DOWN_SECONDS)
+        await asyncio.to_thread(cluster.start, self._folder, [VICTIM])
+        self._tell(f"{VICTIM} is back after {time.monotonic() - begun:.1f} s, from its journal.")
+
+
+# Spark's part ---------------------------------------------------------------------------------------------------
+
+
+def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken: Taken, report: Path) -> DemoOutcome:
+    spark = starting.result()
+    from antiphon.pipeline.metrics import metrics
+    from antiphon.pipeline.read import read_events, read_runs
+    from antiphon.pipeline.receipts import compare
+    from antiphon.pipeline.verify import verdicts, verify
+
+    with console.status("Spark reads the trace"):
+        events, runs = read_events(spark, folder.trace).cache(), read_runs(spark, folder.trace)
+        count = events.count()
+    console.print(f"Spark reads {count:,} events and checks every promise.")
+    with console.status("Spark checks every promise"):
+        violations = verify(events, runs)
+        judged = {row["property"]: row["status"] for row in rows_of(verdicts(violations, runs))}
+        broken = rows_of(violations)
+    with console.status("Spark counts and measures"):
+        (counted,) = rows_of(compare(_receipts(spark, folder, taken), events, runs))
+        measured = rows_of(metrics(events, runs))
+    console.print(tables.verdicts([{"run": "demo", "property": p, "status": s} for p, s in judged.items()]))
+    tables.explain_violations(console, broken)
+    console.print(tables.measurements(measured))
+    whole = not broken and not (counted["missing"] or counted["doubled"] or counted["unexpected"])
+    return DemoOutcome(
+        holds=whole and taken.all_read,
+        accepted=len(taken.accepted),
+        deliveries=counted,
+        readers_saw_all=taken.all_read,
+        drained=False,
+        verdicts=judged,
+        violations=broken,
+        metrics=measured,
+        seconds=0.0,
+        report=str(report),
+    )
+
+
+def _receipts(spark: Any, folder: ClusterFolder, taken: Taken) -> Any:
+    rows = [(folder.config.run, message, list(groups)) for message, groups in taken.accepted.items()]
+    return spark.createDataFrame(rows, "run string, message string, destinations array<string>")
+
+
+def _conclude(console: Console, outcome: DemoOutcome) -> None:
+    counted = outcome.deliveries
+    console.print(
+        f"{outcome.accepted:,} messages accepted, {counted['expected']:,} deliveries due: "
+        f"{counted['missing']} missing, {counted['doubled']} doubled, {counted['unexpected']} unexpected."
+    )
+    console.print(f"[green]Every promise holds.[/] {outcome.seconds} s in all. Look at {outcome.report}")

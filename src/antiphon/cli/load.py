@@ -1,0 +1,85 @@
+"""The demo's clients: two that multicast to overlapping sets of groups, and a reader of each group."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from antiphon.runtime.client import Client, connect
+
+CLIENTS = 2
+MESSAGES_PER_SECOND = 2000  # of all clients together, if the machine can
+OUTSTANDING = 256  # multicasts that a client has under way at most
+READ_SECONDS = 20.0  # how long the readers may take to see the last message
+
+
+class Taken(msgspec.Struct):
+    """What the members accepted, and what the readers saw of it."""
+
+    accepted: dict[str, tuple[str, ...]] = {}  # message: its destination groups
+    read: dict[str, list[str]] = {}  # group: the messages that it delivered, in its order
+
+    def expected(self, group: str) -> int:
+        return sum(group in destinations for destinations in self.accepted.values())
+
+    @property
+    def all_read(self) -> bool:
+        """Whether each reader saw each message of its group once, and no other."""
+        return all(len(names) == len(set(names)) == self.expected(group) for group, names in self.read.items())
+
+
+class Load:
+    """Runs the clients and tells ``on_accepted`` how many messages were accepted so far."""
+
+    def __init__(self, folder: Path, groups: list[str], messages: int, on_accepted: Callable[[int], None]) -> None:
+        self.taken = Taken(read={group: [] for group in groups})
+        self._folder = folder
+        self._groups = groups
+        self._messages = messages
+        self._on_accepted = on_accepted
+        self._random = random.Random(1)
+
+    async def run(self) -> Taken:
+        async with connect(self._folder, name="reader") as reader:
+            reading = [asyncio.create_task(self._read(reader, group)) for group in self._groups]
+            async with asyncio.TaskGroup() as clients:
+                for index in range(CLIENTS):
+                    clients.create_task(self._client(index))
+            await self._wait_for_readers()
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+        return self.taken
+
+    async def _client(self, index: int) -> None:
+        plan = iter(range(index, self._messages, CLIENTS))
+        begun = asyncio.get_running_loop().time()
+        async with connect(self._folder, name=f"client{index + 1}") as client, asyncio.TaskGroup() as senders:
+            for _ in range(min(OUTSTANDING, self._messages)):
+                senders.create_task(self._sender(client, plan, begun))
+
+    async def _sender(self, client: Client, plan: Iterator[int], begun: float) -> None:
+        """Take the next message of the plan, wait for its moment, send it; and again."""
+        loop = asyncio.get_running_loop()
+        for number in plan:
+            await asyncio.sleep(begun + number / MESSAGES_PER_SECOND - loop.time())
+            wanted = tuple(self._random.sample(self._groups, self._random.randint(1, len(self._groups))))
+            receipt = await client.multicast(wanted, f"message {number}".encode())
+            self.taken.accepted[receipt.name] = wanted
+            self._on_accepted(len(self.taken.accepted))
+
+    async def _read(self, reader: Client, group: str) -> None:
+        async for delivery in reader.subscribe(group):
+            self.taken.read[group].append(delivery.name)
+
+    async def _wait_for_readers(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READ_SECONDS
+        while loop.time() < deadline:
+            if all(len(self.taken.read[group]) >= self.taken.expected(group) for group in self._groups):
+                return
+            await asyncio.sleep(0.05)

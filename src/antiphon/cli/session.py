@@ -1,0 +1,66 @@
+"""Spark for the commands: started without its greetings, and with one sentence when it fails."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from antiphon.core.errors import AntiphonError, TraceError, UsageError
+from antiphon.trace import event_files, read_facts
+
+FILES_CHECKED = 256  # before Spark starts; the pipeline checks all
+
+
+def quiet_session() -> Any:
+    """A session whose JVM does not write to our standard error: it greets there, and warns of what nobody can help."""
+    from antiphon.pipeline.session import spark_session
+
+    with tempfile.TemporaryFile() as words:
+        terminal = os.dup(2)
+        os.dup2(words.fileno(), 2)
+        try:
+            return spark_session()
+        except UsageError:
+            raise
+        except Exception as error:
+            words.seek(0)
+            said = words.read().decode(errors="replace").strip().splitlines()
+            raise AntiphonError(f"Spark did not start: {said[-1] if said else error}") from None
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def check_trace(trace: Path) -> None:
+    """Refuse what is no trace before Spark takes its seconds to start."""
+    files = [file for run in read_facts(trace) for file in event_files(trace, run.run)]
+    if find_spec("pyspark") is None:
+        return  # `quiet_session` says so
+    from antiphon.pipeline.read import complaint_about
+
+    for file in files[:FILES_CHECKED]:
+        if complaint := complaint_about(file):
+            raise TraceError(complaint)
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Turn a failure inside Spark into one sentence."""
+    try:
+        yield
+    except AntiphonError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark", "py4j")):
+            raise
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise AntiphonError(f"Spark failed: {first}") from None
+
+
+def rows_of(frame: Any) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in frame.collect()]

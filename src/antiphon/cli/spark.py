@@ -1,0 +1,115 @@
+"""`antiphon verify | metrics | demo`: the commands that need Spark, which is loaded only when one of them runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from antiphon.cli import tables
+from antiphon.cli.progress import Steps
+from antiphon.cli.session import check_trace, one_sentence, quiet_session, rows_of
+from antiphon.cli.simulate import JsonFlag
+from antiphon.core.errors import UsageError
+from antiphon.trace import read_facts
+
+TraceArgument = Annotated[Path, typer.Argument(help="A trace's folder, or the folder of a cluster that is down.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("verify")(verify_command)
+    app.command("metrics")(metrics_command)
+    app.command("demo")(demo_command)
+
+
+def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
+    """Check everything that the runs of a trace promise; exit code 1 if a promise was broken.
+
+    Example: antiphon simulate --messages 200 --seed 7 --trace runs && antiphon verify runs
+    """
+    trace = find_trace(dir)
+    check_trace(trace)
+    with Steps(3) as steps, one_sentence():
+        events, runs = _open(trace, steps)
+        from antiphon.pipeline.verify import verdicts, verify
+
+        steps.next("checking every promise")
+        violations = verify(events, runs)
+        judged = rows_of(verdicts(violations, runs))
+        broken = rows_of(violations)
+    if json:
+        print(msgspec.json.encode({"holds": not broken, "verdicts": judged, "violations": broken}).decode())
+    else:
+        console = Console()
+        console.print(tables.verdicts(judged))
+        tables.explain_violations(console, broken)
+        tables.explain_undecided(console, judged, read_facts(trace))
+    if broken:
+        raise typer.Exit(1)
+
+
+def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
+    """Measure the runs of a trace: messages, bytes, steps, latency and throughput, by number of groups.
+
+    Example: antiphon simulate --messages 200 --seed 7 --trace runs && antiphon metrics runs
+    """
+    trace = find_trace(dir)
+    check_trace(trace)
+    with Steps(3) as steps, one_sentence():
+        events, runs = _open(trace, steps)
+        from antiphon.pipeline.metrics import metrics
+
+        steps.next("measuring")
+        measured = rows_of(metrics(events, runs))
+    if json:
+        print(msgspec.json.encode(measured).decode())
+    else:
+        Console().print(tables.measurements(measured))
+
+
+def _open(trace: Path, steps: Steps) -> tuple[Any, Any]:
+    """The trace's events and runs, as DataFrames."""
+    steps.next("starting Spark")
+    spark = quiet_session()
+    from antiphon.pipeline.read import read_events, read_runs
+
+    steps.next("reading the trace")
+    return read_events(spark, trace), read_runs(spark, trace)
+
+
+def demo_command(
+    dir: Annotated[Path, typer.Option("--dir", help="Where to work; a demo that is there already is replaced.")] = Path(
+        "antiphon-demo"
+    ),
+    messages: Annotated[int, typer.Option(min=10, max=1_000_000, help="How many multicasts in all.")] = 10_000,
+    report: Annotated[Path | None, typer.Option(help="Where to write the report; default: DIR/report.html.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Nine real processes in three groups, a kill -9 in the middle, and Spark's verdict on all of it.
+
+    Example: antiphon demo --messages 10000
+    """
+    from antiphon.cli.demo import run_demo
+
+    outcome = run_demo(dir, messages, report or dir / "report.html", quiet=json)
+    if json:
+        print(msgspec.json.encode(outcome).decode())
+    if not outcome.holds:
+        raise typer.Exit(1)
+
+
+def find_trace(folder: Path) -> Path:
+    """The trace itself, or the one inside a cluster's folder. A running cluster's trace is not complete yet."""
+    from antiphon.runtime import cluster
+    from antiphon.runtime.folder import ClusterFolder
+
+    home = next((path for path in (folder, folder.resolve().parent) if ClusterFolder.exists(path)), None)
+    if home is None:
+        return folder
+    running = [process for process, pid in cluster.alive(ClusterFolder.load(home)).items() if pid is not None]
+    if running:
+        raise UsageError(f"The cluster in {home} is running: end it with `antiphon down --dir {home}` first.")
+    return home / "trace" if home == folder else folder

@@ -1,0 +1,76 @@
+"""What Spark found, as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from antiphon.trace import RunFacts
+
+STYLES = {"holds": "green", "violated": "bold red", "undecided": "yellow", "not promised": "dim"}
+RUNS_SHOWN = 20
+VIOLATIONS_SHOWN = 12
+
+Rows = Sequence[dict[str, Any]]
+
+
+def verdicts(judged: Rows) -> Table:
+    """One row per property, one column per run; with many runs, how many runs have each status."""
+    by_run: dict[str, dict[str, str]] = {}
+    for row in judged:
+        by_run.setdefault(row["run"], {})[row["property"]] = row["status"]
+    properties = list(dict.fromkeys(row["property"] for row in judged))
+    if len(by_run) > 4:
+        return _by_run(by_run, properties)
+    table = Table("property", *by_run, box=None, pad_edge=False)
+    for name in properties:
+        table.add_row(name, *(_status(statuses[name]) for statuses in by_run.values()))
+    return table
+
+
+def _by_run(by_run: dict[str, dict[str, str]], properties: list[str]) -> Table:
+    """Many runs: only the first and those that broke a promise are listed, the last line counts the others."""
+    listed = sorted(by_run, key=lambda run: "violated" not in by_run[run].values())[:RUNS_SHOWN]
+    table = Table("run", *properties, box=None, pad_edge=False)
+    for run in sorted(listed):
+        table.add_row(run, *(_status(by_run[run][name]) for name in properties))
+    if len(by_run) > len(listed):
+        table.caption = f"and {len(by_run) - len(listed)} more runs, in which no promise was broken"
+    return table
+
+
+def _status(status: str) -> Text:
+    return Text(status, style=STYLES[status])
+
+
+def explain_violations(console: Console, broken: Rows) -> None:
+    for row in broken[:VIOLATIONS_SHOWN]:
+        console.print()
+        console.print(f"[bold red]{row['property']}[/] is broken in {row['run']}", highlight=False)
+        console.print(Text(f"  {row['detail']}"))
+        if row["processes"]:
+            console.print(Text(f"  processes: {', '.join(row['processes'])}"))
+        if row["messages"]:
+            console.print(Text(f"  messages:  {', '.join(row['messages'])}"))
+    if len(broken) > VIOLATIONS_SHOWN:
+        console.print(f"\nand {len(broken) - VIOLATIONS_SHOWN} more: --json lists them.")
+
+
+def explain_undecided(console: Console, judged: Rows, facts: Sequence[RunFacts]) -> None:
+    """Say why a missing delivery of an unfinished run is not held against it."""
+    undecided = {row["run"] for row in judged if row["status"] == "undecided"}
+    for run in facts:
+        if run.run in undecided:
+            away = f" ({', '.join(run.faulty)} was down)" if run.faulty else ""
+            console.print(f"\n{run.run} ended before everything was delivered{away}.", highlight=False)
+
+
+def measurements(measured: Rows) -> Table:
+    table = Table(*(measured[0] if measured else ()), box=None)
+    for row in measured:
+        table.add_row(*(str(value) for value in row.values()))
+    return table

@@ -1,0 +1,85 @@
+"""Chandra and Toueg's atomic broadcast: reliable broadcast, and a sequence of consensus on what to deliver next.
+
+L1-L7 are the lines of docs/protocols/ctbroadcast.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.core import Assumptions, Declaration, Detector, Failures, GroupId, Message, MessageId, Promise
+from antiphon.services.label import Label
+from antiphon.services.stack import StackedProtocol
+
+
+class CtBroadcast(StackedProtocol):
+    declaration = Declaration(
+        name="ctbroadcast",
+        title="Chandra-Toueg atomic broadcast",
+        source="scalatom.txt, section 5.2",
+        assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG, all_groups=True),
+        promises=(
+            Promise.VALIDITY,
+            Promise.INTEGRITY,
+            Promise.UNIFORM_AGREEMENT,
+            Promise.TOTAL_ORDER,
+            Promise.ACYCLIC_ORDER,
+        ),
+    )
+
+    received: dict[MessageId, Message]  # R-delivered, not ordered yet
+    decisions: dict[int, list[MessageId]]  # decided, not carried out yet
+    applied: int  # the number of the newest decision carried out
+    proposed: int
+    ordered: int  # messages ordered so far
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.received, self.decisions = {}, {}
+        self.applied = self.proposed = self.ordered = 0
+
+    @property
+    def everyone(self) -> tuple[GroupId, ...]:
+        return tuple(self.topology.groups)
+
+    def multicast(self, m: Message) -> None:  # L1
+        self.reliable.multicast(m)
+
+    def on_r_deliver(self, m: Message, label: Label) -> None:  # L2
+        self.received[m.id] = m
+        self.apply()
+        self.start()
+
+    def start(self) -> None:  # L3
+        number = self.applied + 1
+        if not self.received or self.proposed == number or number in self.decisions:
+            return
+        self.proposed = number
+        instance = Label("", self.everyone, (number,) * len(self.everyone))
+        self.consensus.propose(instance, _encoder.encode(list(self.received)))  # L4
+
+    def on_decided(self, instance: Label, value: bytes) -> None:  # L5
+        self.decisions[instance.numbers[0]] = _decoder.decode(value)
+        self.apply()
+        self.start()
+
+    def apply(self) -> None:
+        """Carry out decisions in their order, each once all of its messages are here."""
+        while (batch := self.decisions.get(self.applied + 1)) is not None:
+            if any(id not in self.received for id in batch):
+                return
+            self.applied += 1
+            del self.decisions[self.applied]
+            for id in sorted(batch):  # L6
+                self.ordered += 1
+                self.order(self.received.pop(id))  # L7
+
+    def order(self, m: Message) -> None:
+        self.deliver(m, f"{self.ordered:016d}")
+
+    def pending(self) -> int:
+        return len(self.received)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[MessageId])

@@ -1,0 +1,242 @@
+"""SCALATOM, scalable atomic multicast (scalatom.txt, Figure 5).
+
+L1-L22 are the lines of docs/protocols/scalatom.md; "step" is a step of the figure.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import msgspec
+
+from antiphon.core import (
+    Assumptions,
+    Declaration,
+    Detector,
+    Failures,
+    GroupId,
+    Message,
+    MessageId,
+    ProcessId,
+    Promise,
+    Wire,
+)
+from antiphon.services.label import Label, Seen, has_qualified_majority, majority
+from antiphon.services.stack import StackedProtocol, StackOptions
+
+Event = tuple[MessageId, Label, int]  # R-deliver(m) in a history, with rec-ts(m)
+
+
+class History(Wire, frozen=True, tag=1):
+    """The ``index``-th increment of a history: its new entries, and the clock after them."""
+
+    index: int
+    events: list[Event]
+    clock: int
+
+
+class RecTs(Wire, frozen=True, tag=2):
+    """Step 2: the timestamp that I gave m when it was R-delivered. My history may travel along, within my group."""
+
+    id: MessageId
+    label: Label
+    rec_ts: int
+    history: History | None = None
+
+
+class View(msgspec.Struct):
+    """What is known of the history of one process of the own group."""
+
+    known: int = 0  # increments, without a gap
+    clock: int = 0  # its clock after them: no later entry has a lower timestamp
+    events: dict[MessageId, tuple[Label, int]] = {}  # rec-ts of the messages that are not TO-delivered here
+    early: dict[int, History] = {}  # increments that overtook others, by index
+
+
+class Entry(msgspec.Struct):
+    """A message in one of the three buffers."""
+
+    message: Message
+    label: Label
+    sn: int | None = None  # None: in the pending buffer
+    predecessors: dict[MessageId, Label] = {}  # in the delivery queue: PPS, less those that need not be waited for
+
+
+class ScalatomOptions(StackOptions, frozen=True):
+    piggyback: bool = False  # whether histories also travel with timestamps (footnote 4)
+
+
+class Scalatom(StackedProtocol):
+    declaration = Declaration(
+        name="scalatom",
+        title="SCALATOM (Rodrigues, Guerraoui, Schiper)",
+        source="scalatom.txt, Figure 5",
+        assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
+        promises=(
+            Promise.VALIDITY,
+            Promise.INTEGRITY,
+            Promise.UNIFORM_AGREEMENT,
+            Promise.TOTAL_ORDER,
+            Promise.ACYCLIC_ORDER,
+            Promise.GENUINENESS,
+        ),
+    )
+    Options = ScalatomOptions
+    options: ScalatomOptions
+
+    ts: int  # the logical clock
+    entries: dict[MessageId, Entry]  # the pending and compute-PPS buffers and the delivery queue
+    rec_ts: dict[MessageId, dict[ProcessId, int]]  # timestamps received
+    proposed: set[MessageId]
+    history: list[Event]  # own entries that are not gossiped yet
+    gossiped: int  # increments sent
+    gossiped_clock: int
+    views: dict[ProcessId, View]
+    computing: dict[MessageId, int]  # the compute-PPS buffer: sn by message
+    queue: list[tuple[int, MessageId]]  # the delivery queue, a heap
+    decided: dict[MessageId, tuple[Label, int]]  # sn of messages not R-delivered here yet
+    done: Seen  # what was TO-delivered
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.ts = self.gossiped = self.gossiped_clock = 0
+        self.entries, self.rec_ts, self.views, self.computing, self.decided = {}, {}, {}, {}, {}
+        self.proposed = set()
+        self.history, self.queue = [], []
+        self.done = Seen()
+
+    @property
+    def group(self) -> GroupId:
+        return self.topology.group_of[self.me]
+
+    def multicast(self, m: Message) -> None:  # L1: step 1
+        self.reliable.multicast(m)
+
+    # Step 2: timestamps -----------------------------------------------------------------------------------------
+
+    def on_r_deliver(self, m: Message, label: Label) -> None:  # L2
+        rec_ts, self.ts = self.ts, self.ts + 1  # L3
+        self.entries[m.id] = Entry(m, label)  # L4
+        self.history.append((m.id, label, rec_ts))  # L5
+        self.send_timestamp(m, RecTs(m.id, label, rec_ts))  # L6
+        if m.id in self.decided:
+            self.number(m.id, self.decided.pop(m.id)[1])
+        else:
+            self.start(m.id)
+
+    def send_timestamp(self, m: Message, message: RecTs) -> None:
+        if not self.options.piggyback:
+            self.send(self.topology.addressees(m.destinations), message)
+            return
+        own = self.topology.members(self.group)
+        self.send([p for p in self.topology.addressees(m.destinations) if p not in own], message)
+        self.send(own, msgspec.structs.replace(message, history=self.increment()))
+
+    def on_rec_ts(self, sender: ProcessId, message: RecTs) -> None:  # L7
+        if message.history is not None:
+            self.on_history(sender, message.history)
+        if not self.done.has(message.label, self.group) and self.sn(message.id) is None:
+            self.rec_ts.setdefault(message.id, {})[sender] = message.rec_ts
+            self.start(message.id)
+
+    # Step 3: consensus on the sequence number -------------------------------------------------------------------
+
+    def start(self, id: MessageId) -> None:
+        entry, received = self.entries.get(id), self.rec_ts.get(id, {})
+        if entry is None or id in self.proposed or entry.sn is not None:
+            return
+        if has_qualified_majority(set(received), entry.label.groups, self.topology):  # L8
+            self.proposed.add(id)
+            value = _encoder.encode((id, max(received.values())))  # L9
+            self.consensus.propose(entry.label, value)  # L10
+
+    # Step 4: the sequence number, and gossip --------------------------------------------------------------------
+
+    def on_decided(self, instance: Label, value: bytes) -> None:  # L11
+        id, sn = _decoder.decode(value)
+        if id in self.entries:
+            self.number(id, sn)
+        else:
+            self.decided[id] = (instance, sn)
+
+    def number(self, id: MessageId, sn: int) -> None:
+        self.entries[id].sn = sn
+        self.rec_ts.pop(id, None)
+        self.proposed.discard(id)
+        self.ts = max(self.ts, sn) + 1  # L12
+        self.computing[id] = sn  # L13
+        if self.gossiped_clock <= sn:  # else the group has this history already, as far as m needs it
+            self.send(self.topology.members(self.group), self.increment())  # L14
+        self.compute()
+        self.deliver_in_order()
+
+    def increment(self) -> History:
+        """What the group does not have of the own history."""
+        self.gossiped += 1
+        self.gossiped_clock = self.ts
+        events, self.history = self.history, []
+        return History(self.gossiped, events, self.ts)
+
+    # Step 5: potential predecessors, and delivery -----------------------------------------------------------------
+
+    def on_history(self, sender: ProcessId, increment: History) -> None:  # L15
+        view = self.views.setdefault(sender, View())
+        view.early[increment.index] = increment
+        while (following := view.early.pop(view.known + 1, None)) is not None:  # L16
+            view.known += 1
+            view.clock = following.clock
+            for id, label, rec_ts in following.events:
+                if not self.done.has(label, self.group):
+                    view.events[id] = (label, rec_ts)
+        self.compute()
+        self.deliver_in_order()
+
+    def compute(self) -> None:
+        """compute-PPS: messages to which a majority's histories give a timestamp that is not above sn(m)."""
+        needed = majority(self.topology.members(self.group))
+        for id, sn in list(self.computing.items()):
+            complete = [view for view in self.views.values() if view.clock > sn]
+            if len(complete) >= needed:  # L17
+                self.entries[id].predecessors = {
+                    other: label
+                    for view in complete
+                    for other, (label, rec_ts) in view.events.items()
+                    if rec_ts <= sn and other != id
+                }  # L18
+                del self.computing[id]
+                heappush(self.queue, (sn, id))  # L19
+
+    def deliver_in_order(self) -> None:  # L20
+        while self.queue:
+            sn, id = self.queue[0]
+            entry = self.entries[id]
+            entry.predecessors = {
+                other: label for other, label in entry.predecessors.items() if self.may_precede(other, label, (sn, id))
+            }
+            if entry.predecessors:  # L21
+                return
+            heappop(self.queue)
+            del self.entries[id]
+            self.done.add(entry.label, self.group)
+            for view in self.views.values():
+                view.events.pop(id, None)
+            self.deliver(entry.message, f"{sn:016d}.{id}")  # L22
+
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        """Whether another message is neither delivered nor known to come later. Equal numbers: the id decides."""
+        if self.done.has(label, self.group):
+            return False
+        sn = self.sn(other)
+        return sn is None or (sn, other) < key
+
+    def sn(self, id: MessageId) -> int | None:
+        if id in self.entries:
+            return self.entries[id].sn
+        return self.decided[id][1] if id in self.decided else None
+
+    def pending(self) -> int:
+        return len(self.entries)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[MessageId, int])

@@ -1,0 +1,233 @@
+"""TOM, the total order multicast of Fritzke, Ingels, Mostéfaoui and Raynal (tom.txt, section 3.1).
+
+L1-L15 are the lines of docs/protocols/tom.md. With sets, a consensus decides all that waits; without, one message.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import msgspec
+
+from antiphon.core import (
+    Assumptions,
+    Declaration,
+    Detector,
+    Failures,
+    GroupId,
+    Message,
+    MessageId,
+    ProcessId,
+    Promise,
+    Wire,
+)
+from antiphon.services.label import Label, Seen
+from antiphon.services.stack import StackedProtocol, StackOptions
+
+
+class Stamp(NamedTuple):
+    """A timestamp: a group's clock, and the group."""
+
+    clock: int
+    group: GroupId
+
+
+class Timestamp(Wire, frozen=True, tag=1):
+    """Step 2, to the other destination groups: my group's timestamp for m."""
+
+    id: MessageId
+    label: Label
+    stamp: Stamp
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """What a consensus decides: messages to be timestamped, and definitive timestamps to catch up with."""
+
+    new: list[MessageId]
+    definitive: list[tuple[MessageId, Stamp]]
+
+
+class Entry(msgspec.Struct):
+    """A message in the reception queue."""
+
+    message: Message
+    label: Label
+    age: int
+    stamp: Stamp | None = None  # its group's proposal, then the definitive timestamp
+    definitive: bool = False
+    synchronised: bool = False  # the group's clock is known to have caught up
+
+
+class TomOptions(StackOptions, frozen=True):
+    sets: bool = True
+
+
+class Tom(StackedProtocol):
+    declaration = Declaration(
+        name="tom",
+        title="TOM (Fritzke et al.)",
+        source="tom.txt, section 3.1",
+        assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
+        promises=(
+            Promise.VALIDITY,
+            Promise.INTEGRITY,
+            Promise.UNIFORM_AGREEMENT,
+            Promise.TOTAL_ORDER,
+            Promise.ACYCLIC_ORDER,
+            Promise.GENUINENESS,
+            Promise.LOCALITY,
+        ),
+    )
+    Options = TomOptions
+    options: TomOptions
+
+    clock: int  # the group clock
+    age: int  # counts R-deliveries
+    queue: dict[MessageId, Entry]  # the reception queue, oldest first
+    fresh: dict[MessageId, None]  # those of it that have no timestamp
+    lagging: dict[MessageId, Stamp]  # those with a definitive timestamp that the group's clock may be behind
+    order: list[tuple[Stamp, MessageId]]  # a heap over the timestamps of the queue; outdated ones are skipped
+    stamps: dict[MessageId, dict[GroupId, Stamp]]  # the destination groups' timestamps
+    applied: int  # the number of the newest decision carried out
+    proposed: int  # the number of the newest consensus proposed to
+    decisions: dict[int, Batch]  # those that wait for an earlier one, or for messages not R-delivered here yet
+    done: Seen  # what was TO-delivered
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.clock = self.age = self.applied = self.proposed = 0
+        self.queue, self.fresh, self.lagging, self.stamps, self.decisions = {}, {}, {}, {}, {}
+        self.order = []
+        self.done = Seen()
+
+    @property
+    def group(self) -> GroupId:
+        return self.topology.group_of[self.me]
+
+    def multicast(self, m: Message) -> None:  # L1
+        self.reliable.multicast(m)
+
+    def on_r_deliver(self, m: Message, label: Label) -> None:  # L2
+        self.age += 1
+        self.queue[m.id] = Entry(m, label, self.age)
+        self.fresh[m.id] = None
+        self.apply()
+        self.start()
+
+    # Steps 1 and 3: the k-th consensus of the group ---------------------------------------------------------------
+
+    def start(self) -> None:  # L3
+        """Propose what waits to the next consensus: all of it, or the oldest message alone."""
+        number = self.applied + 1
+        if self.proposed == number or number in self.decisions or not (self.fresh or self.lagging):
+            return
+        self.proposed = number
+        batch = Batch(list(self.fresh), list(self.lagging.items()))
+        value = _encoder.encode(batch if self.options.sets else self.oldest(batch))
+        self.consensus.propose(Label("", (self.group,), (number,)), value)  # L4
+
+    def oldest(self, batch: Batch) -> Batch:
+        waiting = [*batch.new, *(id for id, _ in batch.definitive)]
+        oldest = min(waiting, key=lambda id: self.queue[id].age)
+        return Batch([id for id in batch.new if id == oldest], [pair for pair in batch.definitive if pair[0] == oldest])
+
+    def on_decided(self, instance: Label, value: bytes) -> None:  # L5
+        (number,) = instance.numbers
+        self.decisions[number] = _decoder.decode(value)
+        self.apply()
+        self.start()
+
+    def apply(self) -> None:
+        """Carry out decisions in their order, each once all of its messages are here."""
+        while (decision := self.decisions.get(self.applied + 1)) is not None:
+            if any(id not in self.queue for id in decision.new):
+                return
+            self.applied += 1
+            del self.decisions[self.applied]
+            if decision.new:
+                self.clock += 1  # L6
+            for id in decision.new:
+                self.timestamp(id)
+            for id, stamp in decision.definitive:
+                self.clock = max(self.clock, stamp.clock)  # L7
+                self.synchronise(id, stamp)
+            for id in decision.new:
+                self.settle(id)
+            self.catch_up()
+            self.deliver_lowest()
+
+    def timestamp(self, id: MessageId) -> None:
+        entry, stamp = self.queue[id], Stamp(self.clock, self.group)
+        assert entry.stamp is None, "a group timestamps a message once"
+        self.place(id, entry, stamp)  # L8
+        del self.fresh[id]
+        self.stamps.setdefault(id, {})[self.group] = stamp
+        others = tuple(g for g in entry.message.destinations if g != self.group)
+        self.send(self.topology.addressees(others), Timestamp(id, entry.label, stamp))  # L9
+
+    def synchronise(self, id: MessageId, stamp: Stamp) -> None:
+        self.lagging.pop(id, None)
+        entry = self.queue.get(id)
+        if entry is not None:  # else the clock was far enough without this decision, and it is delivered
+            entry.definitive = entry.synchronised = True  # L10
+            self.place(id, entry, stamp)
+
+    # Step 2: the timestamps of the other groups -----------------------------------------------------------------
+
+    def on_timestamp(self, sender: ProcessId, timestamp: Timestamp) -> None:  # L11
+        if self.done.has(timestamp.label, self.group):
+            return
+        stamps, stamp = self.stamps.setdefault(timestamp.id, {}), timestamp.stamp
+        assert stamps.get(stamp.group, stamp) == stamp, "a group agrees on its timestamp"
+        stamps[stamp.group] = stamp
+        self.settle(timestamp.id)
+        self.deliver_lowest()
+        self.start()
+
+    def settle(self, id: MessageId) -> None:
+        """The greatest of all groups' timestamps is the definitive one."""
+        entry, stamps = self.queue.get(id), self.stamps.get(id, {})
+        if entry is None or entry.definitive or len(stamps) < len(entry.message.destinations):
+            return
+        stamp = max(stamps.values())  # L12
+        entry.definitive = True
+        self.place(id, entry, stamp)
+        self.lagging[id] = stamp
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """With sets, a timestamp that the clock has reached needs no consensus. All members see that, or none."""
+        if self.options.sets:
+            for id in [id for id, stamp in self.lagging.items() if stamp.clock <= self.clock]:
+                del self.lagging[id]
+                self.queue[id].synchronised = True  # L13
+
+    # Step 4 -----------------------------------------------------------------------------------------------------
+
+    def place(self, id: MessageId, entry: Entry, stamp: Stamp) -> None:
+        assert entry.stamp is None or stamp >= entry.stamp, "a definitive timestamp is never below a proposal"
+        if stamp != entry.stamp:
+            entry.stamp = stamp
+            heappush(self.order, (stamp, id))
+
+    def deliver_lowest(self) -> None:  # L14
+        while self.order:
+            stamp, id = self.order[0]
+            entry = self.queue.get(id)
+            if entry is not None and entry.stamp == stamp and not entry.synchronised:
+                return  # the lowest timestamp is not known to stay the lowest
+            heappop(self.order)
+            if entry is None or entry.stamp != stamp:
+                continue
+            del self.queue[id]
+            del self.stamps[id]
+            self.done.add(entry.label, self.group)
+            self.deliver(entry.message, f"{stamp.clock:016d}.{stamp.group}.{id}")  # L15
+
+    def pending(self) -> int:
+        return len(self.queue)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Batch)

@@ -1,0 +1,87 @@
+"""Uniform consensus, numbered: what Chandra-Toueg and Hurfin-Raynal have in common.
+
+D1-D4 are the lines of docs/protocols/consensus.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from antiphon.core import Component, ProcessId, Wire
+from antiphon.services.label import Label, Seen, majority
+
+
+class Decide(Wire, frozen=True, tag=1):
+    """The decision, flooded."""
+
+    instance: Label
+    value: bytes
+    origin: ProcessId  # who decided first
+
+
+class ConsensusOptions(msgspec.Struct, frozen=True):
+    estimates: bool = True  # Chandra-Toueg: whether round 1 has its estimate phase too (R2 counts it, R1 does not)
+    echo_origin: bool = True  # whether a decision is also sent on to the one who decided first (R2 yes, R1 no)
+
+
+class Consensus(Component):
+    """``propose`` a value for an instance; ``decided`` tells its decision, the same at every process.
+
+    An instance is a label: the members of its groups take part. What comes for an instance before this process has
+    proposed waits; what comes after its decision is dropped, which needs bounded memory only.
+    """
+
+    Options = ConsensusOptions
+    options: ConsensusOptions
+    decided: Callable[[Label, bytes], None]
+
+    done: Seen
+
+    def initialise(self) -> None:
+        self.done = Seen()
+
+    def propose(self, instance: Label, value: bytes) -> None:
+        raise NotImplementedError
+
+    def forget(self, instance: Label) -> None:
+        """Drop the state of an instance that was decided."""
+        raise NotImplementedError
+
+    def running(self) -> list[Label]:
+        """The instances that this process has proposed in and that are not decided."""
+        raise NotImplementedError
+
+    def members(self, instance: Label) -> tuple[ProcessId, ...]:
+        return self.topology.addressees(instance.groups)
+
+    def coordinator(self, instance: Label, round: int) -> ProcessId:
+        members = self.members(instance)
+        return members[(round - 1) % len(members)]
+
+    def majority(self, instance: Label) -> int:
+        return majority(self.members(instance))
+
+    def is_done(self, instance: Label) -> bool:
+        return self.done.has(instance, self.topology.group_of[self.me])
+
+    def watch(self) -> None:
+        """Only the members of running instances are monitored."""
+        self.monitor(p for instance in self.running() for p in self.members(instance))
+
+    def decide(self, instance: Label, value: bytes, origin: ProcessId) -> None:  # D1
+        if not self.done.add(instance, self.topology.group_of[self.me]):  # D2
+            return
+        self.forget(instance)
+        skipped = (self.me,) if self.options.echo_origin else (self.me, origin)
+        self.send([p for p in self.members(instance) if p not in skipped], Decide(instance, value, origin))  # D3
+        self.watch()
+        self.decided(instance, value)  # D4
+
+    def on_decide(self, sender: ProcessId, decision: Decide) -> None:
+        self.decide(decision.instance, decision.value, decision.origin)
+
+
+ConsensusKind = Literal["ct", "hr"]

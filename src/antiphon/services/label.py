@@ -1,0 +1,59 @@
+"""Names that can be forgotten: a stream of things to groups, counted group by group.
+
+The things that one origin addresses to a group are numbered 1, 2, 3, ... for that group. A member sees every number of
+its own group, so "have I had this one?" needs one number per origin and the few that came early, however long it runs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from antiphon.core import GroupId, ProcessId, Topology
+from antiphon.core.channel import Inbox
+
+
+class Label(NamedTuple):
+    """The ``numbers[i]``-th thing that ``origin`` addressed to ``groups[i]``, for every i."""
+
+    origin: str
+    groups: tuple[GroupId, ...]
+    numbers: tuple[int, ...]
+
+
+class Counter(msgspec.Struct):
+    """At the origin: gives the labels."""
+
+    counts: dict[GroupId, int] = {}
+
+    def next(self, origin: ProcessId, groups: tuple[GroupId, ...]) -> Label:
+        for group in groups:
+            self.counts[group] = self.counts.get(group, 0) + 1
+        return Label(origin, groups, tuple(self.counts[group] for group in groups))
+
+
+class Seen(msgspec.Struct):
+    """At a member: the labels that it has had."""
+
+    streams: dict[str, Inbox] = {}
+
+    def has(self, label: Label, group: GroupId) -> bool:
+        stream = self.streams.get(label.origin)
+        return stream is not None and not stream.is_new(label.numbers[label.groups.index(group)])
+
+    def add(self, label: Label, group: GroupId) -> bool:
+        """Whether it is the first time."""
+        if self.has(label, group):
+            return False
+        self.streams.setdefault(label.origin, Inbox()).take(label.numbers[label.groups.index(group)])
+        return True
+
+
+def majority(members: tuple[ProcessId, ...]) -> int:
+    return len(members) // 2 + 1
+
+
+def has_qualified_majority(who: set[ProcessId], groups: tuple[GroupId, ...], topology: Topology) -> bool:
+    """Whether ``who`` has a majority of every one of the groups (scalatom.txt, section 3.5)."""
+    return all(sum(p in who for p in topology.members(g)) >= majority(topology.members(g)) for g in groups)

@@ -1,0 +1,302 @@
+"""The client's promises: once and only once through lost connections and dead members, and honest errors."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import antiphon
+from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
+from antiphon.runtime import cluster, requests
+from antiphon.runtime.client import Client
+from antiphon.runtime.folder import ClusterFolder
+
+MakeCluster = Callable[..., ClusterFolder]
+
+
+async def read(client: Client, group: str, count: int) -> list[antiphon.Delivery]:
+    found: list[antiphon.Delivery] = []
+    async with asyncio.timeout(20):
+        async for delivery in client.subscribe(group):
+            found.append(delivery)
+            if len(found) == count:
+                break
+    return found
+
+
+class Proxy:
+    """Stands between a client and a member, and cuts connections at random."""
+
+    def __init__(self, address: tuple[str, int], rng: random.Random) -> None:
+        self.cuts = 0
+        self._target = address
+        self._random = rng
+        self._server: asyncio.Server
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._on_caller, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _on_caller(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        ends = [writer]
+        try:
+            other_reader, other_writer = await asyncio.open_connection(*self._target)
+            ends.append(other_writer)
+            budget = self._random.randint(200, 6000)
+            async with asyncio.TaskGroup() as pumps:
+                pumps.create_task(self._pump(reader, other_writer, budget))
+                pumps.create_task(self._pump(other_reader, writer, budget))
+        except (ExceptionGroup, OSError):
+            self.cuts += 1
+        finally:
+            self._tasks.discard(task)
+            for end in ends:
+                end.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: int) -> None:
+        while budget > 0 and (data := await reader.read(min(budget, 500))):
+            budget -= len(data)
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionError("cut")
+
+
+def test_a_message_survives_any_number_of_lost_connections_once(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 2, "b": 2})
+    count = 300
+
+    async def run() -> None:
+        rng = random.Random(3)
+        proxies = {p: Proxy(folder.config.address(p), rng) for p in folder.config.processes}
+        async with antiphon.connect(folder.path) as client, antiphon.connect(folder.path) as reader:
+            client._addresses = {process: await proxy.start() for process, proxy in proxies.items()}
+            sent = (client.multicast({"a", "b"}, str(i).encode()) for i in range(count))
+            receipts = await asyncio.gather(*sent)
+            for group in ("a", "b"):
+                deliveries = await read(reader, group, count)
+                assert sorted(d.name for d in deliveries) == sorted(r.name for r in receipts)
+                assert {d.payload for d in deliveries} == {str(i).encode() for i in range(count)}
+        for proxy in proxies.values():
+            await proxy.stop()
+        assert sum(proxy.cuts for proxy in proxies.values()) > 5
+
+    asyncio.run(run())
+    assert cluster.wait_idle(folder, 10)
+    ends = [status.delivered for status in cluster.statuses(folder).values() if status is not None]
+    assert ends == [count] * 4, "no copy was delivered twice"
+
+
+def test_the_death_of_the_member_that_takes_the_requests_is_survived(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 3, "b": 3})
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client:
+            receipts: list[antiphon.Receipt] = []
+            for _ in range(3):
+                batch = [asyncio.create_task(client.multicast({"a", "b"}, b"x" * 100)) for _ in range(400)]
+                while not any(task.done() for task in batch):
+                    await asyncio.sleep(0)
+                (route,) = client._requests._routes.values()
+                assert route.member is not None
+                victim = route.member.name
+                await asyncio.to_thread(cluster.kill, folder, victim)
+                receipts += await asyncio.gather(*batch)
+                await asyncio.to_thread(cluster.start, folder)
+            names = Counter(receipt.name for receipt in receipts)
+            assert len(names) == 1200
+            assert len({receipt.member for receipt in receipts}) > 1
+            first, second = [[d.name for d in await read(client, group, 1200)] for group in ("a", "b")]
+            assert first == second, "both groups got all of them in one order"
+            assert Counter(first) == names
+
+    asyncio.run(run())
+
+
+def test_a_subscription_goes_on_at_another_member(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 3})
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client, client.subscribe("a") as deliveries:
+            positions: list[int] = []
+            for _round in range(3):
+                await asyncio.gather(*(client.multicast({"a"}, b"x") for _ in range(50)))
+                for _ in range(50):
+                    positions.append((await asyncio.wait_for(anext(deliveries), 10)).position)
+                assert deliveries._connection is not None
+                await asyncio.to_thread(cluster.kill, folder, deliveries._connection.directory.process)
+                await asyncio.to_thread(cluster.start, folder)
+            await client.multicast({"a"}, b"last")
+            last = await asyncio.wait_for(anext(deliveries), 10)
+            assert last.payload == b"last"
+            assert [*positions, last.position] == list(range(151))
+
+    asyncio.run(run())
+
+
+def test_history_is_read_from_disk_and_then_live(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 2})
+    payload = b"y" * 2000
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client:
+            await asyncio.gather(*(client.multicast({"a"}, payload) for _ in range(1500)))
+            await asyncio.to_thread(cluster.wait_idle, folder, 10)
+            await asyncio.sleep(0.5)  # the log is on disk now
+            async with client.subscribe("a", start=1000, follow=False) as deliveries:
+                assert [d.position async for d in deliveries] == list(range(1000, 1500))
+            reading = asyncio.create_task(read(client, "a", 1600))
+            await asyncio.gather(*(client.multicast({"a"}, payload) for _ in range(100)))
+            assert [d.position for d in await reading] == list(range(1600))
+            assert [d async for d in client.subscribe("a", start=5000, follow=False)] == []
+
+    asyncio.run(run())
+
+
+def test_the_settled_mark_moves_so_that_the_window_never_closes(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a window of 100 numbers, 1000 messages get through only if progress is asked for and told."""
+    monkeypatch.setattr(requests, "REQUESTS_MAX", 100)
+    monkeypatch.setattr(requests, "SETTLE_EVERY", 50)
+    monkeypatch.setattr(requests, "SETTLE_SECONDS", 0.01)
+    folder = make_cluster({"a": 2, "b": 1, "c": 1})
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client:
+            sets = [{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}]
+            await asyncio.gather(*(client.multicast(sets[i % 4], b"x") for i in range(1000)))
+            assert client._requests._settled > 800
+
+    asyncio.run(run())
+
+
+@contextmanager
+def paused(folder: ClusterFolder, *processes: str) -> Iterator[None]:
+    for process in processes:
+        cluster.kill(folder, process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            cluster.kill(folder, process, signal.SIGCONT)
+
+
+def test_errors_say_what_happened(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 1, "b": 1})
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client:
+            for destinations in ([], ["nowhere"], ["a", "nowhere"]):
+                with pytest.raises(UsageError):
+                    await client.multicast(destinations, b"x")
+            with pytest.raises(UsageError):
+                await client.multicast({"a"}, bytes((1 << 20) + 1))
+            with pytest.raises(UsageError):
+                client.subscribe("nowhere")
+            with pytest.raises(UsageError):
+                client.subscribe("a", start=-1)
+            await client.multicast({"a"}, b"one", timeout=10)
+            with paused(folder, "a.1"), pytest.raises(OutcomeUnknown):
+                await client.multicast({"a"}, b"two", timeout=0.3)
+            assert [d.payload for d in await read(client, "a", 2)] == [b"one", b"two"]
+            await asyncio.to_thread(cluster.kill, folder, "b.1")
+            with pytest.raises(Unavailable):
+                await client.multicast({"b"}, b"three", timeout=0.3)
+            await asyncio.to_thread(cluster.start, folder)
+            await client.multicast({"b"}, b"four", timeout=10)
+            assert [d.payload for d in await read(client, "b", 1)] == [b"four"], "three surely did not happen"
+
+    asyncio.run(run())
+
+
+def test_a_silent_member_is_given_up_for_another(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "SILENCE_SECONDS", 0.5)
+    folder = make_cluster({"a": 3})
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client:
+            first = await client.multicast({"a"}, b"x")
+            with paused(folder, first.member):
+                second = await client.multicast({"a"}, b"y", timeout=10)
+                assert second.member != first.member
+            assert [d.payload for d in await read(client, "a", 2)] == [b"x", b"y"]
+
+    asyncio.run(run())
+
+
+def test_a_client_that_dies_in_mid_send_stalls_nobody(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 2, "b": 2})
+
+    async def run() -> None:
+        for _ in range(5):
+            async with antiphon.connect(folder.path, name="doomed") as client:
+                tasks = [asyncio.create_task(client.multicast({"a", "b"}, b"x" * 5000)) for _ in range(200)]
+                await asyncio.sleep(0.02)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        async with antiphon.connect(folder.path) as client:
+            last = await client.multicast({"a", "b"}, b"last")
+            for group in ("a", "b"):
+                async with asyncio.timeout(10), client.subscribe(group) as deliveries:
+                    async for delivery in deliveries:
+                        if delivery.name == last.name:
+                            break
+
+    asyncio.run(run())
+    assert cluster.stop(folder)
+
+
+def test_a_cluster_is_found_by_address(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 2})
+
+    async def run() -> None:
+        dead = "127.0.0.1:9"
+        async with antiphon.connect(f"{dead},{folder.config.addresses['a.2']}", name="finder") as client:
+            assert client.groups == folder.config.groups
+            receipt = await client.multicast("a", b"x")
+            assert receipt.name.startswith("finder-")
+        with pytest.raises(Unavailable):
+            async with antiphon.connect(dead):
+                pass
+
+    asyncio.run(run())
+
+
+def test_a_folder_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
+    async def run(target: Path) -> None:
+        async with antiphon.connect(target):
+            pass
+
+    for content in (None, b"", b"{", b"[]", b'{"version": 1}'):
+        if content is not None:
+            (tmp_path / "cluster.json").write_bytes(content)
+        with pytest.raises(UsageError):
+            asyncio.run(run(tmp_path))
+    with pytest.raises(UsageError):
+        antiphon.connect(tmp_path, name="no spaces please")
+
+
+def test_the_public_api_is_small() -> None:
+    assert set(antiphon.__all__) <= set(dir(antiphon))
+    for name in antiphon.__all__:
+        assert getattr(antiphon, name) is not None
+    with pytest.raises(AttributeError):
+        getattr(antiphon, "nothing")  # noqa: B009 - the name is wrong on purpose

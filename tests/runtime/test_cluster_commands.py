@@ -1,0 +1,161 @@
+"""`antiphon up | node | send | tail | status | down`, as a user types them; bad input gets one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from antiphon.core.errors import AntiphonError
+from antiphon.runtime import cluster
+from antiphon.runtime.folder import ClusterFolder
+
+MAIN = "from antiphon.cli import main; main()"
+
+
+def antiphon(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    command = [sys.executable, "-c", MAIN, *arguments]
+    ended = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    return ended.returncode, ended.stdout.decode(), ended.stderr.decode()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "shop"
+    yield path
+    with suppress(AntiphonError):
+        folder = ClusterFolder.load(path)
+        for process in folder.config.processes:
+            cluster.kill(folder, process)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_a_cluster_from_up_to_down(path: Path) -> None:
+    where = ("--dir", str(path))
+    code, out, err = antiphon("up", "--groups", "orders=2,billing=1", *where, "--run", "shop")
+    assert (code, err) == (0, "")
+    assert out.count("started") == 3
+    code, name, _ = antiphon("send", *where, "--to", "orders,billing", "one espresso", "--name", "bar")
+    assert code == 0
+    assert name.startswith("bar-")
+    code, out, _ = antiphon("send", *where, "--to", "orders", stdin=b"".join(b"line %d\n" % i for i in range(500)))
+    assert (code, out) == (0, "500 messages accepted.\n")
+    code, out, _ = antiphon("tail", *where, "orders")
+    assert code == 0
+    assert len(out.splitlines()) == 501
+    assert out.splitlines()[0] == f"0\t{name.strip()}\torders,billing\tone espresso"
+    code, out, _ = antiphon("tail", *where, "billing", "--json")
+    assert json.loads(out)["text"] == "one espresso"
+    code, out, _ = antiphon("status", *where, "--json")
+    assert json.loads(out)["orders.1"]["status"]["delivered"] == 501
+    os.kill(json.loads(out)["billing.1"]["pid"], signal.SIGKILL)
+    time.sleep(0.2)
+    code, out, _ = antiphon("status", *where)
+    assert [line.split()[1] for line in out.splitlines()[1:]] == ["yes", "yes", "no"]
+    code, out, _ = antiphon("up", *where)
+    assert code == 0
+    assert (out.count("was running"), out.count("started")) == (2, 1)
+    code, out, _ = antiphon("down", *where)
+    assert (code, out) == (0, "3 of 3 processes ended; everything was delivered.\n")
+    code, out, _ = antiphon("down", *where)
+    assert (code, out) == (0, "Nothing was running.\n")
+    facts = json.loads((path / "trace" / "runs" / "shop.json").read_bytes())
+    assert facts["drained"]
+    assert facts["faulty"] == []
+
+
+def test_tail_follows(path: Path) -> None:
+    folder = cluster.create(path, {"orders": 1}, trace=False)
+    cluster.start(folder)
+    command = [sys.executable, "-c", MAIN, "tail", "--dir", str(path), "orders", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as tail:
+        assert tail.stdout is not None
+        for text in ("first", "second"):
+            assert antiphon("send", "--dir", str(path), "--to", "orders", text)[0] == 0
+            assert tail.stdout.readline().decode().strip().endswith(text)
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(10) == 130
+
+
+def test_the_foreground_node_ends_cleanly_on_a_signal(path: Path) -> None:
+    cluster.create(path, {"orders": 1}, trace=False)
+    command = [sys.executable, "-c", MAIN, "node", "--dir", str(path), "orders.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as node:
+        assert node.stdout is not None
+        assert b"listens" in node.stdout.readline()
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(10) == 0
+
+
+def test_bad_input_gets_one_sentence_and_exit_code_2(path: Path, tmp_path: Path) -> None:
+    where = ("--dir", str(path))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something").touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        bad: list[tuple[str, ...]] = [
+            ("up", *where),
+            ("up", *where, "--groups", "orders"),
+            ("up", *where, "--groups", "Orders=3"),
+            ("up", *where, "--groups", "orders=0"),
+            ("up", *where, "--groups", "orders=1", "--protocol", "nonsense"),
+            ("up", *where, "--groups", "orders=1", "-o", "x=1"),
+            ("up", *where, "--groups", "orders=1", "-o", "x"),
+            ("up", *where, "--groups", "orders=1", "--base-port", port),
+            ("up", *where, "--groups", "orders=1", "--base-port", "70000"),
+            ("up", "--dir", str(tmp_path / "full"), "--groups", "orders=1"),
+            ("send", *where, "--to", "orders", "x"),
+            ("tail", *where, "orders"),
+            ("status", *where),
+            ("down", *where),
+            ("node", *where, "orders.1"),
+            ("send", *where, "x"),
+        ]
+        for arguments in bad:
+            code, out, err = antiphon(*arguments)
+            assert (code, out) == (2, ""), arguments
+            assert len(err.splitlines()) == 1, (arguments, err)
+    assert not path.exists()
+
+
+def test_bad_input_for_a_running_cluster(path: Path) -> None:
+    where = ("--dir", str(path))
+    folder = cluster.create(path, {"orders": 1}, trace=False)
+    cluster.start(folder)
+    bad: list[tuple[str, ...]] = [
+        ("up", *where, "--groups", "orders=2"),
+        ("send", *where, "--to", "nowhere", "x"),
+        ("send", *where, "--to", "", "x"),
+        ("send", *where, "--to", "orders", "--name", "a b", "x"),
+        ("tail", *where, "nowhere"),
+        ("tail", *where, "orders", "--from", "-1"),
+        ("node", *where, "orders.7"),
+        ("node", *where, "orders.1"),
+    ]
+    for arguments in bad:
+        code, out, err = antiphon(*arguments)
+        assert (code, out) == (2, ""), arguments
+        assert len(err.splitlines()) == 1, (arguments, err)
+    cluster.kill(folder, "orders.1")
+    code, out, err = antiphon("send", *where, "--to", "orders", "--timeout", "0.2", "x")
+    assert (code, out) == (1, "")
+    assert "was not multicast" in err
+
+
+@pytest.mark.parametrize("command", ["up", "node", "send", "tail", "status", "down"])
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    code, out, _ = antiphon(command, "--help")
+    assert code == 0
+    assert f"Example: antiphon {command}" in " ".join(out.split())
