@@ -254,3 +254,24 @@ def test_a_paused_process_delays_but_loses_nothing(make_cluster: MakeCluster) ->
     cluster.kill(folder, "b.2", signal.SIGCONT)
     assert sorted(delivered(folder, "a", 120)) == sorted(names)
     assert cluster.stop(folder)
+
+
+def test_what_a_dead_peer_misses_goes_to_disk_and_comes_back(make_cluster: MakeCluster) -> None:
+    folder = make_cluster(SIZES, snapshot_bytes=50_000, spill_bytes=20_000)
+    names = send(folder, 20)
+    assert cluster.wait_idle(folder, 10)
+    cluster.kill(folder, "b.2")
+    for _ in range(3):
+        names += send(folder, 200, size=500)
+    time.sleep(0.5)
+    spilled = [p for p in ("a.1", "a.2", "b.1") if (folder.process(p).spill / "b.2").exists()]
+    assert spilled, "some member has kept much for b.2"
+    cluster.kill(folder, spilled[0])  # in the middle of it all
+    cluster.start(folder, [spilled[0]])
+    names += send(folder, 200, size=500)
+    cluster.start(folder)
+    assert sorted(delivered(folder, "b", len(names))) == sorted(names)
+    assert cluster.stop(folder)
+    found = logs(folder)
+    assert found["a.1"] == found["a.2"] == found["b.1"] == found["b.2"]
+    assert not [p for p in folder.config.processes if (folder.process(p).spill / "b.2").exists()]

@@ -35,11 +35,11 @@ class DemoOutcome(msgspec.Struct, kw_only=True):
     accepted: int
     deliveries: dict[str, int]  # expected, missing, doubled, unexpected
     readers_saw_all: bool
-    drained: bool
+    drained: bool = False
     verdicts: dict[str, str]
     violations: list[dict[str, Any]]
-    metrics: list[dict[str, Any]]
-    seconds: float
+    by_groups: list[dict[str, Any]]
+    seconds: float = 0.0
     report: str
 
 
@@ -150,28 +150,28 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
     with console.status("Spark reads the trace"):
         events, runs = read_events(spark, folder.trace).cache(), read_runs(spark, folder.trace)
         count = events.count()
-    console.print(f"Spark reads {count:,} events and checks every promise.")
+    console.print(f"Spark reads {count:,} events:\n")
     with console.status("Spark checks every promise"):
         violations = verify(events, runs)
-        judged = {row["property"]: row["status"] for row in rows_of(verdicts(violations, runs))}
+        judged = rows_of(verdicts(violations, runs))
         broken = rows_of(violations)
+    console.print(tables.verdicts(judged))
+    tables.explain_violations(console, broken)
     with console.status("Spark counts and measures"):
         (counted,) = rows_of(compare(_receipts(spark, folder, taken), events, runs))
-        measured = rows_of(metrics(events, runs))
-    console.print(tables.verdicts([{"run": "demo", "property": p, "status": s} for p, s in judged.items()]))
-    tables.explain_violations(console, broken)
-    console.print(tables.measurements(measured))
-    whole = not broken and not (counted["missing"] or counted["doubled"] or counted["unexpected"])
+        measured = metrics(events, runs)
+        by_groups = rows_of(measured.by_groups)
+    console.print("\nlatency by number of destination groups")
+    console.print(tables.group_metrics(by_groups))
+    whole = not (broken or counted["missing"] or counted["doubled"] or counted["unexpected"])
     return DemoOutcome(
         holds=whole and taken.all_read,
         accepted=len(taken.accepted),
         deliveries=counted,
         readers_saw_all=taken.all_read,
-        drained=False,
-        verdicts=judged,
+        verdicts={row["property"]: row["status"] for row in judged},
         violations=broken,
-        metrics=measured,
-        seconds=0.0,
+        by_groups=by_groups,
         report=str(report),
     )
 
@@ -184,7 +184,10 @@ def _receipts(spark: Any, folder: ClusterFolder, taken: Taken) -> Any:
 def _conclude(console: Console, outcome: DemoOutcome) -> None:
     counted = outcome.deliveries
     console.print(
-        f"{outcome.accepted:,} messages accepted, {counted['expected']:,} deliveries due: "
-        f"{counted['missing']} missing, {counted['doubled']} doubled, {counted['unexpected']} unexpected."
+        f"\n{outcome.accepted:,} messages accepted, {counted['expected']:,} deliveries due: "
+        f"{counted['missing']} missing, {counted['doubled']} doubled, {counted['unexpected']} without a receipt."
     )
-    console.print(f"[green]Every promise holds.[/] {outcome.seconds} s in all. Look at {outcome.report}")
+    if not outcome.readers_saw_all:
+        console.print("[red]A subscriber did not read every message of its group once.[/]")
+    verdict = "[green]Every promise was kept.[/]" if outcome.holds else "[red]A promise was broken.[/]"
+    console.print(f"{verdict} The report with pictures: {outcome.report} ({outcome.seconds:.0f} s in all)")

@@ -63,11 +63,16 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
         from antiphon.pipeline.metrics import metrics
 
         steps.next("measuring")
-        measured = rows_of(metrics(events, runs))
+        measured = metrics(events, runs)
+        by_run, by_groups = rows_of(measured.runs), rows_of(measured.by_groups)
+        by_layer = rows_of(measured.by_layer) if json else []
     if json:
-        print(msgspec.json.encode(measured).decode())
-    else:
-        Console().print(tables.measurements(measured))
+        print(msgspec.json.encode({"runs": by_run, "by_groups": by_groups, "by_layer": by_layer}).decode())
+        return
+    console = Console()
+    console.print(tables.run_metrics(by_run))
+    console.print("\nby number of destination groups")
+    console.print(tables.group_metrics(by_groups))
 
 
 def _open(trace: Path, steps: Steps) -> tuple[Any, Any]:

@@ -69,8 +69,68 @@ def explain_undecided(console: Console, judged: Rows, facts: Sequence[RunFacts])
             console.print(f"\n{run.run} ended before everything was delivered{away}.", highlight=False)
 
 
-def measurements(measured: Rows) -> Table:
-    table = Table(*(measured[0] if measured else ()), box=None)
+# Metrics --------------------------------------------------------------------------------------------------------
+
+_RUN_LINES = {
+    "multicasts": "multicasts",
+    "deliveries": "deliveries",
+    "sends": "messages between processes",
+    "sends_per_multicast": "  per multicast",
+    "bytes": "bytes between processes",
+    "bytes_per_multicast": "  per multicast",
+    "steps_max": "steps to the last delivery",
+    "latency_ms_p50": "latency ms, median",
+    "latency_ms_p99": "latency ms, 99 of 100",
+    "latency_ms_max": "latency ms, largest",
+    "seconds": "seconds",
+    "deliveries_per_second": "deliveries a second",
+}
+_GROUP_COLUMNS = {
+    "run": "run",
+    "groups": "groups",
+    "messages": "messages",
+    "deliveries": "deliveries",
+    "latency_ms_p50": "p50 ms",
+    "latency_ms_p90": "p90 ms",
+    "latency_ms_p99": "p99 ms",
+    "latency_ms_max": "max ms",
+    "last_ms_p50": "last p50",
+    "last_ms_p99": "last p99",
+}
+
+
+def run_metrics(measured: Rows) -> Table:
+    """One line per figure and one column per run; many runs stand below one another."""
+    if len(measured) > 4:
+        table = Table("run", *(label.strip() for label in _RUN_LINES.values()), box=None, pad_edge=False)
+        for row in measured[:RUNS_SHOWN]:
+            table.add_row(row["run"], *(_number(row[name]) for name in _RUN_LINES))
+        if len(measured) > RUNS_SHOWN:
+            table.caption = f"and {len(measured) - RUNS_SHOWN} more runs: --json lists them"
+        return table
+    table = Table("", box=None, pad_edge=False)
     for row in measured:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_column(row["run"], justify="right")
+    for name, label in _RUN_LINES.items():
+        table.add_row(label, *(_number(row[name]) for row in measured))
     return table
+
+
+def group_metrics(measured: Rows) -> Table:
+    """Latency by the number of destination groups: what it costs to send to more of them."""
+    one_run = len({row["run"] for row in measured}) <= 1
+    names = [name for name in _GROUP_COLUMNS if name != "run" or not one_run]
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(_GROUP_COLUMNS[name], justify="left" if name == "run" else "right")
+    for row in measured[: 3 * RUNS_SHOWN]:
+        table.add_row(*(_number(row[name]) for name in names))
+    return table
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -14,6 +14,7 @@ class Outbox(msgspec.Struct):
     acknowledged: int = 0
     frames: dict[int, bytes] = {}
     size: int = 0  # of the frames kept, in bytes
+    spilled: int = 0  # frames up to this one are no longer kept here: the driver has them on disk
 
     def push(self, frame: bytes) -> int:
         self.sent += 1
@@ -24,9 +25,19 @@ class Outbox(msgspec.Struct):
     def acknowledge(self, number: int) -> None:
         """Forget what the peer holds durably: everything up to ``number``."""
         assert number <= self.sent, "a peer cannot hold what was never sent"
-        for held in range(self.acknowledged + 1, number + 1):
+        for held in range(self.first_kept, number + 1):
             self.size -= len(self.frames.pop(held))
         self.acknowledged = max(self.acknowledged, number)
+
+    @property
+    def first_kept(self) -> int:
+        return max(self.acknowledged, self.spilled) + 1
+
+    def spill(self) -> None:
+        """Keep nothing here: the driver has all of it on disk. For a peer that is away for long."""
+        self.frames.clear()
+        self.size = 0
+        self.spilled = self.sent
 
 
 class Inbox(msgspec.Struct):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -163,8 +164,7 @@ class Link(asyncio.Protocol):
             number = decode_ack(body)
             if number > self._released:
                 raise BadFrame(f"{self.peer} acknowledges frame {number}, which it was never sent.")
-            self._outbox.acknowledge(number)
-            self._progress_at = asyncio.get_running_loop().time()
+            self._acknowledge(number)
         elif kind == Kind.WELCOME and not self.ready:
             self._on_welcome(decode(Welcome, body))
         elif kind == Kind.REJECTED:
@@ -182,11 +182,18 @@ class Link(asyncio.Protocol):
             self._driver.fail(3, str(error))
             return
         self._cancel_deadline()
-        self._outbox.acknowledge(welcome.held)
+        self._acknowledge(welcome.held)
         self._next = max(welcome.held, self._outbox.acknowledged) + 1
-        self._progress_at = asyncio.get_running_loop().time()
         self.ready = True
         self.pump()
+
+    def _acknowledge(self, number: int) -> None:
+        outbox = self._outbox
+        had_spilled = outbox.acknowledged < outbox.spilled
+        outbox.acknowledge(number)
+        if had_spilled and outbox.acknowledged >= outbox.spilled:
+            self._driver.spills.forget(self.peer)
+        self._progress_at = asyncio.get_running_loop().time()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -217,19 +224,33 @@ class Link(asyncio.Protocol):
         buffers: list[bytes] = []
         while self._lossy:
             buffers += encode_data(0, self._lossy.popleft())
-        frames, number, size = self._outbox.frames, self._next, 0
-        while number <= self._released and not self._paused:
-            frame = frames[number]
-            buffers += encode_data(number, frame)
-            number += 1
+        size = 0
+        for frame in self._unsent_frames():
+            buffers += encode_data(self._next, frame)
+            self._next += 1
             size += len(frame)
             if size >= WRITE_BYTES:
-                self._next, size = number, 0
                 self._transport.write(b"".join(buffers))
                 buffers.clear()
-        self._next = number
+                size = 0
+                if self._paused:
+                    return
         if buffers:
             self._transport.write(b"".join(buffers))
+
+    def _unsent_frames(self) -> Iterator[bytes]:
+        """From the next one on: first those on disk, if the peer has been away for long."""
+        if self._paused:
+            return
+        outbox = self._outbox
+        if self._next <= outbox.spilled:
+            yield from self._driver.spills.read(self.peer, self._next, outbox.spilled)
+            if self._next <= outbox.spilled:
+                # They were acknowledged once and are gone; the peer is the one that has forgotten them.
+                self._transport.abort()
+                return
+        for number in range(self._next, self._released + 1):
+            yield outbox.frames[number]
 
     @property
     def unacknowledged(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from antiphon.core import ProcessId, Topology
+from antiphon.core import FaultModel, ProcessId, Topology
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.process import parse_options
 from antiphon.protocols import protocol_named
@@ -42,6 +42,7 @@ def create(
     run: str | None = None,
     snapshot_bytes: int = 32 << 20,
     segment_bytes: int = 16 << 20,
+    spill_bytes: int = 8 << 20,
 ) -> ClusterFolder:
     """Write the description of a new cluster. Nothing runs yet."""
     if ClusterFolder.exists(path):
@@ -50,7 +51,8 @@ def create(
         raise UsageError(f"{path} is not an empty folder: a new cluster needs one.")
     topology = Topology.sized(sizes)
     kind = protocol_named(protocol)
-    parse_options(kind, options or {})
+    parsed = parse_options(kind, options or {})
+    kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
     ports = _ports(len(topology.processes), base_port)
     cluster = secrets.token_hex(8)
     config = ClusterConfig(
@@ -64,6 +66,7 @@ def create(
         run=run or f"{protocol}-{cluster[:8]}",
         snapshot_bytes=snapshot_bytes,
         segment_bytes=segment_bytes,
+        spill_bytes=spill_bytes,
     )
     folder = ClusterFolder(path, config)
     folder.save()

@@ -18,6 +18,7 @@ from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalF
 from antiphon.core.inputs import AnyInput, Begin, Fire, Receive, Recover, decode_input, encode_input
 from antiphon.runtime.deliveries import Deliveries
 from antiphon.runtime.journal import Journal
+from antiphon.runtime.spill import Spills
 
 if TYPE_CHECKING:
     from antiphon.runtime.recorder import Recorder
@@ -40,11 +41,13 @@ class Driver:
         journal: Journal | None,
         delivered_log: Journal,
         recorder: Recorder | None,
+        spills: Spills,
         snapshot_bytes: int,
     ) -> None:
         self.process = process
         self.journal = journal
         self.recorder = recorder
+        self.spills = spills
         self.deliveries = Deliveries(delivered_log, self._submit)
         self._snapshot_bytes = snapshot_bytes
         self._since_snapshot = 0
@@ -226,6 +229,7 @@ class Driver:
         self._since_snapshot = 0
         self.deliveries.flush()
         rows = self.recorder.take() if self.recorder is not None else []
+        self.spills.relieve(self.process)
         index, state = self.journal.next_index, self.process.snapshot()
 
         def write() -> None:
@@ -265,6 +269,7 @@ class Driver:
         for timer in self._timers.values():
             timer.cancel()
         self._disk.shutdown(wait=True)
+        self.spills.close()
         self.deliveries.close()
         trace_written = self.recorder is None or self.recorder.write(self.recorder.take())
         if self.journal is not None:
@@ -280,5 +285,6 @@ class Driver:
             timer.cancel()
         self._disk.shutdown(wait=True)
         self.deliveries.abandon()
+        self.spills.close()
         if self.journal is not None:
             self.journal.abandon()

@@ -6,6 +6,7 @@ CLUSTER/
   trace/                   docs/trace.md
   <process>/journal/       its inputs: all that it is
   <process>/delivered/     what it delivered, for subscribers
+  <process>/spill/<peer>/  what a peer has missed for long
   <process>/lock           held by the running process, for its whole life
   <process>/log            what it printed
 ```
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import struct
 import time
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ from antiphon.core.errors import UsageError
 
 CLUSTER_VERSION = 1
 LOCK_SECONDS = 2.0
+FILES_MAX = 1024
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,6 +47,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     run: str
     snapshot_bytes: int = 32 << 20  # journaled between two snapshots
     segment_bytes: int = 16 << 20
+    spill_bytes: int = 8 << 20  # kept in memory for one peer; more goes to disk with the next snapshot
 
     @property
     def processes(self) -> list[ProcessId]:
@@ -103,6 +107,7 @@ class ProcessFolder:
         self.path = path
         self.journal = path / "journal"
         self.delivered = path / "delivered"
+        self.spill = path / "spill"
         self.log = path / "log"
         self._lock = path / "lock"
         self._incarnation = path / "incarnation"
@@ -112,7 +117,7 @@ class ProcessFolder:
     def lock(self) -> Iterator[None]:
         """Hold the folder; UsageError when another process does."""
         self.path.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        fd = self._open_last()
         try:
             deadline = time.monotonic() + LOCK_SECONDS  # a killed process may take a moment to be gone
             while True:
@@ -127,6 +132,16 @@ class ProcessFolder:
             yield
         finally:
             os.close(fd)
+
+    def _open_last(self) -> int:
+        """Open the lock file with the highest number: an ending process closes that last, so that whoever sees
+        the lock free finds its journal and its port free too."""
+        first = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES_MAX) - 1
+            return fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, highest)
+        finally:
+            os.close(first)
 
     def pid(self) -> int | None:
         """The process that holds the lock; None when nobody does."""

@@ -29,6 +29,7 @@ from antiphon.runtime.frames import Directory, Hello, Kind, StatusAnswer, Welcom
 from antiphon.runtime.gateway import Gateway
 from antiphon.runtime.journal import Journal, JournalIdentity
 from antiphon.runtime.server import Port, Rejection, Session
+from antiphon.runtime.spill import Spills
 
 EXIT_USAGE = 2
 STOP_SECONDS = 5.0
@@ -71,7 +72,8 @@ class Node:
         if config.journal:
             journal = Journal.open(folder.journal, identity, segment_bytes=config.segment_bytes)
         delivered = Journal.open(folder.delivered, identity, segment_bytes=config.segment_bytes)
-        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes)
+        spills = Spills(folder.spill, identity, config.spill_bytes)
+        driver = Driver(process, journal, delivered, recorder, spills, config.snapshot_bytes)
         driver.on_send = self._on_send
         driver.on_reply = self._on_reply
         driver.on_durable = self._on_durable

@@ -351,9 +351,13 @@ class World:
         self.on_restart(site)
 
     def reconnect(self, link: Link) -> None:
-        """The handshake of a channel: the receiver says what it holds, the sender resends the rest."""
+        """The handshake of a channel: the receiver says what it holds, the sender resends the rest.
+
+        Where what was sent survives its sender, the network itself remembers it.
+        """
         source, target = self.sites[link.source], self.sites[link.target]
-        if not (source.up and target.up and self._reliable) or link.cuts:
+        remembered = source.up or self.scenario.sent_survives
+        if not (remembered and target.up and self._reliable) or link.cuts:
             return
         outbox = source.process.channels.outbox(link.target)
         outbox.acknowledge(target.durable.get(link.source, 0))

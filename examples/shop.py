@@ -1,0 +1,26 @@
+"""Send one message to two groups at once, and read what one of them delivers.
+
+    antiphon up --groups orders=3,billing=3 --dir shop
+    python examples/shop.py shop
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import antiphon
+
+
+async def main(cluster: str) -> None:
+    async with antiphon.connect(cluster, name="counter") as client:
+        receipt = await client.multicast({"orders", "billing"}, b"one espresso")
+        print("accepted by", receipt.member)
+        async for message in client.subscribe("orders"):
+            print(message.position, message.destinations, message.payload.decode())
+            if message.name == receipt.name:
+                break
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,229 @@
+"""One self-contained HTML page: the verdict, the figures, and three pictures of a run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from antiphon.pipeline import pictures
+from antiphon.pipeline.metrics import EACH, PER_OCTAVE, Metrics, timeline
+from antiphon.pipeline.page import PAGE
+from antiphon.pipeline.verify import verdicts
+
+# What reaches the driver stays small, however long the trace is.
+RUNS_SHOWN = 20
+VIOLATIONS_SHOWN = 20
+PROCESSES_DRAWN = 40
+CANDIDATES = 200  # multicasts among which the diagram's messages are chosen
+MESSAGES_DRAWN = 3
+ROWS_DRAWN = 2_000
+BINS_PER_OCTAVE = 16
+
+
+def write_report(
+    path: Path | str,
+    events: DataFrame,
+    runs: DataFrame,
+    violations: DataFrame,
+    measured: Metrics,
+    *,
+    run: str | None = None,
+) -> None:
+    """Write the report of a trace; the pictures show `run`, or else its first violated run, or else its first."""
+    judged = verdicts(violations, runs)
+    counts = judged.groupBy("property", "status").agg(F.countDistinct("run").alias("runs")).collect()
+    broken = violations.orderBy("run", "property").limit(VIOLATIONS_SHOWN).collect()
+    drawn = run or (broken[0].run if broken else runs.agg(F.min("run")).first()[0])
+    facts = runs.filter(F.col("run") == drawn).first()
+    part = events.filter(F.col("run") == drawn)
+    page = PAGE.substitute(
+        headline=_headline(counts, runs.count()),
+        facts=_facts(facts),
+        properties=_properties(counts),
+        violations=_violations(broken),
+        metrics=_metrics(measured),
+        run=escape(drawn),
+        timeline=pictures.svg(_timeline(facts, part)),
+        latencies=pictures.svg(_latencies(measured, drawn)),
+        space_time=pictures.svg(_space_time(facts, part)),
+    )
+    Path(path).write_text(page, encoding="utf-8")
+
+
+# ---- tables
+
+
+def _headline(counts: Sequence[Row], runs: int) -> str:
+    by_status: dict[str, set[str]] = defaultdict(set)
+    for row in counts:
+        by_status[row.status].add(row.property)
+    of = "the run" if runs == 1 else f"all {runs:,} runs"
+    if by_status["violated"]:
+        names = ", ".join(sorted(by_status["violated"]))
+        return f'<p class="verdict bad">A promise is broken: {escape(names)}.</p>'
+    if not by_status["holds"]:
+        return '<p class="verdict open">Nothing that was promised could be decided.</p>'
+    words = f"Every promise that could be judged holds in {of}." if by_status["undecided"] else (
+        f"Every promise holds in {of}."
+    )  # fmt: skip
+    return f'<p class="verdict good">{words}</p>'
+
+
+def _facts(facts: Row) -> str:
+    members = sum(len(names) for names in facts.groups.values())
+    parts = [
+        f"protocol <b>{escape(facts.protocol)}</b>",
+        f"{members} processes in {len(facts.groups)} groups",
+        escape(facts.driver) + (f", seed {facts.seed}" if facts.seed is not None else ""),
+        *(f"{escape(name)}={escape(value)}" for name, value in sorted((facts.options or {}).items())),
+    ]
+    return " · ".join(parts)
+
+
+def _properties(counts: Sequence[Row]) -> str:
+    runs: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in counts:
+        runs[row.property][row.status] = row.runs
+    one = all(sum(statuses.values()) == 1 for statuses in runs.values())
+    lines = []
+    for name in sorted(runs):
+        cells = [
+            f'<span class="status {status.replace(" ", "-")}">{status}{"" if one else f" in {number:,}"}</span>'
+            for status, number in sorted(runs[name].items())
+        ]
+        lines.append(f"<tr><td>{escape(name)}</td><td>{' '.join(cells)}</td></tr>")
+    return "\n".join(lines)
+
+
+def _violations(broken: Sequence[Row]) -> str:
+    if not broken:
+        return ""
+    items = "\n".join(f"<li><b>{escape(v.run)}</b> {escape(v.property)}: {escape(v.detail)}.</li>" for v in broken)
+    return f"<h2>Violations</h2><ul>{items}</ul>"
+
+
+_FIGURES = {
+    "multicasts": ("multicasts", ",.0f"),
+    "deliveries": ("deliveries", ",.0f"),
+    "deliveries_per_second": ("deliveries/s", ",.0f"),
+    "sends_per_multicast": ("frames per multicast", ",.1f"),
+    "bytes_per_multicast": ("bytes per multicast", ",.0f"),
+    "steps_mean": ("steps, mean", ".2f"),
+    "steps_max": ("steps, max", ".0f"),
+    "latency_ms_p50": ("p50 ms", ",.3g"),
+    "latency_ms_p90": ("p90 ms", ",.3g"),
+    "latency_ms_p99": ("p99 ms", ",.3g"),
+    "latency_ms_max": ("max ms", ",.3g"),
+}
+
+
+def _metrics(measured: Metrics) -> str:
+    rows = measured.runs.limit(RUNS_SHOWN).collect()
+    if len(rows) == 1:
+        return _cards(rows[0])
+    head = "".join(f"<th>{escape(label)}</th>" for label, _ in _FIGURES.values())
+    body = "\n".join(
+        f"<tr><td>{escape(row.run)}</td>"
+        + "".join(f"<td>{_figure(row[name], form)}</td>" for name, (_, form) in _FIGURES.items())
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table class="figures"><tr><th>run</th>{head}</tr>{body}</table></div>'
+
+
+def _cards(row: Row) -> str:
+    cards = [
+        f"<div><b>{_figure(row[name], form)}</b><span>{escape(label)}</span></div>"
+        for name, (label, form) in _FIGURES.items()
+        if row[name] is not None
+    ]
+    return f'<div class="cards">{"".join(cards)}</div>'
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "–" if value is None else format(float(value), form)
+
+
+# ---- pictures
+
+
+def _timeline(facts: Row, events: DataFrame) -> Any:
+    drawn = [p for members in facts.groups.values() for p in members][:PROCESSES_DRAWN]
+    rows = timeline(events.filter(F.col("process").isin(drawn))).collect()
+    counts: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    marks = []
+    for row in rows:
+        if row.kind == "deliver":
+            counts[row.process].append((row.bucket * row.width_ns / 1e9, row["count"]))
+        else:
+            marks.append((row.process, row.kind, row.first_ns / 1e9))
+    slice_s = rows[0].width_ns / 1e9 if rows else 1.0
+    groups = {group: [p for p in members if p in drawn] for group, members in facts.groups.items()}
+    return pictures.deliveries_over_time(groups, dict(counts), marks, slice_s)
+
+
+def _latencies(measured: Metrics, run: str) -> Any:
+    mine = (F.col("run") == run) & (F.col("measure") == EACH) & (F.col("bucket") >= 0)
+    step = PER_OCTAVE // BINS_PER_OCTAVE
+    rows = (
+        measured.latencies.filter(mine)
+        .groupBy("groups", F.floor(F.col("bucket") / step).alias("bin"))
+        .agg(F.sum("count").alias("count"))
+        .collect()
+    )
+    shares: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    for row in rows:
+        low = 2.0 ** (row.bin / BINS_PER_OCTAVE) / 1e6
+        shares[row.groups].append((low, low * 2.0 ** (1 / BINS_PER_OCTAVE), row["count"]))
+    by_groups = measured.by_groups.filter(F.col("run") == run).collect()
+    marks = {row.groups: {"p50": row.latency_ms_p50, "p99": row.latency_ms_p99} for row in by_groups}
+    return pictures.latencies(dict(shares), marks)
+
+
+def _space_time(facts: Row, events: DataFrame) -> Any:
+    chosen = _overlapping(events)
+    rows = events.filter(F.col("message").isin(chosen)).limit(ROWS_DRAWN).collect()
+    of: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of[row.kind].append(row)
+    return pictures.space_time(
+        facts.groups,
+        pictures.matched(
+            [(r.process, r.peer, r.message, r.layer or "", r.time_ns) for r in of["send"]],
+            [(r.peer, r.process, r.message, r.layer or "", r.time_ns) for r in of["receive"]],
+        ),
+        [(r.process, r.message, r.time_ns) for r in of["multicast"]],
+        [(r.process, r.message, r.time_ns) for r in of["deliver"]],
+    )
+
+
+def _overlapping(events: DataFrame) -> list[str]:
+    """A few consecutive messages that are under way at the same time, to several groups each if there are such."""
+    early = events.filter("kind = 'multicast'").orderBy("time_ns", "process", "seq").limit(CANDIDATES).collect()
+    names = list(dict.fromkeys(row.message for row in early))
+    ends = (
+        events.filter((F.col("kind") == "deliver") & F.col("message").isin(names))
+        .groupBy("message")
+        .agg(F.max("time_ns").alias("end_ns"))
+        .collect()
+    )
+    end = {row.message: row.end_ns for row in ends}
+    start = {row.message: row.time_ns for row in reversed(early)}
+    wide = [row.message for row in early if len(row.destinations) > 1 and row.message in end]
+    pool = list(dict.fromkeys(wide if len(wide) >= MESSAGES_DRAWN else [name for name in names if name in end]))
+    spans = [pool[i : i + MESSAGES_DRAWN] for i in range(max(len(pool) - MESSAGES_DRAWN + 1, 1))]
+    return max(spans, key=lambda some: _common_share(some, start, end), default=[])
+
+
+def _common_share(names: Iterable[str], start: dict[str, int], end: dict[str, int]) -> float:
+    """How much of the time that any of them is under way, all of them are."""
+    starts, ends = [start[name] for name in names], [end[name] for name in names]
+    if not starts:
+        return 0.0
+    return (min(ends) - max(starts)) / max(max(ends) - min(starts), 1)
