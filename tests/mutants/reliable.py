@@ -1,60 +1,90 @@
-"""Eager reliable multicast with one mistake each. Every one must be caught by the suite's own seeds."""
+"""Reliable multicast with one mistake each. Every one must be caught by the suite's own seeds."""
 
 from __future__ import annotations
 
 from antiphon.core import ProcessId
-from antiphon.core.channel import Inbox
 from antiphon.protocols.reliable import Reliable
-from antiphon.services.reliable import Copy, EagerReliableMulticast
+from antiphon.services.label import Label
+from antiphon.services.reliable import (
+    KINDS,
+    Copy,
+    EagerReliableMulticast,
+    LazyReliableMulticast,
+    ReliableMulticast,
+    UniformReliableMulticast,
+)
 
 
 class NoForwarding(EagerReliableMulticast):
-    def forward(self, copy: Copy) -> None:
+    def forward(self, copy: Copy, *, to_origin: bool) -> None:
         pass
 
 
 class DeliversEveryCopy(EagerReliableMulticast):
     def on_copy(self, sender: ProcessId, copy: Copy) -> None:
-        if self.is_first(copy):
-            self.forward(copy)
-        self.delivered(copy.message)
+        if self.seen.add(copy.label, self.group):
+            self.forward(copy, to_origin=False)
+        self.delivered(copy.message, copy.label)
 
 
 class OneMemoryForAllOrigins(EagerReliableMulticast):
-    def is_first(self, copy: Copy) -> bool:
-        seen = self.received.setdefault(ProcessId("all"), Inbox())
-        number = max(copy.numbers)
-        if not seen.is_new(number):
-            return False
-        seen.take(number)
-        return True
+    def on_copy(self, sender: ProcessId, copy: Copy) -> None:
+        super().on_copy(sender, _without_origin(copy))
 
 
 class ForwardsWithinItsGroupOnly(EagerReliableMulticast):
-    def forward(self, copy: Copy) -> None:
-        own = self.topology.members(self.topology.group_of[self.me])
-        self.send([p for p in own if p not in (self.me, copy.origin)], copy)
+    def forward(self, copy: Copy, *, to_origin: bool) -> None:
+        own = self.topology.members(self.group)
+        self.send([p for p in own if p not in (self.me, copy.label.origin)], copy)
 
 
 class ForwardsToEverybody(EagerReliableMulticast):
     def on_copy(self, sender: ProcessId, copy: Copy) -> None:
-        if self.topology.group_of[self.me] in copy.message.destinations:
+        if self.group in copy.message.destinations:
             super().on_copy(sender, copy)
 
-    def forward(self, copy: Copy) -> None:
-        self.send([p for p in self.topology.processes if p not in (self.me, copy.origin)], copy)
+    def forward(self, copy: Copy, *, to_origin: bool) -> None:
+        self.send([p for p in self.topology.processes if p not in (self.me, copy.label.origin)], copy)
 
 
 class BelievesTheOriginOnly(EagerReliableMulticast):
     def on_copy(self, sender: ProcessId, copy: Copy) -> None:
-        if sender == copy.origin:
+        if sender == copy.label.origin:
             super().on_copy(sender, copy)
 
 
-def _over(kind: type[EagerReliableMulticast]) -> type[Reliable]:
+class NeverSuspects(LazyReliableMulticast):
+    def on_suspect(self, process: ProcessId) -> None:
+        pass
+
+
+class KeepsNothing(LazyReliableMulticast):
+    def is_everywhere(self, copy: Copy) -> bool:
+        return True
+
+
+class DoesNotEcho(UniformReliableMulticast):
+    def forward(self, copy: Copy, *, to_origin: bool) -> None:
+        pass
+
+
+class DoesNotEchoToTheOrigin(UniformReliableMulticast):
+    def forward(self, copy: Copy, *, to_origin: bool) -> None:
+        super().forward(copy, to_origin=False)
+
+
+def _without_origin(copy: Copy) -> Copy:
+    label = copy.label
+    return Copy(copy.message, Label("all", label.groups, label.numbers))
+
+
+def _over(kind: type[ReliableMulticast]) -> type[Reliable]:
+    (name,) = (name for name, honest in KINDS.items() if issubclass(kind, honest))
+
     class Mutant(Reliable):
         def initialise(self) -> None:
-            self.eager = self.part(kind, delivered=self.deliver)
+            chosen = kind if self.options.reliable == name else KINDS[self.options.reliable]
+            self.multicasting = self.part(chosen, "reliable", delivered=self.on_delivered)
 
     Mutant.__name__ = kind.__name__
     return Mutant
@@ -69,5 +99,9 @@ MUTANTS = tuple(
         ForwardsWithinItsGroupOnly,
         ForwardsToEverybody,
         BelievesTheOriginOnly,
+        NeverSuspects,
+        KeepsNothing,
+        DoesNotEcho,
+        DoesNotEchoToTheOrigin,
     )
 )

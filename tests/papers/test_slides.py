@@ -184,6 +184,6 @@ def test_a_duplicate_is_detected_in_bounded_memory() -> None:
             seen.append(self.process)
 
     simulate(Scenario(protocol="reliable", groups={"a": 2, "b": 2}, plans=plans), Spied)
-    boxes = [box for process in seen for box in process.protocol.eager.received.values()]
+    boxes = [box for process in seen for box in process.protocol.multicasting.seen.streams.values()]
     assert {box.received for box in boxes} == {200, 100}
     assert not any(box.early for box in boxes)

@@ -38,9 +38,17 @@ class Component:
 
     Options: ClassVar[type[msgspec.Struct]] = NoOptions
 
-    def __init__(self, process: Process, layer: str, options: msgspec.Struct, upcalls: dict[str, Callable[..., None]]):
+    def __init__(
+        self,
+        process: Process,
+        layer: str,
+        options: msgspec.Struct,
+        upcalls: dict[str, Callable[..., object]],
+        channel: Channel | None = None,
+    ) -> None:
         self.process = process
         self.layer = layer
+        self.channel = channel  # what carries its messages; None: the process's own channels
         self.options: Any = options
         self.me = process.me
         self.topology = process.topology
@@ -64,10 +72,10 @@ class Component:
         """The failure detector stopped suspecting a process."""
 
     def part(
-        self, kind: type[Part], name: str, options: msgspec.Struct | None = None, /, **upcalls: Callable[..., None]
+        self, kind: type[Part], name: str, options: msgspec.Struct | None = None, /, **upcalls: Callable[..., object]
     ) -> Part:
         """Create a part. It reaches this component only through ``upcalls``, and shares no variable with it."""
-        return kind(self.process, f"{self.layer}/{name}", options or kind.Options(), upcalls)
+        return kind(self.process, f"{self.layer}/{name}", options or kind.Options(), upcalls, self.channel)
 
     @property
     def now(self) -> int:
@@ -85,7 +93,8 @@ class Component:
 
     def send(self, to: ProcessId | Iterable[ProcessId], message: Wire) -> None:
         """Send to one process or to each of several. What a process sends to itself arrives at once."""
-        self.process.send(self, (to,) if isinstance(to, str) else to, message)
+        carrier = self.channel or self.process
+        carrier.send_for(self, (to,) if isinstance(to, str) else to, message)
 
     def set_timer(self, name: str, after_ns: int) -> None:
         self.process.set_timer(f"{self.index}.{name}", self.process.now + after_ns)
@@ -101,6 +110,13 @@ class Component:
         state = msgspec.msgpack.decode(data, type=self.contract.state)
         for name in state.__struct_fields__:
             setattr(self, name, getattr(state, name))
+
+
+class Channel(Component):
+    """A component that carries the messages of others, to add an order or a field to them."""
+
+    def send_for(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:
+        raise NotImplementedError
 
 
 class OrderingProtocol(Component):
@@ -198,7 +214,7 @@ def _state_fields(kind: type[Component]) -> list[tuple[str, Any]]:
     """The annotated variables of a component, but for its parts and upcalls: they are wiring, not state."""
     fields: dict[str, Any] = {}
     for ancestor in reversed(kind.__mro__):
-        if not issubclass(ancestor, Component) or ancestor in (Component, OrderingProtocol):
+        if not issubclass(ancestor, Component) or ancestor in (Component, Channel, OrderingProtocol):
             continue
         hints = get_type_hints(ancestor)
         for name in inspect.get_annotations(ancestor):

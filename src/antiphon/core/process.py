@@ -88,7 +88,7 @@ class Process:
 
     def check_frame(self, frame: bytes) -> None:
         """Raise BadFrame for bytes that no component of ours sent; call before the frame is journaled."""
-        self._decode(frame)
+        self.decode(frame)
 
     def check_request(
         self, client: str, number: int, settled: int, destinations: Iterable[str], payload: bytes
@@ -135,18 +135,30 @@ class Process:
         assert len(self.parts) <= 255, "a part's index must fit into the first byte of a frame"
         return len(self.parts) - 1
 
-    def send(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:
-        frame = bytes((part.index,)) + _encoder.encode(message)
+    def send_for(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:
+        frame = self.encode(part, message)
         find = part.contract.subjects[type(message)]
         subject = find(message) if find is not None else None
         state, effects, me, layer = self.state, self._effects, self.me, part.layer
         for process in to:
             if process == me:
-                self._local.append((part, message))
+                self.send_to_self(part, message)
                 continue
             number = self.channels.outbox(process).push(frame) if self.numbered else 0
             state.seq += 1
             effects.append(Send(state.seq, process, number, frame, layer, subject))
+
+    def encode(self, part: Component, message: Wire) -> bytes:
+        """A frame: the index of the part that will handle it, and the message."""
+        return bytes((part.index,)) + _encoder.encode(message)
+
+    def handle(self, sender: ProcessId, frame: bytes) -> None:
+        """Give a frame to its part."""
+        part, message = self.decode(frame)
+        part.handlers[type(message)](sender, message)
+
+    def send_to_self(self, part: Component, message: Wire) -> None:
+        self._local.append((part, message))
 
     def deliver(self, message: Message, order_key: str | None) -> None:
         assert self.topology.group_of.get(self.me) in message.destinations, "only addressees deliver"
@@ -190,7 +202,7 @@ class Process:
     def _on_receive(self, received: inputs.Receive) -> None:
         if self.numbered:
             self.channels.inbox(received.sender).take(received.number)
-        part, message = self._decode(received.frame)
+        part, message = self.decode(received.frame)
         find = part.contract.subjects[type(message)]
         subject = find(message) if find is not None else None
         self._record("receive", subject, None, received.sender, part.layer, len(received.frame))
@@ -241,7 +253,7 @@ class Process:
 
     # ------------------------------------------------------------------------------------------------------------
 
-    def _decode(self, frame: bytes) -> tuple[Component, Wire]:
+    def decode(self, frame: bytes) -> tuple[Component, Wire]:
         try:
             part = self.parts[frame[0]]
             return part, part.contract.decode(memoryview(frame)[1:])

@@ -110,7 +110,7 @@ def deliveries_over_time(
             axes.axhline(y, color=INK, linewidth=0.5, alpha=0.35)
         _draw_marks(axes, heights, marks, end)
         axes.set_xlim(0, end)
-        axes.set_ylim(min(heights.values(), default=0) - 0.3, 1.15)
+        axes.set_ylim(min(heights.values(), default=0) - 0.3, 0.95)
         axes.set_xlabel("seconds since the run began")
         return figure
 
@@ -137,7 +137,10 @@ def _draw_marks(axes: Any, heights: dict[str, float], marks: Sequence[tuple[str,
     if marks:
         shown = [("X", CRASHED, "killed"), ("^", RECOVERED, "recovered")]
         handles = [Line2D([], [], marker=m, color=c, linestyle="", markersize=8, label=text) for m, c, text in shown]
-        axes.legend(handles=handles, loc="upper right", bbox_to_anchor=(1, 1.02), ncols=2, frameon=False, fontsize=9)
+        axes.legend(
+            handles=handles, loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, frameon=False, fontsize=9,
+            borderaxespad=0.2,
+        )  # fmt: skip
 
 
 def _shade(axes: Any, y: float, start: float, end: float) -> None:
@@ -155,10 +158,10 @@ def latencies(shares: dict[int, list[tuple[float, float, int]]], marks: dict[int
             for low, high, count in bins:
                 axes.fill_between([low, high], -place, -place + 0.78 * count / top, color=colour, alpha=0.8, linewidth=0)
             axes.axhline(-place, color=INK, linewidth=0.5, alpha=0.35)
-            for name in ("p50", "p99"):
+            for name, side in (("p50", "right"), ("p99", "left")):
                 at = marks[number][name]
                 axes.plot([at, at], [-place, -place + 0.84], color=INK, linewidth=1.1)
-                axes.text(at, -place + 0.86, f"{name} {_ms(at)}", fontsize=8.5, ha="center", va="bottom")
+                axes.text(at, -place + 0.86, f" {name} {_ms(at)} ", fontsize=8.5, ha=side, va="bottom")
         names = [f"{number} group{'s' if number != 1 else ''}" for number in sorted(shares)]
         axes.set_yticks([-place for place in range(len(names))], names)
         axes.tick_params(axis="y", length=0)
@@ -171,7 +174,7 @@ def latencies(shares: dict[int, list[tuple[float, float, int]]], marks: dict[int
 
 
 def _ms(value: float) -> str:
-    return f"{value:.3g} ms"
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
 def _leading(value: float) -> int:
@@ -198,7 +201,7 @@ def space_time(
             axes.axhline(y, color=INK, linewidth=0.8, alpha=0.45, zorder=1)
         for frame in frames:
             _draw_frame(axes, heights, frame, start, colour.get(frame.message, INK))
-        for marker, size, points in (("D", 8, multicasts), ("o", 9, deliveries)):
+        for marker, size, points in (("D", 8, multicasts), ("o", 9, _side_by_side(multicasts, deliveries))):
             for process, message, at in points:
                 axes.plot(
                     (at - start) / 1e6, heights[process], marker=marker, markersize=size, color=colour[message],
@@ -208,6 +211,21 @@ def space_time(
         axes.margins(x=0.02)
         axes.set_xlabel("milliseconds since the first multicast")
         return figure
+
+
+def _side_by_side(
+    multicasts: Sequence[tuple[str, str, int]], deliveries: Sequence[tuple[str, str, int]]
+) -> list[tuple[str, str, int]]:
+    """Deliveries of one process that would cover one another, moved apart in their order."""
+    times = [at for _, _, at in [*multicasts, *deliveries]]
+    gap = (max(times) - min(times)) // 75 if times else 0
+    placed: list[tuple[str, str, int]] = []
+    last: dict[str, int] = {}
+    for process, message, at in deliveries:
+        place = max(at, last.get(process, at - gap) + gap)
+        last[process] = place
+        placed.append((process, message, place))
+    return placed
 
 
 def _draw_frame(axes: Any, heights: dict[str, float], frame: Frame, start: int, colour: str) -> None:

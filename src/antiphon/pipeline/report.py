@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def write_report(
     broken = violations.orderBy("run", "property").limit(VIOLATIONS_SHOWN).collect()
     drawn = run or (broken[0].run if broken else runs.agg(F.min("run")).first()[0])
     facts = runs.filter(F.col("run") == drawn).first()
+    groups = dict(sorted(facts.groups.items()))
     part = events.filter(F.col("run") == drawn)
     page = PAGE.substitute(
         headline=_headline(counts, runs.count()),
@@ -49,9 +50,9 @@ def write_report(
         violations=_violations(broken),
         metrics=_metrics(measured),
         run=escape(drawn),
-        timeline=pictures.svg(_timeline(facts, part)),
+        timeline=pictures.svg(_timeline(groups, part)),
         latencies=pictures.svg(_latencies(measured, drawn)),
-        space_time=pictures.svg(_space_time(facts, part)),
+        space_time=pictures.svg(_space_time(groups, part)),
     )
     Path(path).write_text(page, encoding="utf-8")
 
@@ -153,8 +154,8 @@ def _figure(value: float | None, form: str) -> str:
 # ---- pictures
 
 
-def _timeline(facts: Row, events: DataFrame) -> Any:
-    drawn = [p for members in facts.groups.values() for p in members][:PROCESSES_DRAWN]
+def _timeline(groups: dict[str, list[str]], events: DataFrame) -> Any:
+    drawn = [p for members in groups.values() for p in members][:PROCESSES_DRAWN]
     rows = timeline(events.filter(F.col("process").isin(drawn))).collect()
     counts: dict[str, list[tuple[float, int]]] = defaultdict(list)
     marks = []
@@ -164,8 +165,8 @@ def _timeline(facts: Row, events: DataFrame) -> Any:
         else:
             marks.append((row.process, row.kind, row.first_ns / 1e9))
     slice_s = rows[0].width_ns / 1e9 if rows else 1.0
-    groups = {group: [p for p in members if p in drawn] for group, members in facts.groups.items()}
-    return pictures.deliveries_over_time(groups, dict(counts), marks, slice_s)
+    lanes = {group: [p for p in members if p in drawn] for group, members in groups.items()}
+    return pictures.deliveries_over_time(lanes, dict(counts), marks, slice_s)
 
 
 def _latencies(measured: Metrics, run: str) -> Any:
@@ -186,14 +187,14 @@ def _latencies(measured: Metrics, run: str) -> Any:
     return pictures.latencies(dict(shares), marks)
 
 
-def _space_time(facts: Row, events: DataFrame) -> Any:
+def _space_time(groups: dict[str, list[str]], events: DataFrame) -> Any:
     chosen = _overlapping(events)
     rows = events.filter(F.col("message").isin(chosen)).limit(ROWS_DRAWN).collect()
     of: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row.process, row.seq)):
         of[row.kind].append(row)
     return pictures.space_time(
-        facts.groups,
+        groups,
         pictures.matched(
             [(r.process, r.peer, r.message, r.layer or "", r.time_ns) for r in of["send"]],
             [(r.peer, r.process, r.message, r.layer or "", r.time_ns) for r in of["receive"]],
@@ -206,24 +207,23 @@ def _space_time(facts: Row, events: DataFrame) -> Any:
 def _overlapping(events: DataFrame) -> list[str]:
     """A few consecutive messages that are under way at the same time, to several groups each if there are such."""
     early = events.filter("kind = 'multicast'").orderBy("time_ns", "process", "seq").limit(CANDIDATES).collect()
-    names = list(dict.fromkeys(row.message for row in early))
+    first = {row.message: row for row in reversed(early)}
     ends = (
-        events.filter((F.col("kind") == "deliver") & F.col("message").isin(names))
+        events.filter((F.col("kind") == "deliver") & F.col("message").isin(list(first)))
         .groupBy("message")
         .agg(F.max("time_ns").alias("end_ns"))
         .collect()
     )
     end = {row.message: row.end_ns for row in ends}
-    start = {row.message: row.time_ns for row in reversed(early)}
-    wide = [row.message for row in early if len(row.destinations) > 1 and row.message in end]
-    pool = list(dict.fromkeys(wide if len(wide) >= MESSAGES_DRAWN else [name for name in names if name in end]))
-    spans = [pool[i : i + MESSAGES_DRAWN] for i in range(max(len(pool) - MESSAGES_DRAWN + 1, 1))]
-    return max(spans, key=lambda some: _common_share(some, start, end), default=[])
+    names = [name for name in dict.fromkeys(row.message for row in early) if name in end]
+    wide = [name for name in names if len(first[name].destinations) > 1]
+    pool = wide if len(wide) >= MESSAGES_DRAWN else names
 
+    def telling(some: Sequence[str]) -> tuple[int, bool, int]:
+        """Of different senders, most of the time together under way, and soon over."""
+        starts, stops = [first[name].time_ns for name in some], [end[name] for name in some]
+        whole = max(stops) - min(starts)
+        return len({first[name].process for name in some}), 2 * (min(stops) - max(starts)) > whole, -whole
 
-def _common_share(names: Iterable[str], start: dict[str, int], end: dict[str, int]) -> float:
-    """How much of the time that any of them is under way, all of them are."""
-    starts, ends = [start[name] for name in names], [end[name] for name in names]
-    if not starts:
-        return 0.0
-    return (min(ends) - max(starts)) / max(max(ends) - min(starts), 1)
+    windows = [pool[i : i + MESSAGES_DRAWN] for i in range(len(pool) - MESSAGES_DRAWN + 1)]
+    return max(windows, key=telling, default=pool)

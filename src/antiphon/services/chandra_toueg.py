@@ -95,7 +95,7 @@ class ChandraToueg(Consensus):
         collected = run.estimates.setdefault(round, {})
         collected[sender] = (estimate.adopted, estimate.estimate)
         is_mine = self.coordinator(instance, round) == self.me and round == run.round and round not in run.proposals
-        if is_mine and len(collected) >= self.majority(instance):  # C7
+        if is_mine and self.is_quorum(instance, set(collected)):  # C7
             newest = max(adopted for adopted, _ in collected.values())
             candidates = {p: value for p, (adopted, value) in collected.items() if adopted == newest}
             chosen = next(candidates[p] for p in self.members(instance) if p in candidates)
@@ -124,7 +124,7 @@ class ChandraToueg(Consensus):
             return
         acks = run.acks.setdefault(ack.round, set())
         acks.add(sender)
-        if len(acks) >= self.majority(ack.instance):  # C13
+        if self.is_quorum(ack.instance, acks):  # C13
             self.decide(ack.instance, run.proposals[ack.round], self.me)
 
     def on_suspect(self, process: ProcessId) -> None:  # C14

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from antiphon.core import Component, ProcessId, Wire
-from antiphon.services.label import Label, Seen, majority
+from antiphon.services.label import Label, Seen, has_qualified_majority, majority
 
 
 class Decide(Wire, frozen=True, tag=1):
@@ -25,6 +25,7 @@ class Decide(Wire, frozen=True, tag=1):
 class ConsensusOptions(msgspec.Struct, frozen=True):
     estimates: bool = True  # Chandra-Toueg: whether round 1 has its estimate phase too (R2 counts it, R1 does not)
     echo_origin: bool = True  # whether a decision is also sent on to the one who decided first (R2 yes, R1 no)
+    qualified: bool = False  # whether a quorum is a majority of every group, not just of all members together
 
 
 class Consensus(Component):
@@ -61,8 +62,11 @@ class Consensus(Component):
         members = self.members(instance)
         return members[(round - 1) % len(members)]
 
-    def majority(self, instance: Label) -> int:
-        return majority(self.members(instance))
+    def is_quorum(self, instance: Label, who: set[ProcessId]) -> bool:
+        """Any two quorums have a member in common, and one quorum is always correct."""
+        if self.options.qualified:
+            return has_qualified_majority(who, instance.groups, self.topology)
+        return len(who) >= majority(self.members(instance))
 
     def is_done(self, instance: Label) -> bool:
         return self.done.has(instance, self.topology.group_of[self.me])

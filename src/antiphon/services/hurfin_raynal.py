@@ -97,7 +97,7 @@ class HurfinRaynal(Consensus):
         if not run.voted_current and not run.voted_next:
             self.vote_current(instance, run)  # H6
         run.currents.add(sender)
-        if len(run.currents) >= self.majority(instance):  # H7
+        if self.is_quorum(instance, run.currents):  # H7
             self.decide(instance, run.estimate, self.me)
         else:
             self.change_mind(instance, run)
@@ -109,7 +109,7 @@ class HurfinRaynal(Consensus):
         if vote.estimate is not None:
             self.adopt(run, vote.estimate)  # H9
         run.nexts.add(sender)
-        if len(run.nexts) >= self.majority(vote.instance):  # H10
+        if self.is_quorum(vote.instance, run.nexts):  # H10
             if not run.voted_next:
                 self.vote_next(vote.instance, run)  # H11
             self.enter(vote.instance, run, run.round + 1)
@@ -122,8 +122,8 @@ class HurfinRaynal(Consensus):
 
     def change_mind(self, instance: Label, run: Run) -> None:
         """A majority has voted, but not for one thing: a decision in this round may never come."""
-        votes = len(run.currents | run.nexts)
-        if run.voted_current and not run.voted_next and votes >= self.majority(instance):  # H12
+        votes = run.currents | run.nexts
+        if run.voted_current and not run.voted_next and self.is_quorum(instance, votes):  # H12
             self.vote_next(instance, run)
 
     def on_suspect(self, process: ProcessId) -> None:  # H13

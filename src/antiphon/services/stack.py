@@ -42,8 +42,8 @@ class StackedProtocol(OrderingProtocol):
         options = ReliableOptions(self.options.echo_origin)
         return self.part(KINDS[self.options.reliable], "reliable", options, delivered=delivered)
 
-    def make_consensus(self, decided: Callable[[Label, bytes], None]) -> Consensus:
-        options = ConsensusOptions(self.options.estimates, self.options.flood_origin)
+    def make_consensus(self, decided: Callable[[Label, bytes], None], *, qualified: bool = False) -> Consensus:
+        options = ConsensusOptions(self.options.estimates, self.options.flood_origin, qualified)
         return self.part(CONSENSUS[self.options.consensus], "consensus", options, decided=decided)
 
     def on_r_deliver(self, m: Message, label: Label) -> None:

@@ -1,0 +1,181 @@
+"""MTO, the multicast total order of Guerraoui and Schiper (scalatom.txt, sections 2.1 and 5.2).
+
+L1-L14 are the lines of docs/protocols/mto.md.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import msgspec
+
+from antiphon.core import (
+    Assumptions,
+    Declaration,
+    Detector,
+    Failures,
+    FaultModel,
+    GroupId,
+    Message,
+    MessageId,
+    ProcessId,
+    Promise,
+    Wire,
+)
+from antiphon.core.errors import UsageError
+from antiphon.services.causal import CausalOrder
+from antiphon.services.label import Label, Seen, has_qualified_majority
+from antiphon.services.reliable import ReliableKind
+from antiphon.services.stack import StackedProtocol, StackOptions
+
+
+class RecTs(Wire, frozen=True, tag=1):
+    """The timestamp that I gave m when it was R-delivered."""
+
+    id: MessageId
+    label: Label
+    rec_ts: int
+
+
+class Entry(msgspec.Struct):
+    """A message that is pending (sn is None) or in the delivery queue."""
+
+    message: Message
+    label: Label
+    sn: int | None = None
+    predecessors: dict[MessageId, Label] = {}  # PPS, less those that need not be waited for
+
+
+class MtoOptions(StackOptions, frozen=True):
+    reliable: ReliableKind = "eager"
+
+
+class Mto(StackedProtocol):
+    declaration = Declaration(
+        name="mto",
+        title="MTO (Guerraoui, Schiper)",
+        source="scalatom.txt, sections 2.1 and 5.2",
+        assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG, sent_survives=True),
+        promises=(
+            Promise.VALIDITY,
+            Promise.INTEGRITY,
+            Promise.UNIFORM_AGREEMENT,
+            Promise.TOTAL_ORDER,
+            Promise.ACYCLIC_ORDER,
+            Promise.GENUINENESS,
+        ),
+    )
+    Options = MtoOptions
+    options: MtoOptions
+
+    causal: CausalOrder
+
+    ts: int  # the logical clock, moved by every message
+    entries: dict[MessageId, Entry]
+    rec_ts: dict[MessageId, dict[ProcessId, int]]
+    proposed: set[MessageId]
+    sequence_numbers: dict[MessageId, int]  # decided, but not R-delivered here yet
+    queue: list[tuple[int, MessageId]]  # the delivery queue, a heap
+    done: Seen  # what was TO-delivered
+
+    def initialise(self) -> None:
+        self.causal = self.part(CausalOrder, "causal", tick=self.on_tick, time=self.time)
+        self.channel = self.causal  # from here on, everything that this protocol and its parts send
+        self.reliable = self.make_reliable(self.on_r_deliver)
+        self.consensus = self.make_consensus(self.on_decided, qualified=True)
+        self.ts = 0
+        self.entries, self.rec_ts, self.sequence_numbers = {}, {}, {}
+        self.proposed = set()
+        self.queue = []
+        self.done = Seen()
+
+    @classmethod
+    def check(cls, options: StackOptions, model: FaultModel) -> None:
+        super().check(options, model)
+        if model.permanent and not model.sent_survives:
+            raise UsageError(
+                "mto needs causal order, which waits for ever for a message that died with its sender: it must survive."
+            )
+
+    @property
+    def group(self) -> GroupId:
+        return self.topology.group_of[self.me]
+
+    def time(self) -> int:
+        return self.ts
+
+    def on_tick(self, time: int) -> None:  # L1
+        self.ts = max(self.ts, time)
+
+    def multicast(self, m: Message) -> None:  # L2
+        self.reliable.multicast(m)
+
+    def on_r_deliver(self, m: Message, label: Label) -> None:  # L3
+        self.ts += 1
+        self.entries[m.id] = Entry(m, label)  # L4
+        self.send(self.topology.addressees(m.destinations), RecTs(m.id, label, self.ts))  # L5
+        if m.id in self.sequence_numbers:
+            self.number(m.id, self.sequence_numbers.pop(m.id))
+        else:
+            self.start(m.id)
+
+    def on_rec_ts(self, sender: ProcessId, message: RecTs) -> None:  # L6
+        if not self.done.has(message.label, self.group) and self.sn(message.id) is None:
+            self.rec_ts.setdefault(message.id, {})[sender] = message.rec_ts
+            self.start(message.id)
+
+    def start(self, id: MessageId) -> None:
+        entry, received = self.entries.get(id), self.rec_ts.get(id, {})
+        if entry is None or id in self.proposed or entry.sn is not None:
+            return
+        if has_qualified_majority(set(received), entry.label.groups, self.topology):  # L7
+            self.proposed.add(id)
+            self.consensus.propose(entry.label, _encoder.encode((id, max(received.values()))))  # L8
+
+    def on_decided(self, instance: Label, value: bytes) -> None:  # L9
+        id, sn = _decoder.decode(value)
+        if id in self.entries:
+            self.number(id, sn)
+        else:
+            self.sequence_numbers[id] = sn
+
+    def number(self, id: MessageId, sn: int) -> None:
+        entry = self.entries[id]
+        entry.sn = sn
+        self.rec_ts.pop(id, None)
+        self.proposed.discard(id)
+        self.ts = max(self.ts, sn)  # L10
+        entry.predecessors = {other: e.label for other, e in self.entries.items() if e.sn is None}  # L11
+        heappush(self.queue, (sn, id))
+        self.deliver_in_order()
+
+    def deliver_in_order(self) -> None:  # L12
+        while self.queue:
+            sn, id = self.queue[0]
+            entry = self.entries[id]
+            entry.predecessors = {
+                other: label for other, label in entry.predecessors.items() if self.may_precede(other, label, (sn, id))
+            }
+            if entry.predecessors:  # L13
+                return
+            heappop(self.queue)
+            del self.entries[id]
+            self.done.add(entry.label, self.group)
+            self.deliver(entry.message, f"{sn:016d}.{id}")  # L14
+
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        """Whether another message is neither delivered nor known to come later. Equal numbers: the id decides."""
+        if self.done.has(label, self.group):
+            return False
+        sn = self.sn(other)
+        return sn is None or (sn, other) < key
+
+    def sn(self, id: MessageId) -> int | None:
+        return self.entries[id].sn if id in self.entries else self.sequence_numbers.get(id)
+
+    def pending(self) -> int:
+        return len(self.entries)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[MessageId, int])

@@ -1,0 +1,91 @@
+"""Causal order on every message between two processes, by matrix clocks (Raynal, Schiper and Toueg).
+
+M1-M8 are the lines of docs/protocols/causal.md. A message carries what its sender knows of who sent how many messages
+to whom: a number for each pair of processes of the system, needed or not: the O(n²) of scalatom.txt, section 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from antiphon.core import MessageId, ProcessId, Wire
+from antiphon.core.component import Channel, Component
+
+
+class Carried(Wire, frozen=True, tag=1):
+    """A message of another part, with the matrix of its past and the sender's logical time."""
+
+    id: MessageId | None  # what the message inside is about
+    time: int
+    matrix: list[int]
+    frame: bytes
+
+
+class CausalOrder(Channel):
+    """Hands every message to its part only when all that were sent to the same process before, by anybody, are there.
+
+    Senders outside the groups only ever send and never receive, so nothing can be lost behind them: they are not in
+    the matrix, and their messages are handed over at once.
+    """
+
+    tick: Callable[[int], None]  # the logical time of a message that came
+    time: Callable[[], int]  # and of one that goes
+
+    matrix: list[int]  # SENT: row by row, who sent how many to whom, as far as known here
+    handed: list[int]  # DELIV: how many of each process's messages were handed over here
+    waiting: list[tuple[ProcessId, Carried]]
+
+    def initialise(self) -> None:
+        size = len(self.topology.processes)
+        self.matrix = [0] * (size * size)
+        self.handed = [0] * size
+        self.waiting = []
+
+    def place(self, process: ProcessId) -> int | None:
+        """A process's row and column; None outside the groups."""
+        if process not in self.topology.group_of:
+            return None
+        return self.topology.processes.index(process)
+
+    def send_for(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:  # M1
+        find = part.contract.subjects[type(message)]
+        others = []
+        for process in to:
+            if process == self.me:
+                self.process.send_to_self(part, message)
+            else:
+                others.append(process)
+        carried = Carried(
+            find(message) if find is not None else None,
+            self.time(),
+            self.matrix.copy(),  # M2
+            self.process.encode(part, message),
+        )
+        me, size = self.place(self.me), len(self.handed)
+        for process in others:
+            there = self.place(process)
+            if me is not None and there is not None:
+                self.matrix[me * size + there] += 1  # M3
+        self.process.send_for(self, others, carried)  # M4
+
+    def on_carried(self, sender: ProcessId, carried: Carried) -> None:  # M5
+        self.waiting.append((sender, carried))
+        while (ready := next((each for each in self.waiting if self.is_ready(*each)), None)) is not None:
+            self.waiting.remove(ready)
+            self.hand_over(*ready)
+
+    def is_ready(self, sender: ProcessId, carried: Carried) -> bool:
+        if self.place(sender) is None:
+            return True
+        size, me = len(self.handed), self.topology.processes.index(self.me)
+        return all(self.handed[k] >= carried.matrix[k * size + me] for k in range(size))  # M6
+
+    def hand_over(self, sender: ProcessId, carried: Carried) -> None:
+        there, me = self.place(sender), self.topology.processes.index(self.me)
+        if there is not None:
+            self.handed[there] += 1  # M7
+            self.matrix = list(map(max, self.matrix, carried.matrix))
+            cell = there * len(self.handed) + me
+            self.matrix[cell] = max(self.matrix[cell], self.handed[there])
+        self.tick(carried.time)
+        self.process.handle(sender, carried.frame)  # M8
