@@ -45,7 +45,7 @@ $properties
 <h2>Figures</h2>
 $metrics
 <h2>Deliveries over time</h2>
-<p class="soft">Run $run: how much each process delivers, from left to right.</p>
+<p class="soft">Run $run: a lane per process, as high as the square root of what it delivers at that time.</p>
 <figure>$timeline</figure>
 <h2>Latency</h2>
 <p class="soft">From the multicast to each delivery, by the number of groups that the message is addressed to.</p>

@@ -103,9 +103,10 @@ def deliveries_over_time(
         end = max((at + slice_s for slices in counts.values() for at, _ in slices), default=1.0)
         for process, y in heights.items():
             colour = _colour_of(groups, process)
-            slices = dict(counts.get(process, []))
             starts = [place * slice_s for place in range(round(end / slice_s))]
-            level = [y + 0.82 * _at(slices, at, slice_s) / top for at in starts]
+            number = {round(at / slice_s): count for at, count in counts.get(process, [])}
+            # By the square root: a burst after an outage must not flatten the ordinary flow.
+            level = [y + 0.82 * (number.get(place, 0) / top) ** 0.5 for place in range(len(starts))]
             axes.fill_between(starts, y, level, step="post", color=colour, alpha=0.75, linewidth=0)
             axes.axhline(y, color=INK, linewidth=0.5, alpha=0.35)
         _draw_marks(axes, heights, marks, end)
@@ -113,10 +114,6 @@ def deliveries_over_time(
         axes.set_ylim(min(heights.values(), default=0) - 0.3, 0.95)
         axes.set_xlabel("seconds since the run began")
         return figure
-
-
-def _at(slices: dict[float, int], start: float, width: float) -> int:
-    return next((count for at, count in slices.items() if abs(at - start) < width / 2), 0)
 
 
 def _draw_marks(axes: Any, heights: dict[str, float], marks: Sequence[tuple[str, str, float]], end: float) -> None:
@@ -132,6 +129,7 @@ def _draw_marks(axes: Any, heights: dict[str, float], marks: Sequence[tuple[str,
         else:
             _shade(axes, y, down.pop(process, at), at)
             axes.plot(at, y + 0.4, marker="^", color=RECOVERED, markersize=9, markeredgecolor="white", zorder=4)
+        axes.axvline(at, color=CRASHED if kind == "crash" else RECOVERED, linewidth=0.8, linestyle=(0, (2, 3)))
     for process, since in down.items():
         _shade(axes, heights[process], since, end)
     if marks:
