@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from antiphon.checks.delivery import agreement, integrity, uniform_agreement, validity
 from antiphon.checks.genuineness import genuineness
 from antiphon.checks.history import History
+from antiphon.checks.locality import locality
 from antiphon.checks.order import acyclic_order, total_order
 from antiphon.checks.precedence import causal, fifo
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
@@ -22,6 +23,7 @@ CHECKS: dict[str, Callable[[History], list[Violation]]] = {
     "fifo": fifo,
     "causal": causal,
     "genuineness": genuineness,
+    "locality": locality,
 }
 
 

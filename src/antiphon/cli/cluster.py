@@ -208,7 +208,7 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
         }
         print(msgspec.json.encode(listed).decode())
         return
-    table = Table("process", "alive", "delivered", "pending", "journal MiB", "last sync ms", "refused", box=None)
+    table = Table("process", "pid", "alive", "delivered", "pending", "journal MiB", "last sync ms", "refused", box=None)
     for process, status in statuses.items():
         table.add_row(process, *_cells(pids[process], status))
     Console().print(table)
@@ -216,10 +216,11 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
 
 def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
     if status is None:
-        return ["no" if pid is None else "no answer", "", "", "", "", ""]
+        return ["" if pid is None else str(pid), "no" if pid is None else "no answer", "", "", "", "", ""]
     refused = ", ".join(f"{reason} {count}" for reason, count in status.refused.items())
     notes = " disk full" if status.full else " draining" if status.draining else ""
     return [
+        str(pid or ""),
         f"yes{notes}",
         str(status.delivered),
         str(status.pending),

@@ -78,7 +78,7 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
 def _open(trace: Path, steps: Steps) -> tuple[Any, Any]:
     """The trace's events and runs, as DataFrames."""
     steps.next("starting Spark")
-    spark = quiet_session()
+    spark = quiet_session(trace)
     from antiphon.pipeline.read import read_events, read_runs
 
     steps.next("reading the trace")
@@ -107,14 +107,20 @@ def demo_command(
 
 
 def find_trace(folder: Path) -> Path:
-    """The trace itself, or the one inside a cluster's folder. A running cluster's trace is not complete yet."""
+    """The trace itself, or the one inside a cluster's folder, once every process has written all that it saw."""
     from antiphon.runtime import cluster
     from antiphon.runtime.folder import ClusterFolder
 
     home = next((path for path in (folder, folder.resolve().parent) if ClusterFolder.exists(path)), None)
     if home is None:
         return folder
-    running = [process for process, pid in cluster.alive(ClusterFolder.load(home)).items() if pid is not None]
-    if running:
+    found = ClusterFolder.load(home)
+    if any(pid is not None for pid in cluster.alive(found).values()):
         raise UsageError(f"The cluster in {home} is running: end it with `antiphon down --dir {home}` first.")
-    return home / "trace" if home == folder else folder
+    killed = [process for process in found.config.processes if not found.process(process).stopped_cleanly]
+    if killed:
+        raise UsageError(
+            f"{', '.join(killed)} was killed, and the end of its trace lies in its journal: let it write that with "
+            f"`antiphon up --dir {home}` and `antiphon down --dir {home}`."
+        )
+    return found.trace if home == folder else folder

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from antiphon.core import Process, ProcessId
-from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Reply, Send, SetTimer
+from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Monitor, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalFull
 from antiphon.core.inputs import AnyInput, Begin, Fire, Receive, Recover, decode_input, encode_input
 from antiphon.runtime.deliveries import Deliveries
@@ -57,6 +57,7 @@ class Driver:
         self._scheduled = False
         self._fresh: dict[ProcessId, None] = {}  # peers with frames that are not durable yet
         self.received: dict[ProcessId, int] = {}  # the newest durable frame of each peer
+        self.watched: tuple[ProcessId, ...] = ()  # for failures
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._loop: asyncio.AbstractEventLoop
@@ -152,16 +153,21 @@ class Driver:
                 self.on_reply(effect)  # type: ignore[arg-type]
             elif kind is SetTimer:
                 self._arm(effect.timer, effect.due)  # type: ignore[union-attr]
-            elif kind is CancelTimer and (timer := self._timers.pop(effect.timer, None)):  # type: ignore[union-attr]
-                timer.cancel()
+            elif kind is CancelTimer:
+                self._disarm(effect.timer)  # type: ignore[union-attr]
+            elif kind is Monitor:
+                self.watched = effect.processes  # type: ignore[union-attr]
 
     # Timers -----------------------------------------------------------------------------------------------------
 
     def _arm(self, timer: str, due: int) -> None:
-        if (armed := self._timers.pop(timer, None)) is not None:
-            armed.cancel()
+        self._disarm(timer)
         delay = max(0.0, (due - time.time_ns()) / 1e9)
         self._timers[timer] = self._loop.call_later(delay, self._fire, timer, due)
+
+    def _disarm(self, timer: str) -> None:
+        if (armed := self._timers.pop(timer, None)) is not None:
+            armed.cancel()
 
     def _fire(self, timer: str, due: int) -> None:
         self._timers.pop(timer, None)
@@ -179,6 +185,7 @@ class Driver:
             self._replay(self.journal)
         elif self.deliveries.end:
             raise JournalBehind(f"{self.process.me} ran before and kept no journal: it cannot return.")
+        self.watched = self.process.monitored()
         self.received = {peer: inbox.received for peer, inbox in self.process.channels.inboxes.items()}
 
     def begin(self) -> None:

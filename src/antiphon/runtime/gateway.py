@@ -25,7 +25,7 @@ from antiphon.runtime.frames import (
     encode,
 )
 
-PENDING_MAX = 5_000  # messages that wait for their order: above this, clients wait too
+PENDING_MAX = 2_000  # messages that wait for their order: above this, clients wait too
 PROGRESS_MAX = 1 << 16  # numbers in one answer
 DELIVERED_BYTES = 128 << 10  # in one frame
 OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over

@@ -1,0 +1,69 @@
+"""Which property catches each mutant of a protocol, and at which seed of the suite.
+
+    python benchmarks/mutants.py [tom scalatom ...] [--seeds 300]
+
+"first" is the first seed at which a run of the mutant goes wrong in any way, with what went wrong there; "property" is
+the first seed at which a checked property is broken, and not only an assertion in the protocol.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+from antiphon.core.component import OrderingProtocol
+from antiphon.protocols import protocols
+from antiphon.simulation import INVARIANT, simulate
+from antiphon.simulation.campaign import scenarios
+
+TESTS = Path(__file__).parent.parent / "tests"
+
+
+def mutants(protocol: str) -> tuple[type[OrderingProtocol], ...]:
+    sys.path.insert(0, str(TESTS))
+    found: tuple[type[OrderingProtocol], ...] = importlib.import_module(f"mutants.{protocol}").MUTANTS
+    return found
+
+
+def broken(protocol: str, mutant: type[OrderingProtocol], seeds: int) -> Iterator[tuple[int, list[str]]]:
+    """The seeds at which the mutant goes wrong, each with the names of what it breaks."""
+    for scenario in islice(scenarios(protocols()[protocol], 0), seeds):
+        violations = simulate(scenario, mutant).violations
+        if violations:
+            yield scenario.seed, sorted({violation.property for violation in violations})
+
+
+def row(protocol: str, index: int, seeds: int) -> str:
+    mutant = mutants(protocol)[index]
+    first = checked = "survives"
+    for seed, names in broken(protocol, mutant, seeds):
+        if first == "survives":
+            first = f"{seed}: {', '.join(names)}"
+        if names != [INVARIANT]:
+            checked = f"{seed}: {', '.join(name for name in names if name != INVARIANT)}"
+            break
+    return f"| {protocol} | {mutant.__name__} | {first} | {checked} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("protocols", nargs="*", default=[], metavar="protocol")
+    parser.add_argument("--seeds", type=int, default=300)
+    arguments = parser.parse_args()
+    names: list[str] = arguments.protocols or sorted(protocols())
+    jobs = [(name, index) for name in names for index in range(len(mutants(name)))]
+    print("| protocol | mutant | first seed: what | first seed: checked property |")
+    print("| --- | --- | --- | --- |")
+    with ProcessPoolExecutor() as pool:
+        rows = pool.map(row, [name for name, _ in jobs], [i for _, i in jobs], [arguments.seeds] * len(jobs))
+        for line in rows:
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

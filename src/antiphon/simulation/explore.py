@@ -1,0 +1,278 @@
+"""A search through all states of a small world, in place of random seeds: whatever can happen next does.
+
+A state of the world is every process's own state and the frames in flight. docs/exploration.md says what is searched,
+in which order, and why the reduction hides nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from array import array
+from collections.abc import Iterator
+
+from antiphon.checks import Violation
+from antiphon.core.component import OrderingProtocol
+from antiphon.core.process import parse_options
+from antiphon.protocols import protocol_named
+from antiphon.simulation.explore_judge import Judge
+from antiphon.simulation.explore_state import Table
+from antiphon.simulation.explore_values import Exploration, Move, MoveKind, Scope
+
+World = tuple[int, ...]  # by process: the number of its slot; at last, the wrong suspicions still to come
+Held = tuple[int, ...]  # frames that wait until nothing else is left to do
+
+
+def explore(scope: Scope, protocol: type[OrderingProtocol] | None = None) -> Exploration:
+    """Visit the states of a scope, all of them if they are not more than ``states_max``, until a promise is broken."""
+    protocol = protocol or protocol_named(scope.protocol)
+    protocol.check(parse_options(protocol, scope.options), scope.model)
+    search = Search(scope, Table(scope, protocol))
+    collecting = gc.isenabled()
+    gc.disable()  # millions of tuples of numbers are made, and none is part of a cycle
+    try:
+        return search.run()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class Search:
+    def __init__(self, scope: Scope, table: Table) -> None:
+        self.scope = scope
+        self.table = table
+        self.judge = Judge(table)
+        self.crashable = [table.index[name] for name in table.names if name in scope.may_crash]
+        self.visited: set[World] = set()
+        self.worlds: list[World] = []
+        self.held: dict[int, Held] = {}  # by state, where any is held
+        self.parents = array("I")
+        self.causes = array("I")
+        self.depths = array("H")
+        self.transitions = self.terminal = self.deviations = 0
+        self.violations: list[Violation] = []
+        self.path: list[int] = []
+        self._moves: dict[tuple[int, int, bool], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+    def run(self) -> Exploration:
+        started = time.perf_counter()
+        slots, sends = self.table.beginning()
+        for to, frame in sends:
+            slots[to] = self.table.add(slots[to], frame)
+        self._visit((*slots, self.scope.wrong_suspicions), 0, 0, 0)
+        finished = self._by_steps() if self.scope.breadth == "steps" else self._by_deviations()
+        if finished and not self.violations and self.scope.reduce:
+            unstable = self.table.unstable()
+            self.violations.extend([unstable] if unstable else [])
+        moves = [self.table.moves[cause] for cause in self.path]
+        return Exploration(
+            scope=self.scope,
+            states=len(self.worlds),
+            transitions=self.transitions,
+            depth=max(self.depths),
+            deviations=self.deviations,
+            complete=finished and not self.violations,
+            terminal=self.terminal,
+            seconds=time.perf_counter() - started,
+            violations=self.violations,
+            path=moves,
+            story=[self.tell(move) for move in moves],
+        )
+
+    # The order of the search --------------------------------------------------------------------------------------
+
+    def _by_steps(self) -> bool:
+        """States by the number of moves behind them. Whether the search came to its end."""
+        state = 0
+        while state < len(self.worlds):
+            world = self.worlds[state]
+            must, may = self.moves(world)
+            for move in (*must, *may):
+                self._follow(state, world, move)
+                if self.violations:
+                    return False
+            if len(self.worlds) >= self.scope.states_max:
+                return False
+            state += 1
+        return True
+
+    def _by_deviations(self) -> bool:
+        """States by the number of times that something else than the default move was made on the way to them.
+
+        The default move is the first in the order of their numbers. To deviate is to hold that one back until nothing
+        else is left, and to make any other one instead. So even the first states are those of whole runs, to their end.
+        """
+        level = list(self._run_on(0, ()))
+        while level and not self.violations:
+            following: list[int] = []
+            for state in level:
+                world, held = self.worlds[state], self.held.get(state, ())
+                must, may = self.moves(world)
+                default = self._default(must, held)
+                for move in (*must, *may):
+                    if move == default:
+                        continue
+                    new = self._follow(state, world, move)
+                    if self.violations or len(self.worlds) >= self.scope.states_max:
+                        return False
+                    if new is not None:
+                        self.deviations = max(self.deviations, self._level + 1)
+                        following.extend(self._run_on(new, (*held, default) if default is not None else held))
+                        if self.violations:
+                            return False
+            level = following
+            self._level += 1
+        return not self.violations
+
+    _level = 0
+
+    def _run_on(self, state: int | None, held: Held) -> Iterator[int]:
+        """Make default moves until nothing is left to do, or the rest is known."""
+        while state is not None and not self.violations:
+            yield state
+            if held:
+                self.held[state] = held
+            world = self.worlds[state]
+            default = self._default(self.moves(world)[0], held)
+            if default is None:
+                return
+            if default in held:
+                held = tuple(move for move in held if move != default)
+            state = self._follow(state, world, default)
+
+    @staticmethod
+    def _default(must: tuple[int, ...], held: Held) -> int | None:
+        for move in must:
+            if move not in held:
+                return move
+        return next((move for move in held if move in must), None)
+
+    # One move -----------------------------------------------------------------------------------------------------
+
+    def _follow(self, state: int, world: World, move: int) -> int | None:
+        """Make a move. Returns the number of the state behind it, if it is new."""
+        table = self.table
+        self.transitions += 1
+        process = table.target[move]
+        slot = world[process]
+        step = table.slot_steps[slot].get(move) or table.slot_step(slot, move)
+        if step.violation is not None:
+            self._report(step.violation, state, move)
+            return None
+        slots = list(world)
+        slots[process] = step.after
+        for to, frame in step.sends:
+            slot = slots[to]
+            more = table.additions[slot].get(frame)
+            slots[to] = table.add(slot, frame) if more is None else more
+        if table.moves[move].kind is MoveKind.WRONG:
+            slots[-1] -= 1
+        return self._visit(tuple(slots), state, move, self.depths[state] + 1, step.delivers)
+
+    def _visit(self, world: World, parent: int, cause: int, depth: int, delivers: bool = False) -> int | None:
+        before = len(self.visited)
+        self.visited.add(world)
+        if len(self.visited) == before:
+            return None
+        self.worlds.append(world)
+        self.parents.append(parent)
+        self.causes.append(cause)
+        self.depths.append(depth)
+        violation = self.judge.order(world) if delivers else None
+        if violation is None and not self.moves(world)[0]:
+            self.terminal += 1
+            violation = self.judge.end(world)
+        if violation is not None:
+            self._report(violation, before, None)
+            return None
+        return before
+
+    def _report(self, violation: Violation, state: int, move: int | None) -> None:
+        self.violations.append(violation)
+        path = [] if move is None else [move]
+        while state:
+            path.append(self.causes[state])
+            state = self.parents[state]
+        self.path = path[::-1]
+
+    # What can happen ----------------------------------------------------------------------------------------------
+
+    def moves(self, world: World) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The moves that must be made sooner or later, in the order of their numbers, and those that may be made."""
+        gone, crashed = 0, 0
+        if self.scope.crashes:
+            for i, slot in enumerate(world[:-1]):
+                if not self.table.locals[self.table.slots[slot].local].alive:
+                    gone |= 1 << i
+                    crashed += 1
+        must: list[int] = []
+        may: list[int] = []
+        wrong = world[-1] > 0
+        for slot in world[:-1]:
+            found = self._moves.get((slot, gone, wrong))
+            if found is None:
+                found = self._moves[slot, gone, wrong] = self._moves_of(slot, gone, wrong)
+            must.extend(found[0])
+            may.extend(found[1])
+        if crashed < self.scope.crashes:
+            for process in self.crashable:
+                if not gone & 1 << process:
+                    may.extend(self._crashes(process, world[process]))
+        must.sort()
+        return tuple(must), tuple(may)
+
+    def _moves_of(self, slot: int, gone: int, wrong: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        table = self.table
+        local = table.locals[table.slots[slot].local]
+        if not local.alive:
+            return (), ()
+        me = local.process
+        must, may = [], []
+        if local.made < len(table.plans[me]):
+            must.append(table.move_id(Move(MoveKind.MULTICAST, me, number=local.made)))
+        for frame in table.arrivals(slot):
+            # What a process sent before it crashed may arrive, and may as well be lost.
+            lost = gone & 1 << table.moves[frame].peer and not self.scope.sent_survives
+            (may if lost else must).append(frame)
+        for timer, due in local.timers:
+            must.append(table.move_id(Move(MoveKind.FIRE, me, timer=timer, number=due)))
+        for peer in local.monitored:
+            # ◇S: in the end it suspects all who crashed, and of the others those whom it must for progress no more.
+            if gone & 1 << peer and peer not in local.suspects:
+                must.append(table.move_id(Move(MoveKind.SUSPECT, me, peer)))
+            elif not gone & 1 << peer and peer in local.suspects:
+                must.append(table.move_id(Move(MoveKind.TRUST, me, peer)))
+            elif not gone & 1 << peer and wrong:
+                may.append(table.move_id(Move(MoveKind.WRONG, me, peer)))
+        return tuple(must), tuple(may)
+
+    def _crashes(self, process: int, slot: int) -> Iterator[int]:
+        """Where what was sent can be lost, a crash between two inputs is the same as one amid the earlier one."""
+        table = self.table
+        yield table.move_id(Move(MoveKind.CRASH, process))
+        if self.scope.sent_survives:
+            for move in self._moves_of(slot, 0, False)[0]:
+                acts = table.step(table.slots[slot].local, move).acts
+                for number in range(1, len(acts)):
+                    yield table.move_id(Move(MoveKind.CUT, process, number=number, during=move))
+
+    # Words --------------------------------------------------------------------------------------------------------
+
+    def tell(self, move: Move) -> str:
+        """A move, for people."""
+        table = self.table
+        me = table.names[move.process]
+        match move.kind:
+            case MoveKind.MULTICAST:
+                return f"{me} multicasts {me}:{move.number + 1} to {' and '.join(table.plans[move.process][move.number])}"
+            case MoveKind.FRAME:
+                part = table.processes[move.process].parts[move.frame[0]]
+                return f"{me} receives {part.contract.decode(memoryview(move.frame)[1:])} from {table.names[move.peer]}"
+            case MoveKind.FIRE:
+                return f"{me}'s timer {move.timer} fires"
+            case MoveKind.CRASH:
+                return f"{me} crashes"
+            case MoveKind.CUT:
+                return f"{me} crashes after {move.number} of what it does as {self.tell(table.moves[move.during])}"
+            case _:
+                return f"{me} {move.kind} {table.names[move.peer]}"

@@ -1,0 +1,1 @@
+"""Protocols with one mistake each: what the suite must catch."""

@@ -1,0 +1,266 @@
+"""Consensus and reliable multicast with one mistake each, to be put under any protocol that stands on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from antiphon.core import Message, ProcessId
+from antiphon.services import chandra_toueg as ct
+from antiphon.services import hurfin_raynal as hr
+from antiphon.services.chandra_toueg import ChandraToueg
+from antiphon.services.consensus import Consensus, ConsensusOptions, Decide
+from antiphon.services.hurfin_raynal import HurfinRaynal
+from antiphon.services.label import Label
+from antiphon.services.reliable import (
+    KINDS,
+    Copy,
+    EagerReliableMulticast,
+    ReliableMulticast,
+    ReliableOptions,
+    UniformReliableMulticast,
+)
+from antiphon.services.stack import CONSENSUS, StackedProtocol
+
+# Chandra-Toueg ---------------------------------------------------------------------------------------------------
+
+
+class CtDecidesItsOwnValueOnSuspicion(ChandraToueg):
+    def on_suspect(self, process: ProcessId) -> None:
+        for instance, run in list(self.runs.items()):
+            if instance in self.runs and self.coordinator(instance, run.round) == process:
+                self.decide(instance, run.estimate, self.me)
+
+
+class CtDecidesOnOneAcknowledgement(ChandraToueg):
+    def on_ack(self, sender: ProcessId, ack: ct.Ack) -> None:
+        run = self.run_of(sender, ack)
+        if run is not None:
+            self.decide(ack.instance, run.proposals[ack.round], self.me)
+
+
+class CtForgetsWhenItAdopted(ChandraToueg):
+    def on_proposal(self, sender: ProcessId, proposal: ct.Proposal) -> None:
+        super().on_proposal(sender, proposal)
+        run = self.runs.get(proposal.instance)
+        if run is not None:
+            run.adopted = 0
+
+
+class CtCoordinatorInsistsOnItsOwnValue(ChandraToueg):
+    """Does not take over what a majority may have locked."""
+
+    own: dict[Label, bytes]
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.own = {}
+
+    def propose(self, instance: Label, value: bytes) -> None:
+        self.own[instance] = value
+        super().propose(instance, value)
+
+    def announce(self, instance: Label, run: ct.Run, value: bytes) -> None:
+        super().announce(instance, run, self.own[instance])
+
+
+class CtAcknowledgesProposalsOfRoundsThatItLeft(ChandraToueg):
+    def on_proposal(self, sender: ProcessId, proposal: ct.Proposal) -> None:
+        super().on_proposal(sender, proposal)
+        run = self.runs.get(proposal.instance)
+        if run is not None and proposal.round < run.round:
+            self.send(sender, ct.Ack(proposal.instance, proposal.round))
+
+
+class CtDoesNotAdopt(ChandraToueg):
+    """Acknowledges a proposal, but keeps its own estimate."""
+
+    def on_proposal(self, sender: ProcessId, proposal: ct.Proposal) -> None:
+        run = self.runs.get(proposal.instance)
+        estimate = run.estimate if run is not None else b""
+        super().on_proposal(sender, proposal)
+        if run is not None and self.coordinator(proposal.instance, proposal.round) != self.me:
+            run.estimate = estimate
+
+
+class CtNeverSuspects(ChandraToueg):
+    def on_suspect(self, process: ProcessId) -> None:
+        pass
+
+
+class CtDropsWhatComesEarly(ChandraToueg):
+    def run_of(self, sender: ProcessId, message: ct.Estimate | ct.Proposal | ct.Ack) -> ct.Run | None:
+        return self.runs.get(message.instance)
+
+
+class CtLeavesTheOthersBehind(ChandraToueg):
+    """The estimate of a later round goes to its coordinator only, which may not know of the round."""
+
+    def on_estimate(self, sender: ProcessId, estimate: ct.Estimate) -> None:
+        if self.coordinator(estimate.instance, estimate.round) == self.me or estimate.round == 1:
+            super().on_estimate(sender, estimate)
+
+
+class CtDoesNotFlood(ChandraToueg):
+    """Only who decides first tells the others."""
+
+    def on_decide(self, sender: ProcessId, decision: Decide) -> None:
+        _decide_silently(self, decision)
+
+
+# Hurfin-Raynal ---------------------------------------------------------------------------------------------------
+
+
+class HrDecidesItsOwnValueOnSuspicion(HurfinRaynal):
+    def on_suspect(self, process: ProcessId) -> None:
+        for instance, run in list(self.runs.items()):
+            if self.coordinator(instance, run.round) == process and not run.seen:
+                self.decide(instance, run.estimate, self.me)
+
+
+class HrDecidesWithoutAMajority(HurfinRaynal):
+    def on_current(self, sender: ProcessId, current: hr.Current) -> None:
+        super().on_current(sender, current)
+        run = self.runs.get(current.instance)
+        if run is not None and current.round == run.round:
+            self.decide(current.instance, run.estimate, self.me)
+
+
+class HrDoesNotSayWhatItSaw(HurfinRaynal):
+    """A vote for the next round carries no estimate, so that a value decided in this round may be lost."""
+
+    def vote_next(self, instance: Label, run: hr.Run) -> None:
+        run.voted_next = True
+        self.send(self.members(instance), hr.Next(instance, run.round, None))
+
+
+class HrDoesNotAdoptFromNext(HurfinRaynal):
+    def on_next(self, sender: ProcessId, vote: hr.Next) -> None:
+        super().on_next(sender, hr.Next(vote.instance, vote.round, None))
+
+
+class HrVotesWithItsOwnEstimate(HurfinRaynal):
+    def adopt(self, run: hr.Run, estimate: bytes) -> None:
+        run.seen = True
+
+
+class HrVotesCurrentAfterNext(HurfinRaynal):
+    def on_current(self, sender: ProcessId, current: hr.Current) -> None:
+        run = self.runs.get(current.instance)
+        if run is not None and current.round == run.round and run.voted_next and not run.voted_current:
+            self.adopt(run, current.estimate)
+            self.vote_current(current.instance, run)
+        super().on_current(sender, current)
+
+
+class HrNeverChangesItsMind(HurfinRaynal):
+    def change_mind(self, instance: Label, run: hr.Run) -> None:
+        pass
+
+
+class HrNeverSuspects(HurfinRaynal):
+    def on_suspect(self, process: ProcessId) -> None:
+        pass
+
+    def enter(self, instance: Label, run: hr.Run, round: int) -> None:
+        suspects, self.process.state.suspects = self.process.state.suspects, []
+        super().enter(instance, run, round)
+        self.process.state.suspects = suspects
+
+
+class HrDropsVotesOfRoundsToCome(HurfinRaynal):
+    def run_of(self, sender: ProcessId, message: hr.Current | hr.Next) -> hr.Run | None:
+        run = super().run_of(sender, message)
+        if message.instance in self.runs:
+            self.runs[message.instance].later = []
+        return run
+
+
+class HrDoesNotFlood(HurfinRaynal):
+    def on_decide(self, sender: ProcessId, decision: Decide) -> None:
+        _decide_silently(self, decision)
+
+
+def _decide_silently(consensus: Consensus, decision: Decide) -> None:
+    if consensus.done.add(decision.instance, consensus.topology.group_of[consensus.me]):
+        consensus.forget(decision.instance)
+        consensus.watch()
+        consensus.decided(decision.instance, decision.value)
+
+
+CT_MUTANTS: tuple[type[Consensus], ...] = (
+    CtDecidesItsOwnValueOnSuspicion,
+    CtDecidesOnOneAcknowledgement,
+    CtForgetsWhenItAdopted,
+    CtCoordinatorInsistsOnItsOwnValue,
+    CtAcknowledgesProposalsOfRoundsThatItLeft,
+    CtDoesNotAdopt,
+    CtNeverSuspects,
+    CtDropsWhatComesEarly,
+    CtLeavesTheOthersBehind,
+    CtDoesNotFlood,
+)
+HR_MUTANTS: tuple[type[Consensus], ...] = (
+    HrDecidesItsOwnValueOnSuspicion,
+    HrDecidesWithoutAMajority,
+    HrDoesNotSayWhatItSaw,
+    HrDoesNotAdoptFromNext,
+    HrVotesWithItsOwnEstimate,
+    HrVotesCurrentAfterNext,
+    HrNeverChangesItsMind,
+    HrNeverSuspects,
+    HrDropsVotesOfRoundsToCome,
+    HrDoesNotFlood,
+)
+
+
+# Reliable multicast ----------------------------------------------------------------------------------------------
+
+
+class EagerDoesNotForward(EagerReliableMulticast):
+    def forward(self, copy: Copy, *, to_origin: bool) -> None:
+        pass
+
+
+class UniformDeliversTheFirstCopy(UniformReliableMulticast):
+    """Echoes, but does not wait for the echoes of the others."""
+
+    def on_copy(self, sender: ProcessId, copy: Copy) -> None:
+        if self.seen.add(copy.label, self.group):
+            self.delivered(copy.message, copy.label)
+            self.forward(copy, to_origin=True)
+
+
+class UniformDoesNotEcho(UniformReliableMulticast):
+    def forward(self, copy: Copy, *, to_origin: bool) -> None:
+        pass
+
+
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def over_consensus(protocol: type[StackedProtocol], *kinds: type[Consensus]) -> type[StackedProtocol]:
+    """The protocol over these consensus algorithms, each in the place of the honest one that it is derived from."""
+
+    class Mutant(protocol):  # type: ignore[misc,valid-type]
+        def make_consensus(self, decided: Callable[[Label, bytes], None], *, qualified: bool = False) -> Consensus:
+            honest = CONSENSUS[self.options.consensus]
+            chosen = next((kind for kind in kinds if issubclass(kind, honest)), honest)
+            options = ConsensusOptions(self.options.estimates, self.options.flood_origin, qualified)
+            return self.part(chosen, "consensus", options, decided=decided)
+
+    return _named(Mutant, "And".join(kind.__name__ for kind in kinds))
+
+
+def over_reliable(protocol: type[StackedProtocol], kind: type[ReliableMulticast]) -> type[StackedProtocol]:
+    class Mutant(protocol):  # type: ignore[misc,valid-type]
+        def make_reliable(self, delivered: Callable[[Message, Label], None]) -> ReliableMulticast:
+            honest = KINDS[self.options.reliable]
+            chosen = kind if issubclass(kind, honest) else honest
+            return self.part(chosen, "reliable", ReliableOptions(self.options.echo_origin), delivered=delivered)
+
+    return _named(Mutant, kind.__name__)
+
+
+def _named(mutant: type[StackedProtocol], name: str) -> type[StackedProtocol]:
+    mutant.__name__ = mutant.__qualname__ = name
+    return mutant

@@ -1,0 +1,232 @@
+"""SCALATOM with one mistake each. Every one must be caught by the suite's own seeds."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import msgspec
+
+from antiphon.core import Message, MessageId, ProcessId
+from antiphon.protocols.scalatom import History, RecTs, Scalatom, View
+from antiphon.services.label import Label, has_qualified_majority, majority
+from mutants.parts import (
+    CtDecidesItsOwnValueOnSuspicion,
+    EagerDoesNotForward,
+    HrDecidesItsOwnValueOnSuspicion,
+    HrVotesWithItsOwnEstimate,
+    over_consensus,
+    over_reliable,
+)
+
+
+class Opened(Scalatom):
+    """SCALATOM itself, with its conditions where a mutant can reach them."""
+
+    def has_enough(self, who: set[ProcessId], label: Label) -> bool:
+        return has_qualified_majority(who, label.groups, self.topology)
+
+    def proposal(self, received: list[int]) -> int:
+        return max(received)
+
+    def start(self, id: MessageId) -> None:
+        entry, received = self.entries.get(id), self.rec_ts.get(id, {})
+        if entry is None or id in self.proposed or entry.sn is not None:
+            return
+        if self.has_enough(set(received), entry.label):
+            self.proposed.add(id)
+            self.agree(id, entry.label, self.proposal(list(received.values())))
+
+    def agree(self, id: MessageId, label: Label, sn: int) -> None:
+        self.consensus.propose(label, msgspec.msgpack.encode((id, sn)))
+
+    @property
+    def needed(self) -> int:
+        return majority(self.topology.members(self.group))
+
+    def is_before(self, rec_ts: int, sn: int) -> bool:
+        return rec_ts <= sn
+
+    def compute(self) -> None:
+        for id, sn in list(self.computing.items()):
+            complete = [view for view in self.views.values() if view.clock > sn]
+            if len(complete) >= self.needed:
+                self.entries[id].predecessors = {
+                    other: label
+                    for view in complete
+                    for other, (label, rec_ts) in view.events.items()
+                    if self.is_before(rec_ts, sn) and other != id
+                }
+                del self.computing[id]
+                heappush(self.queue, (sn, id))
+
+
+class SimpleForQualifiedMajority(Opened):
+    def has_enough(self, who: set[ProcessId], label: Label) -> bool:
+        return len(who) >= majority(self.topology.addressees(label.groups))
+
+
+class TakesTheMinimumForTheMaximum(Opened):
+    def proposal(self, received: list[int]) -> int:
+        return min(received)
+
+
+class DeliversOnTheProposal(Opened):
+    """Without consensus: each process trusts the timestamps that it happened to receive first."""
+
+    def agree(self, id: MessageId, label: Label, sn: int) -> None:
+        self.number(id, sn)
+
+
+class GossipsBeforeItRaisesTheClock(Opened):
+    """Announces the raised clock, but raises it only when m is delivered."""
+
+    def number(self, id: MessageId, sn: int) -> None:
+        before = self.ts
+        super().number(id, sn)
+        self.ts = before
+
+    def deliver(self, m: Message, order_key: str | None = None) -> None:
+        super().deliver(m, order_key)
+        self.ts = max(self.ts, int((order_key or "0").partition(".")[0]) + 1)
+
+
+class NeverRaisesTheClock(Opened):
+    def number(self, id: MessageId, sn: int) -> None:
+        before = self.ts
+        super().number(id, sn)
+        self.ts = before
+
+
+class PpsFromOneProcess(Opened):
+    needed = 1  # type: ignore[assignment]
+
+
+class LeavesTiesOutOfPps(Opened):
+    """Strictly lower timestamps only, as Figure 5 reads; with a tie-break that is too few (R10)."""
+
+    def is_before(self, rec_ts: int, sn: int) -> bool:
+        return rec_ts < sn
+
+
+class LogsTheTimestampAfterTheIncrement(Opened):
+    """Step 2 to the letter: the history has the raised timestamp, and PPS those strictly below sn (R10)."""
+
+    def is_before(self, rec_ts: int, sn: int) -> bool:
+        return rec_ts + 1 < sn
+
+
+class TakesHistoriesAsTheyCome(Opened):
+    """Ignores the indices: an increment that overtook an earlier one counts as everything up to its clock."""
+
+    def on_history(self, sender: ProcessId, increment: History) -> None:
+        view = self.views.setdefault(sender, View())
+        view.clock = max(view.clock, increment.clock)
+        for id, label, rec_ts in increment.events:
+            if not self.done.has(label, self.group):
+                view.events[id] = (label, rec_ts)
+        self.compute()
+        self.deliver_in_order()
+
+
+class DeliversWithoutItsPredecessors(Opened):
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        return False
+
+
+class WaitsOnlyForNumberedPredecessors(Opened):
+    """A predecessor whose sequence number is not known yet is not waited for."""
+
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        return self.sn(other) is not None and super().may_precede(other, label, key)
+
+
+class BreaksTiesByArrival(Opened):
+    """Among equal sequence numbers, the one R-delivered here first."""
+
+    def rank(self, id: MessageId) -> int:
+        return list(self.entries).index(id)
+
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        sn = self.sn(other)
+        if sn == key[0] and other in self.entries:
+            return self.rank(other) < self.rank(key[1])
+        return super().may_precede(other, label, key)
+
+    def deliver_in_order(self) -> None:
+        """Whatever of the lowest number may go goes, the oldest first."""
+        waiting: list[tuple[int, MessageId]] = []
+        while self.queue:
+            lowest = self.queue[0][0]
+            while self.queue and self.queue[0][0] == lowest:
+                waiting.append(heappop(self.queue))
+            for pair in sorted(waiting, key=lambda pair: self.rank(pair[1])):
+                before = len(self.done.streams), len(self.entries)
+                heappush(self.queue, pair)
+                rest, self.queue = self.queue, [pair]
+                super().deliver_in_order()
+                self.queue = [p for p in rest if p != pair]
+                if (len(self.done.streams), len(self.entries)) != before:
+                    waiting.remove(pair)
+            if waiting:
+                break
+        for pair in waiting:
+            heappush(self.queue, pair)
+
+
+class ForgetsItsClockOnRestart(Opened):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.ts = 0
+
+
+class ForgetsTheHistoriesOnRestart(Opened):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        for view in self.views.values():
+            view.events.clear()
+
+
+class ForgetsWhatItDidNotGossipOnRestart(Opened):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.history = []
+
+
+class TellsTimestampsToItsOwnGroupOnly(Opened):
+    def send_timestamp(self, m: Message, message: RecTs) -> None:
+        self.send(self.topology.members(self.group), message)
+
+
+class ShowsTheTimestampToABystander(Opened):
+    def send_timestamp(self, m: Message, message: RecTs) -> None:
+        super().send_timestamp(m, message)
+        bystanders = [p for p in self.topology.processes if self.topology.group_of[p] not in m.destinations]
+        self.send(bystanders[:1], message)
+
+    def on_rec_ts(self, sender: ProcessId, message: RecTs) -> None:
+        if self.group in message.label.groups:
+            super().on_rec_ts(sender, message)
+
+
+MUTANTS = (
+    SimpleForQualifiedMajority,
+    TakesTheMinimumForTheMaximum,
+    DeliversOnTheProposal,
+    GossipsBeforeItRaisesTheClock,
+    NeverRaisesTheClock,
+    PpsFromOneProcess,
+    LeavesTiesOutOfPps,
+    LogsTheTimestampAfterTheIncrement,
+    TakesHistoriesAsTheyCome,
+    DeliversWithoutItsPredecessors,
+    WaitsOnlyForNumberedPredecessors,
+    BreaksTiesByArrival,
+    ForgetsItsClockOnRestart,
+    ForgetsTheHistoriesOnRestart,
+    ForgetsWhatItDidNotGossipOnRestart,
+    TellsTimestampsToItsOwnGroupOnly,
+    ShowsTheTimestampToABystander,
+    over_consensus(Scalatom, CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
+    over_consensus(Scalatom, HrVotesWithItsOwnEstimate),
+    over_reliable(Scalatom, EagerDoesNotForward),
+)
