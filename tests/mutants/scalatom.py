@@ -11,9 +11,9 @@ from antiphon.protocols.scalatom import History, RecTs, Scalatom, View
 from antiphon.services.label import Label, has_qualified_majority, majority
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
-    EagerDoesNotForward,
     HrDecidesItsOwnValueOnSuspicion,
     HrVotesWithItsOwnEstimate,
+    UniformDoesNotEcho,
     over_consensus,
     over_reliable,
 )
@@ -78,23 +78,34 @@ class DeliversOnTheProposal(Opened):
 
 
 class GossipsBeforeItRaisesTheClock(Opened):
-    """Announces the raised clock, but raises it only when m is delivered."""
+    """The history says that nothing below the raised clock will follow, but the clock is raised only at delivery."""
+
+    announced: int
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.announced = 0
 
     def number(self, id: MessageId, sn: int) -> None:
         before = self.ts
         super().number(id, sn)
         self.ts = before
+
+    def increment(self) -> History:
+        increment = super().increment()
+        self.announced = self.gossiped_clock = max(self.announced, increment.clock)
+        return History(increment.index, increment.events, self.announced)
 
     def deliver(self, m: Message, order_key: str | None = None) -> None:
         super().deliver(m, order_key)
         self.ts = max(self.ts, int((order_key or "0").partition(".")[0]) + 1)
 
 
-class NeverRaisesTheClock(Opened):
-    def number(self, id: MessageId, sn: int) -> None:
-        before = self.ts
-        super().number(id, sn)
-        self.ts = before
+class NeverRaisesTheClock(GossipsBeforeItRaisesTheClock):
+    """A decision does not move the clock at all."""
+
+    def deliver(self, m: Message, order_key: str | None = None) -> None:
+        Opened.deliver(self, m, order_key)
 
 
 class PpsFromOneProcess(Opened):
@@ -228,5 +239,5 @@ MUTANTS = (
     ShowsTheTimestampToABystander,
     over_consensus(Scalatom, CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
     over_consensus(Scalatom, HrVotesWithItsOwnEstimate),
-    over_reliable(Scalatom, EagerDoesNotForward),
+    over_reliable(Scalatom, UniformDoesNotEcho),
 )

@@ -150,6 +150,22 @@ def test_a_subscription_goes_on_at_another_member(make_cluster: MakeCluster) -> 
     asyncio.run(run())
 
 
+def test_a_subscription_is_not_disturbed_by_the_same_clients_requests(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 1})
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client, client.subscribe("a") as deliveries:
+            await client.multicast({"a"}, b"x")
+            await asyncio.wait_for(anext(deliveries), 10)
+            connection = deliveries._connection
+            for _ in range(20):
+                await client.multicast({"a"}, b"x")
+                await asyncio.wait_for(anext(deliveries), 10)
+            assert deliveries._connection is connection
+
+    asyncio.run(run())
+
+
 def test_history_is_read_from_disk_and_then_live(make_cluster: MakeCluster) -> None:
     folder = make_cluster({"a": 2})
     payload = b"y" * 2000

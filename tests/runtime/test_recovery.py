@@ -241,6 +241,7 @@ def test_a_full_disk_refuses_work_and_harms_nothing(make_cluster: MakeCluster) -
     time.sleep(0.5)
     statuses = cluster.statuses(folder)
     assert [status.delivered for status in statuses.values() if status is not None] == [10, 10]
+    assert [status.full for status in statuses.values() if status is not None][1], "and status says so"
     resource.prlimit(pids[1], resource.RLIMIT_FSIZE, (hard, hard))
     assert delivered(folder, "a", 11) == [*small, large]
     assert cluster.stop(folder)

@@ -7,7 +7,7 @@ import sys
 import click
 import typer
 
-from antiphon.cli import cluster, simulate, spark
+from antiphon.cli import bench, cluster, simulate, spark
 from antiphon.core.errors import AntiphonError, TraceError, UsageError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 simulate.register(app)
 spark.register(app)
 cluster.register(app)
+bench.register(app)
 
 
 def main() -> None:

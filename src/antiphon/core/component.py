@@ -132,6 +132,10 @@ class OrderingProtocol(Component):
         """How many messages this process knows of but has not delivered yet."""
         raise NotImplementedError
 
+    def counters(self) -> dict[str, int]:
+        """What a protocol counts of itself, by name; shown in a process's status."""
+        return {}
+
     def deliver(self, m: Message, order_key: str | None = None) -> None:
         self.process.deliver(m, order_key)
 

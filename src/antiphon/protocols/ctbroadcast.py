@@ -77,6 +77,9 @@ class CtBroadcast(StackedProtocol):
     def order(self, m: Message) -> None:
         self.deliver(m, f"{self.ordered:016d}")
 
+    def counters(self) -> dict[str, int]:
+        return {"consensus executions": self.applied}
+
     def pending(self) -> int:
         return len(self.received)
 

@@ -225,6 +225,9 @@ class Tom(StackedProtocol):
             self.done.add(entry.label, self.group)
             self.deliver(entry.message, f"{stamp.clock:016d}.{stamp.group}.{id}")  # L15
 
+    def counters(self) -> dict[str, int]:
+        return {"consensus executions": self.applied}
+
     def pending(self) -> int:
         return len(self.queue)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EXIT_BUG, EXIT_REFUSED, EXIT_DISK = 1, 3, 4
 RETRY_SECONDS = 0.2  # of a timer that found the journal full
+FULL_SECONDS = 2.0  # for so long after a refusal the status says so
 
 
 class Driver:
@@ -61,6 +62,7 @@ class Driver:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._loop: asyncio.AbstractEventLoop
+        self._full_at = -FULL_SECONDS  # when an input was last refused
         self.stopped = False
 
     # Inputs -----------------------------------------------------------------------------------------------------
@@ -77,7 +79,11 @@ class Driver:
             raise JournalFull("The disk is full: deliveries wait for room.")
         if self.journal is not None:
             record = encode_input(happened)
-            self.journal.append(record)
+            try:
+                self.journal.append(record)
+            except JournalFull:
+                self._full_at = time.monotonic()
+                raise
             self._since_snapshot += len(record)
         try:
             self._held += self.process.step(happened)
@@ -100,6 +106,11 @@ class Driver:
         process.check_frame(frame)
         self.take(Receive(self.clock(), sender, number, frame))
         self._fresh[sender] = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether inputs are being refused for want of room on the disk."""
+        return self.deliveries.full or time.monotonic() - self._full_at < FULL_SECONDS
 
     @property
     def held(self) -> int:

@@ -168,6 +168,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, int]  # connections, by reason
     full: bool
     draining: bool
+    counters: dict[str, int]  # what the protocol counts of itself
 
 
 Body = TypeVar("Body", bound=msgspec.Struct)

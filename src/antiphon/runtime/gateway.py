@@ -65,8 +65,9 @@ class Gateway:
 
     def reply(self, client: str, number: int) -> None:
         for session in self._clients.get(client, ()):
-            session.accepted.append(number)
-            self._fresh[session] = None
+            if session.is_requester:
+                session.accepted.append(number)
+                self._fresh[session] = None
 
     def flush(self) -> None:
         """The end of a turn: send what it has brought."""
@@ -114,6 +115,7 @@ class ClientSession:
 
     def __init__(self, gateway: Gateway, client: str, transport: Any, *, is_trusted: bool) -> None:
         self.client = client
+        self.is_requester = False  # others (readers, status) are never kept waiting, and hear of no requests
         self.accepted: list[int] = []
         self._gateway = gateway
         self._driver = gateway.driver
@@ -123,7 +125,6 @@ class ClientSession:
         self._is_reading = True
         self._position = 0
         self._history: Iterator[bytes] | None = None
-        self.set_reading()
 
     def send(self, kind: Kind, message: Any = None) -> None:
         if not self._transport.is_closing():
@@ -152,7 +153,7 @@ class ClientSession:
 
     def set_reading(self) -> None:
         """Read on, or not: who does not take our answers, or asks too much, is not heard."""
-        wanted = self._is_writable and not self._gateway.overloaded
+        wanted = self._is_writable and not (self.is_requester and self._gateway.overloaded)
         if wanted != self._is_reading and not self._transport.is_closing():
             self._is_reading = wanted
             if wanted:
@@ -167,6 +168,9 @@ class ClientSession:
 
     def _on_request(self, request: Request) -> None:
         driver, process = self._driver, self._driver.process
+        if not self.is_requester:
+            self.is_requester = True
+            self.set_reading()
         try:
             process.check_request(self.client, request.number, request.settled, request.destinations, request.payload)
             if self._gateway.draining:

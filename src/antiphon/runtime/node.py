@@ -240,8 +240,9 @@ class Node:
             last_sync_ms=round(journal.last_sync_seconds * 1e3, 3) if journal is not None else 0.0,
             connected=[link.peer for link in self.links.values() if link.ready],
             refused=dict(self.port.refused),
-            full=driver.deliveries.full,
+            full=driver.is_full,
             draining=self.gateway.draining,
+            counters=driver.process.protocol.counters(),
         )
 
 

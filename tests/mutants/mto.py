@@ -1,0 +1,164 @@
+"""MTO with one mistake each. Every one must be caught by the suite's own seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from antiphon.core import Message, MessageId, ProcessId
+from antiphon.protocols.mto import Mto, RecTs
+from antiphon.services.causal import Carried, CausalOrder
+from antiphon.services.consensus import Consensus
+from antiphon.services.label import Label, has_qualified_majority, majority
+from mutants.parts import (
+    CtDecidesItsOwnValueOnSuspicion,
+    CtDecidesOnOneAcknowledgement,
+    HrDecidesItsOwnValueOnSuspicion,
+    HrDecidesWithoutAMajority,
+    HrVotesWithItsOwnEstimate,
+    over_consensus,
+)
+
+
+class Opened(Mto):
+    """MTO itself, with its conditions where a mutant can reach them."""
+
+    def has_enough(self, who: set[ProcessId], label: Label) -> bool:
+        return has_qualified_majority(who, label.groups, self.topology)
+
+    def proposal(self, received: list[int]) -> int:
+        return max(received)
+
+    def start(self, id: MessageId) -> None:
+        entry, received = self.entries.get(id), self.rec_ts.get(id, {})
+        if entry is None or id in self.proposed or entry.sn is not None:
+            return
+        if self.has_enough(set(received), entry.label):
+            self.proposed.add(id)
+            self.agree(id, entry.label, self.proposal(list(received.values())))
+
+    def agree(self, id: MessageId, label: Label, sn: int) -> None:
+        self.consensus.propose(label, msgspec.msgpack.encode((id, sn)))
+
+
+class SimpleForQualifiedMajority(Opened):
+    def has_enough(self, who: set[ProcessId], label: Label) -> bool:
+        return len(who) >= majority(self.topology.addressees(label.groups))
+
+
+class SimpleForQualifiedQuorums(Mto):
+    """In the consensus: a majority of all addressees may hold only one process of a group."""
+
+    def make_consensus(self, decided: Callable[[Label, bytes], None], *, qualified: bool = False) -> Consensus:
+        return super().make_consensus(decided, qualified=False)
+
+
+class TakesTheMinimumForTheMaximum(Opened):
+    def proposal(self, received: list[int]) -> int:
+        return min(received)
+
+
+class DeliversOnTheProposal(Opened):
+    def agree(self, id: MessageId, label: Label, sn: int) -> None:
+        self.number(id, sn)
+
+
+class DoesNotRaiseTheClockOnMessages(Mto):
+    def on_tick(self, time: int) -> None:
+        pass
+
+
+class DoesNotRaiseTheClockOnDecision(Mto):
+    def number(self, id: MessageId, sn: int) -> None:
+        before = self.ts
+        super().number(id, sn)
+        self.ts = before
+
+
+class DoesNotAdvanceTheClock(Mto):
+    def on_r_deliver(self, m: Message, label: Label) -> None:
+        self.ts -= 1
+        super().on_r_deliver(m, label)
+
+
+class DeliversWithoutItsPredecessors(Mto):
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        return False
+
+
+class WaitsOnlyForNumberedPredecessors(Mto):
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        return self.sn(other) is not None and super().may_precede(other, label, key)
+
+
+class BreaksTiesByArrival(Mto):
+    """Among equal numbers the one decided here first, whatever its id."""
+
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        return self.sn(other) != key[0] and super().may_precede(other, label, key)
+
+
+class ForgetsItsClockOnRestart(Mto):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.ts = 0
+
+
+class ForgetsWhatIsPendingOnRestart(Mto):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        for entry in self.entries.values():
+            entry.predecessors = {}
+
+
+class TellsTimestampsToItsOwnGroupOnly(Mto):
+    def on_rec_ts(self, sender: ProcessId, message: RecTs) -> None:
+        if self.topology.group_of[sender] == self.group:
+            super().on_rec_ts(sender, message)
+
+
+class AnyOrder(CausalOrder):
+    def is_ready(self, sender: ProcessId, carried: Carried) -> bool:
+        return True
+
+
+class FifoOrder(CausalOrder):
+    """Only what the sender itself sent before is waited for, not what its past sent."""
+
+    def is_ready(self, sender: ProcessId, carried: Carried) -> bool:
+        there, me = self.place(sender), self.place(self.me)
+        if there is None or me is None:
+            return True
+        return self.handed[there] >= carried.matrix[there * len(self.handed) + me]
+
+
+def over_causal(kind: type[CausalOrder]) -> type[Mto]:
+    class Mutant(Mto):
+        def part(self, part, name, options=None, /, **upcalls):  # type: ignore[no-untyped-def]
+            return super().part(kind if part is CausalOrder else part, name, options, **upcalls)
+
+    Mutant.__name__ = Mutant.__qualname__ = kind.__name__
+    return Mutant
+
+
+MUTANTS = (
+    SimpleForQualifiedMajority,
+    SimpleForQualifiedQuorums,
+    TakesTheMinimumForTheMaximum,
+    DeliversOnTheProposal,
+    DoesNotRaiseTheClockOnMessages,
+    DoesNotRaiseTheClockOnDecision,
+    DoesNotAdvanceTheClock,
+    DeliversWithoutItsPredecessors,
+    WaitsOnlyForNumberedPredecessors,
+    BreaksTiesByArrival,
+    ForgetsItsClockOnRestart,
+    ForgetsWhatIsPendingOnRestart,
+    TellsTimestampsToItsOwnGroupOnly,
+    over_causal(AnyOrder),
+    over_causal(FifoOrder),
+    over_consensus(Mto, CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
+    over_consensus(Mto, CtDecidesOnOneAcknowledgement, HrDecidesWithoutAMajority),
+    over_consensus(Mto, HrVotesWithItsOwnEstimate),
+)

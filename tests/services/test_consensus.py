@@ -1,0 +1,320 @@
+"""Consensus alone, without a multicast above it: agreement, validity, termination, bounded memory, cost."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from antiphon.core import (
+    Assumptions,
+    Declaration,
+    Detector,
+    Failures,
+    Message,
+    MessageId,
+    OrderingProtocol,
+    Process,
+    ProcessId,
+    Promise,
+    Topology,
+    Wire,
+)
+from antiphon.core.effects import Monitor
+from antiphon.core.inputs import Multicast, Receive, Suspect
+from antiphon.services.chandra_toueg import ChandraToueg
+from antiphon.services.consensus import Consensus, ConsensusOptions
+from antiphon.services.hurfin_raynal import HurfinRaynal
+from antiphon.services.label import Counter as Labels
+from antiphon.services.label import Label
+from antiphon.simulation import (
+    MILLISECOND,
+    Crash,
+    Exponential,
+    FaultKind,
+    Outcome,
+    Plan,
+    Scenario,
+    Uniform,
+    place_faults,
+    simulate,
+)
+from mutants.parts import CT_MUTANTS, HR_MUTANTS
+
+KINDS: dict[str, tuple[type[Consensus], ConsensusOptions]] = {
+    "ct": (ChandraToueg, ConsensusOptions()),
+    "ct without estimates": (ChandraToueg, ConsensusOptions(estimates=False)),
+    "ct without the origin": (ChandraToueg, ConsensusOptions(echo_origin=False)),
+    "ct without both": (ChandraToueg, ConsensusOptions(estimates=False, echo_origin=False)),
+    "ct with qualified quorums": (ChandraToueg, ConsensusOptions(qualified=True)),
+    "hr": (HurfinRaynal, ConsensusOptions()),
+    "hr without the origin": (HurfinRaynal, ConsensusOptions(echo_origin=False)),
+    "hr with qualified quorums": (HurfinRaynal, ConsensusOptions(qualified=True)),
+}
+
+
+class Start(Wire, frozen=True, tag=1):
+    """One instance, and who started it."""
+
+    message: Message
+    label: Label
+
+
+class Agreeing(OrderingProtocol):
+    """Each multicast is one instance among its destination groups; everybody proposes its own name in it.
+
+    Whoever hears of an instance tells the others once: a sender that crashes leaves no instance half begun for ever.
+    """
+
+    declaration = Declaration(
+        name="agreeing",
+        title="Consensus alone",
+        source="tests",
+        assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
+        # What is delivered is the decision; it may be another at no process, and it is delivered once.
+        promises=(Promise.INTEGRITY, Promise.UNIFORM_AGREEMENT),
+    )
+    kind: tuple[type[Consensus], ConsensusOptions] = KINDS["ct"]
+
+    consensus: Consensus
+    labels: Labels
+    started: dict[MessageId, Message]
+
+    def initialise(self) -> None:
+        kind, options = type(self).kind
+        self.consensus = self.part(kind, "consensus", options, decided=self.on_decided)
+        self.labels = Labels()
+        self.started = {}
+
+    def multicast(self, m: Message) -> None:
+        label = self.labels.next(self.me, m.destinations)
+        self.send(self.topology.addressees(m.destinations), Start(m, label))
+
+    def on_start(self, sender: ProcessId, start: Start) -> None:
+        m, label = start.message, start.label
+        if m.id in self.started or self.consensus.is_done(label):
+            return
+        self.started[m.id] = m
+        self.send([p for p in self.topology.addressees(m.destinations) if p != self.me], start)
+        self.consensus.propose(label, msgspec.msgpack.encode((m, self.me)))
+
+    def on_decided(self, instance: Label, value: bytes) -> None:
+        m, proposer = msgspec.msgpack.decode(value, type=tuple[Message, ProcessId])
+        self.started.pop(m.id, None)
+        self.deliver(m, proposer)
+
+    def pending(self) -> int:
+        return len(self.started)
+
+
+def over(kind: type[Consensus], options: ConsensusOptions | None = None) -> type[Agreeing]:
+    class Chosen(Agreeing):
+        pass
+
+    Chosen.kind = (kind, options or ConsensusOptions())
+    return Chosen
+
+
+def nasty(seed: int, *, qualified: bool = False) -> Scenario:
+    """Many instances at once, a minority of each group crashed for good at any moment, and every other fault."""
+    rng = random.Random(f"{seed}/consensus")
+    sizes = {f"g{i}": rng.choice((1, 2, 3, 3, 5)) for i in range(1, rng.choice((2, 3, 3)))}
+    topology = Topology.sized(sizes)
+    senders = [*topology.processes, "c1", "c2"]
+    plans = tuple(
+        Plan(
+            rng.choice(senders),
+            rng.randrange(15 * MILLISECOND),
+            tuple(rng.sample(list(sizes), rng.randint(1, len(sizes)))),
+        )
+        for _ in range(12)
+    )
+    journal = rng.random() < 0.4
+    faults = place_faults(
+        rng,
+        list(topology.processes),
+        tuple(FaultKind),
+        rng.randint(4, 10),
+        20 * MILLISECOND,
+        topology,
+        returning=journal,
+        permanent=rng.random() < 0.8 or not journal,
+    )
+    return Scenario(
+        protocol="agreeing",
+        groups=sizes,
+        plans=tuple(sorted(plans, key=lambda plan: plan.at)),
+        faults=faults,
+        latency=rng.choice((Uniform(10_000, 4 * MILLISECOND), Exponential(100_000, 3 * MILLISECOND))),
+        fifo=rng.random() < 0.3,
+        journal=journal,
+        snapshot_every=rng.choice((0, 5)) if journal else 0,
+        seed=seed,
+        limit_ns=60_000 * MILLISECOND,
+    )
+
+
+def verdicts(outcome: Outcome) -> Iterator[str]:
+    """What consensus promises, and the run does not keep: each as one word and a text."""
+    decisions: dict[str, dict[str, str]] = {}
+    for row in outcome.rows:
+        if row.kind == "deliver":
+            decisions.setdefault(row.message or "", {})[row.process] = row.order_key or ""
+    destinations = {row.message: row.destinations or () for row in outcome.rows if row.kind == "multicast"}
+    for violation in outcome.violations:
+        # A decision that some correct member never reaches; an instance decided twice; a broken assertion.
+        yield f"{'termination' if violation.property == 'uniform_agreement' else violation.property}: {violation.detail}"
+    for message, by_process in decisions.items():
+        if len(set(by_process.values())) > 1:
+            yield f"agreement: {message} is decided as {by_process}"
+        members = {p for group in destinations[message] for p in outcome.facts.groups[group]}
+        if not set(by_process.values()) <= members:
+            yield f"validity: {message} is decided as {by_process}, which nobody proposed"
+    faulty = set(outcome.facts.faulty)
+    started = {
+        row.message
+        for row in outcome.rows
+        if row.kind == "receive" and row.process not in faulty and row.layer == "agreeing"
+    }
+    for message in sorted(started - decisions.keys()):
+        yield f"termination: {message} was started at a correct process and never decided"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_agreement_validity_and_termination_under_every_fault(kind: str) -> None:
+    mistaken = []
+    effective: Counter[str] = Counter()
+    for seed in range(120):
+        outcome = simulate(nasty(seed), over(*KINDS[kind]))
+        mistaken += [(seed, verdict) for verdict in verdicts(outcome)]
+        effective.update(type(fault).__name__ for fault in outcome.faults_effective)
+        effective["down for good"] += len(outcome.facts.faulty)
+    assert mistaken == []
+    assert (
+        min(effective[name] for name in ("Crash", "Pause", "Slow", "Partition", "WrongSuspicion", "down for good")) > 20
+    )
+
+
+@pytest.mark.parametrize("mutant", [*CT_MUTANTS, *HR_MUTANTS], ids=lambda mutant: mutant.__name__)
+def test_every_mutant_of_the_consensus_is_caught(mutant: type[Consensus]) -> None:
+    for seed in range(600):
+        if any(verdicts(simulate(nasty(seed), over(mutant)))):
+            return
+    pytest.fail(f"{mutant.__name__} survived")
+
+
+# What it costs ---------------------------------------------------------------------------------------------------
+
+
+def one_instance(kind: str, k: int) -> tuple[int, int | None]:
+    """Messages of the consensus, and the steps from the moment when all have proposed to the last decision."""
+    scenario = Scenario(protocol="agreeing", groups={"g": k}, plans=(Plan("c1", 0, ("g",)),))
+    outcome = simulate(scenario, over(*KINDS[kind]))
+    assert outcome.deliveries == k
+    sent = [row for row in outcome.rows if row.kind == "send" and row.layer == "agreeing/consensus"]
+    assert outcome.steps_max is not None
+    return len(sent), outcome.steps_max - 1  # the first step brings the start to everybody at once
+
+
+@pytest.mark.parametrize("k", range(2, 10))
+def test_chandra_toueg_costs_k_k_minus_1_plus_3_k_minus_1_messages_and_four_steps(k: int) -> None:
+    assert one_instance("ct", k)[0] == k * (k - 1) + 3 * (k - 1)
+    # The flooded decision is the fourth step. Where two processes are all there are, the coordinator's own estimate
+    # and acknowledgement are half of each majority, but the other's are still needed: no step is saved.
+    assert one_instance("ct", k)[1] == 4 if k != 3 else 3
+
+
+@pytest.mark.parametrize("k", range(2, 10))
+def test_chandra_toueg_as_r1_counts_it(k: int) -> None:
+    """No estimates in round 1, and nobody tells the decision to the one who decided: 2(k-1) + (k-1)², three steps."""
+    assert one_instance("ct without both", k) == (2 * (k - 1) + (k - 1) ** 2, 3)
+
+
+@pytest.mark.parametrize("k", range(2, 10))
+def test_hurfin_raynal_costs_2_k_k_minus_1_messages_and_two_steps(k: int) -> None:
+    assert one_instance("hr", k) == (2 * k * (k - 1), 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_coordinator_decides_when_the_first_one_crashed(kind: str) -> None:
+    plans = (Plan("c1", 100 * MILLISECOND, ("g",)),)
+    crash = Crash("g.1", at=0)
+    outcome = simulate(Scenario(protocol="agreeing", groups={"g": 5}, plans=plans, faults=(crash,)), over(*KINDS[kind]))
+    assert list(verdicts(outcome)) == []
+    decided = {row.order_key for row in outcome.rows if row.kind == "deliver"}
+    assert len(decided) == 1
+    assert decided <= {"g.2", "g.3", "g.4", "g.5"}
+    assert outcome.deliveries == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("effects", range(8))
+def test_a_coordinator_that_crashes_in_mid_proposal_stops_nobody(kind: str, effects: int) -> None:
+    crash = Crash("g.1", at=MILLISECOND // 2, effects=effects)
+    scenario = Scenario(protocol="agreeing", groups={"g": 5}, plans=(Plan("c1", 0, ("g",)),), faults=(crash,))
+    for survives in (False, True):
+        outcome = simulate(msgspec.structs.replace(scenario, sent_survives=survives), over(*KINDS[kind]))
+        assert list(verdicts(outcome)) == []
+        assert {row.process for row in outcome.rows if row.kind == "deliver"} >= {f"g.{i}" for i in range(2, 6)}
+
+
+# What it remembers, and whom it watches --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["ct", "hr"])
+def test_decided_instances_are_forgotten(kind: str) -> None:
+    """After thousands of instances, all in order or not, a process is no larger than after a few."""
+    sizes: dict[int, list[int]] = {}
+
+    class Measured(over(*KINDS[kind])):  # type: ignore[misc]
+        def on_decided(self, instance: Label, value: bytes) -> None:
+            super().on_decided(instance, value)
+            if instance.numbers[0] % 1000 == 0:
+                sizes.setdefault(instance.numbers[0], []).append(len(self.consensus.snapshot()))
+
+    plans = tuple(Plan("c1", i * MILLISECOND, ("g",)) for i in range(3000))
+    latency = Exponential(100_000, MILLISECOND)
+    simulate(Scenario(protocol="agreeing", groups={"g": 3}, plans=plans, latency=latency, fifo=False), Measured)
+    # A few instances are under way whenever it is measured.
+    assert sorted(sizes) == [1000, 2000, 3000]
+    assert max(max(found) for found in sizes.values()) < 6000
+
+
+@pytest.mark.parametrize("kind", ["ct", "hr"])
+def test_nothing_is_left_when_all_is_decided(kind: str) -> None:
+    processes: list[Process] = []
+
+    class Watched(over(*KINDS[kind])):  # type: ignore[misc]
+        def initialise(self) -> None:
+            super().initialise()
+            processes.append(self.process)
+
+    plans = tuple(Plan("c1", i * MILLISECOND // 4, ("a", "b") if i % 2 else ("a",)) for i in range(40))
+    simulate(Scenario(protocol="agreeing", groups={"a": 3, "b": 2}, plans=plans, fifo=False), Watched)
+    for process in processes:
+        consensus = process.protocol.consensus
+        assert (consensus.runs, consensus.early) == ({}, {})
+        assert all(not stream.early for stream in consensus.done.streams.values())
+        assert process.monitored() == ()
+
+
+def test_only_members_of_running_instances_are_monitored() -> None:
+    topology = Topology.sized({"a": 3, "b": 3, "c": 3})
+    process = Process(ProcessId("a.2"), topology, over(HurfinRaynal))
+
+    def watched(effects: list[object]) -> list[tuple[str, ...]]:
+        return [effect.processes for effect in effects if isinstance(effect, Monitor)]
+
+    first = process.step(Multicast(0, topology.destinations({"a"}), b""))
+    assert watched(first) == [("a.1", "a.3")]
+    second = process.step(Multicast(0, topology.destinations({"a", "b"}), b""))
+    assert watched(second) == [("a.1", "a.3", "b.1", "b.2", "b.3")]
+    assert process.step(Suspect(0, ProcessId("c.1"))) == []  # nobody asked about it
+    # The second instance is decided first: only the members of the first are of interest again.
+    value = msgspec.msgpack.encode((Message(MessageId("a.2:2"), topology.destinations({"a", "b"}), b""), "b.1"))
+    label = Label("a.2", topology.destinations({"a", "b"}), (2, 1))
+    decide = bytes((process.protocol.consensus.index,)) + msgspec.msgpack.encode([1, label, value, "b.1"])
+    assert watched(process.step(Receive(0, ProcessId("b.1"), 1, decide))) == [("a.1", "a.3")]
