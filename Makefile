@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint bench lock clean help
+.PHONY: install demo pictures test lint bench lock clean help
 
 help:            ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -15,6 +15,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
+
+install: $(STAMP) ## make the virtual environment, with everything in it
 
 demo: $(STAMP)   ## nine real processes, a kill -9, and Spark's verdict
 	@$(BIN)/antiphon demo
@@ -31,6 +33,9 @@ lint: $(STAMP)   ## ruff, mypy --strict, and the arrows between the rooms
 bench: $(STAMP)  ## the simulator's and the cluster's speed
 	@$(BIN)/python benchmarks/simulator.py
 	@$(BIN)/python benchmarks/cluster.py
+
+pictures: $(STAMP) ## draw the docs' pictures again; REPORT=antiphon-demo/report.html photographs that too
+	@$(BIN)/python docs/pictures/make.py $(REPORT)
 
 lock: $(STAMP)   ## resolve the dependencies again and write requirements.lock
 	@$(BIN)/python -m pip install --quiet uv

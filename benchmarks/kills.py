@@ -53,11 +53,12 @@ class Report:
 class Load:
     """Clients that multicast all the time, and remember what they were promised."""
 
-    def __init__(self, folder: ClusterFolder, seed: int) -> None:
+    def __init__(self, folder: ClusterFolder, seed: int, outstanding: int) -> None:
         self.receipts: dict[str, tuple[bytes, frozenset[str]]] = {}
         self.unknown = 0
         self.stopping = False
         self._folder = folder
+        self._outstanding = outstanding
         self._random = random.Random(seed)
         self._groups = list(folder.config.groups)
 
@@ -66,7 +67,7 @@ class Load:
 
     async def _client(self, index: int) -> None:
         async with connect(self._folder.path, name=f"load{index}") as client:
-            await asyncio.gather(*(self._sender(client, f"{index}.{i}") for i in range(OUTSTANDING)))
+            await asyncio.gather(*(self._sender(client, f"{index}.{i}") for i in range(self._outstanding)))
 
     async def _sender(self, client: Client, name: str) -> None:
         number = 0
@@ -106,12 +107,12 @@ class Reader:
 
 
 class Campaign:
-    def __init__(self, folder: ClusterFolder, kills: int, seed: int) -> None:
+    def __init__(self, folder: ClusterFolder, kills: int, seed: int, outstanding: int) -> None:
         self.report = Report()
         self._folder = folder
         self._kills = kills
         self._random = random.Random(seed)
-        self._load = Load(folder, seed)
+        self._load = Load(folder, seed, outstanding)
         self._readers: list[Reader] = []
 
     async def run(self) -> Report:
@@ -207,11 +208,19 @@ def read_log(folder: ClusterFolder, process: str) -> list[DeliveredRecord]:
         log.abandon()
 
 
-def run_campaign(path: Path, sizes: Mapping[str, int], kills: int, seed: int, protocol: str = "skeen") -> Report:
+def run_campaign(
+    path: Path,
+    sizes: Mapping[str, int],
+    *,
+    kills: int,
+    seed: int,
+    protocol: str = "skeen",
+    outstanding: int = OUTSTANDING,
+) -> Report:
     folder = cluster.create(path, sizes, protocol=protocol, snapshot_bytes=SNAPSHOT_BYTES, segment_bytes=1 << 20)
     cluster.start(folder)
     try:
-        return uvloop.run(Campaign(folder, kills, seed).run())
+        return uvloop.run(Campaign(folder, kills, seed, outstanding).run())
     finally:
         cluster.stop(folder, drain_seconds=0.5)
 
@@ -229,7 +238,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="antiphon-kills-") as temporary:
         path = arguments.keep or Path(temporary) / "cluster"
         begun = time.monotonic()
-        report = run_campaign(path, sizes, arguments.kills, arguments.seed, arguments.protocol)
+        report = run_campaign(path, sizes, kills=arguments.kills, seed=arguments.seed, protocol=arguments.protocol)
         seconds = time.monotonic() - begun
     recovery = sorted(report.recovery_seconds)
     print(f"{report.kills} kills in {report.restarts} restarts, {seconds:.0f} s, seed {arguments.seed}")

@@ -10,12 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from antiphon.cli import main
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.folder import ClusterFolder
@@ -27,6 +28,22 @@ def antiphon(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
     command = [sys.executable, "-c", MAIN, *arguments]
     ended = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
     return ended.returncode, ended.stdout.decode(), ended.stderr.decode()
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command in this process, and expect one sentence and an exit code."""
+
+    def run(*arguments: str, code: int = 2) -> str:
+        monkeypatch.setattr(sys, "argv", ["antiphon", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        assert (ended.value.code, shown.out) == (code, ""), (arguments, shown)
+        assert len(shown.err.splitlines()) == 1, (arguments, shown)
+        return shown.err
+
+    return run
 
 
 @pytest.fixture
@@ -97,7 +114,7 @@ def test_the_foreground_node_ends_cleanly_on_a_signal(path: Path) -> None:
         assert node.wait(10) == 0
 
 
-def test_bad_input_gets_one_sentence_and_exit_code_2(path: Path, tmp_path: Path) -> None:
+def test_bad_input_gets_one_sentence_and_exit_code_2(path: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     where = ("--dir", str(path))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "something").touch()
@@ -124,13 +141,11 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(path: Path, tmp_path: Path)
             ("send", *where, "x"),
         ]
         for arguments in bad:
-            code, out, err = antiphon(*arguments)
-            assert (code, out) == (2, ""), arguments
-            assert len(err.splitlines()) == 1, (arguments, err)
+            refused(*arguments)
     assert not path.exists()
 
 
-def test_bad_input_for_a_running_cluster(path: Path) -> None:
+def test_bad_input_for_a_running_cluster(path: Path, refused: Callable[..., str]) -> None:
     where = ("--dir", str(path))
     folder = cluster.create(path, {"orders": 1}, trace=False)
     cluster.start(folder)
@@ -145,17 +160,17 @@ def test_bad_input_for_a_running_cluster(path: Path) -> None:
         ("node", *where, "orders.1"),
     ]
     for arguments in bad:
-        code, out, err = antiphon(*arguments)
-        assert (code, out) == (2, ""), arguments
-        assert len(err.splitlines()) == 1, (arguments, err)
+        refused(*arguments)
     cluster.kill(folder, "orders.1")
-    code, out, err = antiphon("send", *where, "--to", "orders", "--timeout", "0.2", "x")
-    assert (code, out) == (1, "")
-    assert "was not multicast" in err
+    assert "was not multicast" in refused("send", *where, "--to", "orders", "--timeout", "0.2", "x", code=1)
 
 
 @pytest.mark.parametrize("command", ["up", "node", "send", "tail", "status", "down"])
-def test_every_command_has_help_with_an_example(command: str) -> None:
-    code, out, _ = antiphon(command, "--help")
-    assert code == 0
-    assert f"Example: antiphon {command}" in " ".join(out.split())
+def test_every_command_has_help_with_an_example(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["antiphon", command, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert f"Example: antiphon {command}" in " ".join(capsys.readouterr().out.split())

@@ -23,7 +23,8 @@ def load_campaign() -> ModuleType:
 
 @pytest.mark.parametrize("seed", [1])
 def test_nothing_is_lost_doubled_or_out_of_order_through_kills(tmp_path: Path, seed: int) -> None:
-    report = load_campaign().run_campaign(tmp_path / "cluster", {"a": 3, "b": 3}, kills=6, seed=seed)
+    sizes = {"a": 3, "b": 3}
+    report = load_campaign().run_campaign(tmp_path / "cluster", sizes, kills=6, seed=seed, outstanding=8)
     assert report.faults == []
     assert report.kills >= 6
     assert report.receipts > 100

@@ -58,6 +58,7 @@ class Topology:
             GroupId(group): tuple(ProcessId(member) for member in members) for group, members in groups.items()
         }
         self.processes: tuple[ProcessId, ...] = tuple(p for members in self.groups.values() for p in members)
+        self.index_of: dict[ProcessId, int] = {p: index for index, p in enumerate(self.processes)}
         self.group_of: dict[ProcessId, GroupId] = {p: g for g, members in self.groups.items() for p in members}
         self._addressees: dict[tuple[GroupId, ...], tuple[ProcessId, ...]] = {}
         if len(self.group_of) != len(self.processes):

@@ -6,6 +6,7 @@ to whom: a number for each pair of processes of the system, needed or not: the O
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 
 from antiphon.core import MessageId, ProcessId, Wire
@@ -41,12 +42,6 @@ class CausalOrder(Channel):
         self.handed = [0] * size
         self.waiting = []
 
-    def place(self, process: ProcessId) -> int | None:
-        """A process's row and column; None outside the groups."""
-        if process not in self.topology.group_of:
-            return None
-        return self.topology.processes.index(process)
-
     def send_for(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:  # M1
         find = part.contract.subjects[type(message)]
         others = []
@@ -61,11 +56,10 @@ class CausalOrder(Channel):
             self.matrix.copy(),  # M2
             self.process.encode(part, message),
         )
-        me, size = self.place(self.me), len(self.handed)
-        for process in others:
-            there = self.place(process)
-            if me is not None and there is not None:
-                self.matrix[me * size + there] += 1  # M3
+        index_of, size = self.topology.index_of, len(self.handed)
+        if self.me in index_of:
+            for process in others:
+                self.matrix[index_of[self.me] * size + index_of[process]] += 1  # M3
         self.process.send_for(self, others, carried)  # M4
 
     def on_carried(self, sender: ProcessId, carried: Carried) -> None:  # M5
@@ -75,17 +69,18 @@ class CausalOrder(Channel):
             self.hand_over(*ready)
 
     def is_ready(self, sender: ProcessId, carried: Carried) -> bool:
-        if self.place(sender) is None:
+        if sender not in self.topology.index_of:
             return True
-        size, me = len(self.handed), self.topology.processes.index(self.me)
-        return all(self.handed[k] >= carried.matrix[k * size + me] for k in range(size))  # M6
+        sent_here = carried.matrix[self.topology.index_of[self.me] :: len(self.handed)]  # this process's column
+        return all(map(operator.ge, self.handed, sent_here))  # M6
 
     def hand_over(self, sender: ProcessId, carried: Carried) -> None:
-        there, me = self.place(sender), self.topology.processes.index(self.me)
-        if there is not None:
+        index_of = self.topology.index_of
+        if sender in index_of:
+            there = index_of[sender]
             self.handed[there] += 1  # M7
             self.matrix = list(map(max, self.matrix, carried.matrix))
-            cell = there * len(self.handed) + me
+            cell = there * len(self.handed) + index_of[self.me]
             self.matrix[cell] = max(self.matrix[cell], self.handed[there])
         self.tick(carried.time)
         self.process.handle(sender, carried.frame)  # M8
