@@ -26,7 +26,9 @@ def skeen() -> None:
     plan = Plan(sender="c1", at=0, destinations=("a", "b"))
     outcome = simulate(Scenario(protocol="skeen", groups={"a": 2, "b": 2}, plans=(plan,)))
     assert not outcome.violations
-    rows = {kind: [row for row in outcome.rows if row.kind == kind] for kind in ("multicast", "deliver", "send", "receive")}
+    rows = {
+        kind: [row for row in outcome.rows if row.kind == kind] for kind in ("multicast", "deliver", "send", "receive")
+    }
     figure = pictures.space_time(
         outcome.facts.groups,
         pictures.matched(
@@ -60,7 +62,9 @@ def report(page: Path) -> None:
         sys.exit("chromium is needed to photograph a report")
     target = DOCS / "pictures" / "report.png"
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1040,2560"]
-    subprocess.run([browser, *flags, f"--screenshot={target}", page.resolve().as_uri()], check=True, capture_output=True)
+    subprocess.run(
+        [browser, *flags, f"--screenshot={target}", page.resolve().as_uri()], check=True, capture_output=True
+    )
 
 
 if __name__ == "__main__":

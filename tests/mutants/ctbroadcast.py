@@ -8,11 +8,9 @@ from antiphon.services.label import Label
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
     CtDecidesOnOneAcknowledgement,
-    CtDoesNotFlood,
     CtNeverSuspects,
     HrDecidesItsOwnValueOnSuspicion,
     HrDecidesWithoutAMajority,
-    HrDoesNotFlood,
     HrNeverSuspects,
     HrVotesWithItsOwnEstimate,
     UniformDoesNotEcho,
@@ -24,7 +22,6 @@ CONSENSUS_MISTAKES = (
     (CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
     (CtDecidesOnOneAcknowledgement, HrDecidesWithoutAMajority),
     (CtNeverSuspects, HrNeverSuspects),
-    (CtDoesNotFlood, HrDoesNotFlood),
     (HrVotesWithItsOwnEstimate,),
 )
 

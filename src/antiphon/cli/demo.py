@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from antiphon.cli import tables
 from antiphon.cli.load import Load, Taken
-from antiphon.cli.session import quiet_session, rows_of
+from antiphon.cli.session import need_spark, one_sentence, quiet_session, rows_of
 from antiphon.core.errors import UsageError
 from antiphon.runtime import cluster
 from antiphon.runtime.folder import ClusterFolder
@@ -46,6 +46,7 @@ class DemoOutcome(msgspec.Struct, kw_only=True):
 def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOutcome:
     begun = time.monotonic()
     console = Console(quiet=quiet, highlight=False)
+    need_spark()
     _prepare(path)
     _check_report(report)
     with ThreadPoolExecutor(1) as background:
@@ -56,7 +57,8 @@ def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOut
         finally:
             drained = cluster.stop(folder)
         console.print(f"The cluster is down; {'all is delivered' if drained else 'some messages are still under way'}.")
-        outcome = _judge(console, spark, folder, taken, report)
+        with one_sentence():
+            outcome = _judge(console, spark, folder, taken, report)
     outcome.drained = drained
     outcome.holds = outcome.holds and drained
     outcome.seconds = round(time.monotonic() - begun, 1)

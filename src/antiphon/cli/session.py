@@ -18,6 +18,15 @@ SMALL_BYTES = 64 << 20  # of a trace's files
 SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # takes a third off the CPU time of a job of seconds
 
 
+def need_spark() -> None:
+    """Refuse in one sentence if Spark cannot start here; takes no more than a moment."""
+    from antiphon.pipeline import session
+
+    if find_spec("pyspark") is None:
+        raise UsageError(session.NO_PYSPARK)
+    session._need_java()
+
+
 def quiet_session(trace: Path | None = None) -> Any:
     """A session whose JVM does not write to our standard error: it greets there, and warns of what nobody can help.
 
@@ -46,8 +55,7 @@ def quiet_session(trace: Path | None = None) -> Any:
 def check_trace(trace: Path) -> None:
     """Refuse what is no trace before Spark takes its seconds to start."""
     files = [file for run in read_facts(trace) for file in event_files(trace, run.run)]
-    if find_spec("pyspark") is None:
-        return  # `quiet_session` says so
+    need_spark()
     from antiphon.pipeline.read import complaint_about
 
     for file in files[:FILES_CHECKED]:

@@ -171,7 +171,8 @@ def _explain(outcome: Outcome, protocol: type[OrderingProtocol] | None = None) -
 
 def _campaign(chosen: type[OrderingProtocol], options: dict[str, str], seed: int, runs: int, json: bool) -> None:
     name = chosen.declaration.name
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(f"simulating {name}", total=runs)
         campaign = run_campaign(name, seed, runs, options, lambda done: progress.update(bar, completed=done))
     if json:

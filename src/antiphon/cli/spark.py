@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     """Check everything that the runs of a trace promise; exit code 1 if a promise was broken.
 
-    Example: antiphon simulate --messages 200 --seed 7 --trace runs && antiphon verify runs
+    Example: antiphon verify runs, after antiphon simulate --seed 7 --trace runs
     """
     trace = find_trace(dir)
     check_trace(trace)
@@ -54,7 +54,7 @@ def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
 def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     """Measure the runs of a trace: messages, bytes, steps, latency and throughput, by number of groups.
 
-    Example: antiphon simulate --messages 200 --seed 7 --trace runs && antiphon metrics runs
+    Example: antiphon metrics runs, after antiphon simulate --seed 7 --trace runs
     """
     trace = find_trace(dir)
     check_trace(trace)

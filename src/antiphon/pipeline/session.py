@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 NO_PYSPARK = "This needs Spark's Python package: pip install 'antiphon[spark]'."
 NO_JAVA = "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless, or set JAVA_HOME."
 OLDEST_JAVA = 17
+QUICK = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def spark_session(name: str = "antiphon", *, memory_gib: int | None = None) -> SparkSession:
-    """The session that is active, or a new one: on spark-submit's master if that started us, else on this machine."""
+def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, short: bool = False) -> SparkSession:
+    """The session that is active, or a new one: on spark-submit's master if that started us, else on this machine.
+
+    `short` is for a trace of up to a few million rows: Java then compiles quickly instead of well.
+    """
     if find_spec("pyspark") is None:
         raise UsageError(NO_PYSPARK)
     from pyspark.sql import SparkSession
@@ -36,7 +40,7 @@ def spark_session(name: str = "antiphon", *, memory_gib: int | None = None) -> S
     # Workers would otherwise take the first `python3` on the PATH, which need not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = QUERY_SETTINGS if remote or _master_is_chosen() else QUERY_SETTINGS | _local_settings(memory_gib)
+    settings = QUERY_SETTINGS if remote or _master_is_chosen() else QUERY_SETTINGS | _local_settings(memory_gib, short)
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -55,7 +59,7 @@ QUERY_SETTINGS = {
 }
 
 
-def _local_settings(memory_gib: int | None) -> dict[str, str]:
+def _local_settings(memory_gib: int | None, short: bool) -> dict[str, str]:
     cores = os.cpu_count() or 1
     quiet = Path(__file__).with_name("log4j2.properties")
     return {
@@ -63,7 +67,7 @@ def _local_settings(memory_gib: int | None) -> dict[str, str]:
         "spark.driver.memory": f"{memory_gib or _default_memory_gib()}g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}{QUICK if short else ''}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(8 * cores),

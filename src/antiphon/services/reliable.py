@@ -119,6 +119,7 @@ class LazyReliableMulticast(ReliableMulticast):
         received = {origin: stream.received for origin, stream in self.seen.streams.items() if origin in self.kept}
         interested = {p for copies in self.kept.values() for c in copies.values() for p in self.others(c)}
         self.send(sorted(interested), Acknowledge(received))
+        self.drop()
 
     def others(self, copy: Copy) -> list[ProcessId]:
         return [p for p in self.topology.addressees(copy.message.destinations) if p != self.me]
@@ -127,12 +128,16 @@ class LazyReliableMulticast(ReliableMulticast):
         holds = self.holds.setdefault(sender, {})
         for origin, number in acknowledge.received.items():
             holds[origin] = max(holds.get(origin, 0), number)
-        for origin in acknowledge.received:
-            copies = self.kept.get(origin, {})
+        if not self.timing:  # else the others have yet to hear that this process has them too
+            self.drop()
+
+    def drop(self) -> None:
+        """Keep no longer what is everywhere."""
+        for origin, copies in list(self.kept.items()):
             for number in [n for n, copy in copies.items() if self.is_everywhere(copy)]:
                 del copies[number]
             if not copies:
-                self.kept.pop(origin, None)
+                del self.kept[origin]
         self.watch()
 
     def is_everywhere(self, copy: Copy) -> bool:

@@ -228,6 +228,8 @@ class Search:
             return (), ()
         me = local.process
         must, may = [], []
+        if self.scope.restarts:
+            may.append(table.move_id(Move(MoveKind.RESTART, me)))
         if local.made < len(table.plans[me]):
             must.append(table.move_id(Move(MoveKind.MULTICAST, me, number=local.made)))
         for frame in table.arrivals(slot):
@@ -270,8 +272,8 @@ class Search:
                 return f"{me} receives {part.contract.decode(memoryview(move.frame)[1:])} from {table.names[move.peer]}"
             case MoveKind.FIRE:
                 return f"{me}'s timer {move.timer} fires"
-            case MoveKind.CRASH:
-                return f"{me} crashes"
+            case MoveKind.CRASH | MoveKind.RESTART:
+                return f"{me} {move.kind}"
             case MoveKind.CUT:
                 return f"{me} crashes after {move.number} of what it does as {self.tell(table.moves[move.during])}"
             case _:

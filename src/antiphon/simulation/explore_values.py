@@ -22,6 +22,7 @@ class Scope(Value, frozen=True, kw_only=True):
     may_crash: tuple[str, ...] = ()  # for good, at any moment
     crashes: int = 0  # at most so many of them
     wrong_suspicions: int = 0  # at most so many
+    restarts: bool = False  # whether processes may also stop and go on from a snapshot, at any moment
     sent_survives: bool = False  # whether what a process sent arrives though it then crashes
     fifo: bool = False  # whether a channel keeps the order of what is sent
     states_max: int = 1_000_000
@@ -41,6 +42,7 @@ class MoveKind(StrEnum):
     WRONG = "wrongly suspects"
     TRUST = "trusts"
     CRASH = "crashes"
+    RESTART = "restarts"
     CUT = "crashes amid"  # after ``number`` of the sends and deliveries of the move ``during``
 
 

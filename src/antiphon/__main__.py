@@ -1,0 +1,5 @@
+"""`python -m antiphon`: the command line."""
+
+from antiphon.cli import main
+
+main()

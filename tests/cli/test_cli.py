@@ -1,0 +1,234 @@
+"""The commands as a user meets them: what they print, what they answer to bad input, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from antiphon.core.model import PAYLOAD_BYTES_MAX
+from antiphon.protocols import protocols
+from antiphon.trace import EVENTS
+from cli.command import Command, Result
+
+FIELDS = {"digest", "events", "multicasts", "deliveries", "messages_sent", "bytes_sent", "steps_max", "violations"}
+COMMANDS = ["simulate", "protocols", "verify", "metrics", "demo", "up", "node", "send", "tail", "status", "down"]
+
+
+def simulate(antiphon: Command, *more: object) -> Result:
+    return antiphon("simulate", "--groups", "2x2", "--messages", 20, "--seed", 7, "--json", *more)
+
+
+@pytest.fixture
+def trace(antiphon: Command, tmp_path: Path) -> Path:
+    folder = tmp_path / "trace"
+    assert simulate(antiphon, "--trace", folder).code == 0
+    return folder
+
+
+# What works ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(antiphon: Command, command: str) -> None:
+    result = antiphon(command, "--help")
+    assert result.code == 0
+    assert f"antiphon {command}" in result.out.partition("Example")[2]
+
+
+def test_alone_it_shows_what_there_is(antiphon: Command) -> None:
+    result = antiphon()
+    assert result.code == 0
+    assert all(command in result.out for command in COMMANDS)
+
+
+def test_simulate_prints_one_json_object(antiphon: Command) -> None:
+    result = simulate(antiphon)
+    assert result.code == 0
+    assert result.json.keys() >= FIELDS
+    assert result.json["multicasts"] == 20
+    assert result.json["violations"] == []
+    assert result.err == ""
+
+
+def test_the_same_seed_gives_the_same_digest(antiphon: Command) -> None:
+    digests = [simulate(antiphon, "--faults", "all").json["digest"] for _ in range(2)]
+    assert digests[0] == digests[1]
+    other = antiphon("simulate", "--groups", "2x2", "--messages", 20, "--seed", 8, "--json", "--faults", "all")
+    assert other.json["digest"] != digests[0]
+
+
+def test_the_digest_does_not_depend_on_the_hash_seed() -> None:
+    digests = set()
+    for seed in ("1", "2"):
+        command = [sys.executable, "-m", "antiphon", "simulate", "--messages", "20", "--faults", "all", "--json"]
+        done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True)
+        digests.add(json.loads(done.stdout)["digest"])
+    assert len(digests) == 1
+
+
+def test_skeen_takes_18_messages_and_3_steps_to_two_groups_of_three(antiphon: Command) -> None:
+    result = antiphon("simulate", "--groups", "3x3", "--fanout", 2, "--clients", 1, "--messages", 1, "--json")
+    assert (result.json["messages_sent"], result.json["steps_max"], result.json["deliveries"]) == (18, 3, 6)
+
+
+def test_without_clients_the_members_send(antiphon: Command) -> None:
+    result = antiphon("simulate", "--groups", "a=2,b=1", "--clients", 0, "--messages", 6, "--json")
+    assert result.json["multicasts"] == 6
+
+
+def test_a_campaign_counts_its_runs(antiphon: Command) -> None:
+    result = antiphon("simulate", "--runs", 10, "--seed", 1, "--json")
+    assert result.code == 0
+    assert result.json["runs"] >= 10
+    assert result.json["failures"] == []
+    assert result.err == ""
+
+
+def test_protocols_lists_every_declaration(antiphon: Command) -> None:
+    listed = antiphon("protocols", "--json").json
+    assert {row["name"] for row in listed} == set(protocols())
+    assert all({"source", "assumes", "promises", "options"} <= row.keys() for row in listed)
+    assert "skeen" in antiphon("protocols").out
+
+
+@pytest.mark.xdist_group("spark")
+def test_verify_and_metrics_agree_with_the_simulator(antiphon: Command, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    simulated = simulate(antiphon, "--trace", runs, "--faults", "crash").json
+    verified = antiphon("verify", runs, "--json")
+    assert verified.code == 0
+    assert verified.json["holds"] is True
+    statuses = {row["property"]: row["status"] for row in verified.json["verdicts"]}
+    assert statuses["total_order"] == "holds"
+    assert statuses["fifo"] == "not promised"
+    measured = antiphon("metrics", runs, "--json").json
+    (row,) = measured["runs"]
+    assert (row["multicasts"], row["deliveries"]) == (20, simulated["deliveries"])
+    assert (row["sends"], row["bytes"]) == (simulated["messages_sent"], simulated["bytes_sent"])
+    assert {row["groups"] for row in measured["by_groups"]} == {1, 2}
+
+
+@pytest.mark.xdist_group("spark")
+def test_verify_shows_what_breaks_a_promise(antiphon: Command, trace: Path) -> None:
+    """Two deliveries of one process change places: order is broken there, and nowhere else."""
+    (file,) = trace.glob("events/run=*/*.parquet")
+    rows = pq.read_table(file, partitioning=None).to_pylist()
+    mine = [row for row in rows if row["kind"] == "deliver" and row["process"] == "g1.2"]
+    first, second = mine[0], mine[1]
+    for column in ("message", "destinations", "order_key"):
+        first[column], second[column] = second[column], first[column]
+    pq.write_table(pa.Table.from_pylist(rows, schema=EVENTS), file)
+    result = antiphon("verify", trace)
+    assert result.code == 1
+    assert "total_order is broken in skeen-7" in result.out
+    assert first["message"] in result.out
+    assert "g1.2" in result.out
+    assert "acyclic_order is broken in skeen-7" in result.out
+
+
+# What bad input gets ---------------------------------------------------------------------------------------------
+
+
+def refused(result: Result, *words: str) -> None:
+    """One sentence on standard error, nothing on standard output, exit code 2."""
+    assert result.code == 2
+    assert result.out == ""
+    (line,) = result.err.splitlines()
+    assert line.startswith("antiphon: ")
+    assert "Traceback" not in line
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["simulate", "--protocol", "paxos"], "paxos"),
+        (["simulate", "-o", "speed=9"], "speed"),
+        (["simulate", "-o", "speed"], "name=value"),
+        (["simulate", "--groups", "three"], "three"),
+        (["simulate", "--groups", "orders=0"], "orders"),
+        (["simulate", "--groups", "a=1,a=2"], "a=1,a=2"),
+        (["simulate", "--groups", "3x3", "--fanout", "4"], "4"),
+        (["simulate", "--size", str(PAYLOAD_BYTES_MAX + 1)], str(PAYLOAD_BYTES_MAX)),
+        (["simulate", "--faults", "meteor"], "meteor"),
+        (["simulate", "--latency", "fast"], "fast"),
+        (["simulate", "--messages", "-1"], "--messages"),
+        (["simulate", "--protocol", "sequencer", "--fanout", "2"], "one group"),
+        (["simulate", "--nonsense"], "nonsense"),
+        (["simulate", "--seed", "x"], "--seed"),
+        (["frobnicate"], "frobnicate"),
+        (["verify"], "dir"),
+        (["status", "--dir", "nowhere"], "nowhere"),
+        (["down", "--dir", "nowhere"], "nowhere"),
+        (["send", "--dir", "nowhere", "--to", "orders", "text"], "nowhere"),
+        (["up", "--dir", "nowhere"], "--groups"),
+    ],
+    ids=str,
+)
+def test_bad_input_gets_one_sentence(antiphon: Command, arguments: list[str], word: str) -> None:
+    refused(antiphon(*arguments), word)
+
+
+@pytest.mark.parametrize("command", ["verify", "metrics"])
+def test_a_folder_that_is_no_trace(antiphon: Command, command: str, tmp_path: Path) -> None:
+    refused(antiphon(command, tmp_path), "no trace")
+    refused(antiphon(command, tmp_path / "missing"), "no trace")
+
+
+def test_a_trace_without_a_column(antiphon: Command, trace: Path) -> None:
+    (file,) = trace.glob("events/run=*/*.parquet")
+    pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["order_key"]), file)
+    refused(antiphon("verify", trace), "order_key")
+
+
+def test_a_trace_of_another_version(antiphon: Command, trace: Path) -> None:
+    (facts,) = trace.glob("runs/*.json")
+    facts.write_text(facts.read_text().replace('"version":1', '"version":99'))
+    refused(antiphon("verify", trace), "99")
+
+
+def test_facts_that_are_not_json(antiphon: Command, trace: Path) -> None:
+    (facts,) = trace.glob("runs/*.json")
+    facts.write_text("{")
+    refused(antiphon("verify", trace), "JSON")
+
+
+def test_a_file_that_is_not_parquet(antiphon: Command, trace: Path) -> None:
+    (file,) = trace.glob("events/run=*/*.parquet")
+    file.write_bytes(b"PAR1 is not enough")
+    refused(antiphon("metrics", trace), "Parquet")
+
+
+def test_a_demo_does_not_replace_a_folder_that_is_not_its_own(antiphon: Command, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("keep me")
+    refused(antiphon("demo", "--dir", tmp_path), "no earlier demo")
+    assert (tmp_path / "precious").read_text() == "keep me"
+
+
+@pytest.mark.parametrize("command", ["verify", "metrics", "demo"])
+def test_without_java_one_sentence_says_how_to_get_it(trace: Path, command: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment["PATH"] = str(tmp_path)
+    arguments = ["--dir", str(tmp_path / "demo")] if command == "demo" else [str(trace)]
+    done = subprocess.run(
+        [sys.executable, "-m", "antiphon", command, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    refused(Result(done.returncode, done.stdout, done.stderr), "Java 17")
+    assert not (tmp_path / "demo").exists()
+
+
+def test_what_needs_no_spark_does_not_load_it() -> None:
+    code = "import sys, antiphon.cli; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,29 @@
+"""A small demo, end to end: real processes, a kill, Spark, and the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.command import Command
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_small_demo_end_to_end(antiphon: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    result = antiphon("demo", "--dir", folder, "--messages", 300, "--json")
+    assert result.code == 0, result.err
+    outcome = result.json
+    assert outcome["holds"] is True
+    assert outcome["drained"] is True
+    assert outcome["accepted"] == 300
+    assert outcome["readers_saw_all"] is True
+    counted = outcome["deliveries"]
+    assert counted["expected"] == 3 * sum(row["groups"] * row["messages"] for row in outcome["by_groups"])
+    assert (counted["missing"], counted["doubled"], counted["unexpected"]) == (0, 0, 0)
+    assert set(outcome["verdicts"].values()) == {"holds", "not promised"}
+    assert (folder / "cluster" / "billing.2" / "incarnation").read_text() == "2\n", "it was killed and came back"
+    page = (folder / "report.html").read_text()
+    assert page.count("<svg") >= 3
+    assert "http://" not in page.replace("http://www.w3.org/", ""), "the page needs nothing from elsewhere"

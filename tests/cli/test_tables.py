@@ -1,0 +1,73 @@
+"""Tables for terminals, from rows as Spark gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from antiphon.cli import tables
+from antiphon.trace import RunFacts
+
+
+def shown(table: RenderableType) -> str:
+    console = Console(width=200, record=True, quiet=False, file=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def verdict(run: str, **statuses: str) -> list[dict[str, Any]]:
+    return [{"run": run, "property": name, "status": status} for name, status in statuses.items()]
+
+
+def measured(run: str) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(tables._RUN_LINES, 1)
+    return {**row, "run": run, "bytes": 1_234_567, "latency_ms_p50": 0.25, "steps_max": None}
+
+
+def test_a_few_runs_stand_side_by_side() -> None:
+    text = shown(tables.verdicts(verdict("a", integrity="holds") + verdict("b", integrity="undecided")))
+    assert text.split() == ["property", "a", "b", "integrity", "holds", "undecided"]
+
+
+def test_of_many_runs_the_broken_ones_are_shown_first() -> None:
+    rows = [row for i in range(30) for row in verdict(f"run{i:02}", fifo="violated" if i == 29 else "holds")]
+    text = shown(tables.verdicts(rows))
+    assert "run29  violated" in text
+    assert "and 10 more runs" in text
+
+
+def test_a_violation_names_property_processes_and_messages() -> None:
+    console = Console(width=120)
+    row = {"run": "r", "property": "fifo", "processes": ["g1.1"], "messages": ["c1:1", "c1:2"], "detail": "[why]"}
+    with console.capture() as capture:
+        tables.explain_violations(console, [row] * 13)
+    text = capture.get()
+    assert "fifo is broken in r\n  [why]\n  processes: g1.1\n  messages:  c1:1, c1:2" in text
+    assert "and 1 more" in text
+
+
+def test_an_undecided_run_says_who_was_down() -> None:
+    console = Console(width=120)
+    facts = RunFacts(
+        run="r", driver="runtime", protocol="skeen", groups={}, promises=[], drained=False, faulty=["orders.1"]
+    )
+    with console.capture() as capture:
+        tables.explain_undecided(console, verdict("r", validity="undecided"), [facts])
+    assert capture.get() == "\nr ended before everything was delivered (orders.1 was down).\n"
+
+
+def test_metrics_of_a_few_and_of_many_runs() -> None:
+    few = shown(tables.run_metrics([measured("a")]))
+    assert "1,234,567" in few
+    assert "0.25" in few
+    many = shown(tables.run_metrics([measured(f"run{i:02}") for i in range(25)]))
+    assert "and 5 more runs" in many
+
+
+def test_latency_by_number_of_groups() -> None:
+    row: dict[str, Any] = dict.fromkeys(tables._GROUP_COLUMNS, 2.5)
+    text = shown(tables.group_metrics([{**row, "run": "a", "groups": 1, "messages": 10, "deliveries": 30}]))
+    assert "a " not in text.splitlines()[1]
+    assert "2.50" in text

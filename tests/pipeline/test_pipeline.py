@@ -1,0 +1,323 @@
+"""The same properties as in `antiphon.checks`, found by Spark in one job over many runs; figures; the report."""
+
+from __future__ import annotations
+
+import random
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from antiphon.checks import check_run
+from antiphon.core.errors import TraceError, UsageError
+from antiphon.pipeline import kernel, schema, session
+from antiphon.pipeline.metrics import latency_histogram, metrics, timeline
+from antiphon.pipeline.read import read_events, read_runs
+from antiphon.pipeline.report import write_report
+from antiphon.pipeline.verify import SHOWN, verdicts, verify
+from antiphon.trace import EVENTS, Row, RunFacts, deduplicate, write_events, write_facts, write_run
+from forgeries import FORGERIES, HARMLESS, Forgery, Tape, honest_run
+from forging.mutations import MUTATIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+Run = tuple[RunFacts, list[Row]]
+Broken = set[tuple[str, str]]
+
+
+def named(run: Run, name: str) -> Run:
+    return msgspec.structs.replace(run[0], run=name), run[1]
+
+
+def opened(spark: SparkSession, folder: Path, runs: Iterable[Run]) -> tuple[DataFrame, DataFrame]:
+    for facts, rows in runs:
+        write_run(folder, facts, rows)
+    return read_events(spark, folder), read_runs(spark, folder)
+
+
+def broken(violations: DataFrame) -> Broken:
+    return {(row.run, row.property) for row in violations.select("run", "property").distinct().collect()}
+
+
+def broken_here(runs: Iterable[Run]) -> Broken:
+    return {(facts.run, v.property) for facts, rows in runs for v in check_run(facts, deduplicate(rows))}
+
+
+# ---- the schema
+
+
+def test_the_spark_schema_is_the_arrow_schema() -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    assert from_arrow_schema(EVENTS) == schema.EVENT_COLUMNS
+    assert schema.RUNS.names == [field.name for field in msgspec.structs.fields(RunFacts)]
+
+
+# ---- verification
+
+
+def forged_runs() -> list[Run]:
+    """Every forgery and every harmless oddity as one run each."""
+    return [named(odd.forge(*honest_run(7)), odd.name) for odd in (*FORGERIES, *HARMLESS)]
+
+
+def test_every_forgery_breaks_exactly_what_it_says(spark: SparkSession, tmp_path: Path) -> None:
+    declared = {(f.name, name) for f in FORGERIES for name in (f.property, *f.also)}
+    runs = forged_runs()
+    events, facts = opened(spark, tmp_path, runs)
+    found = verify(events, facts)
+    assert broken(found) == declared == broken_here(runs)
+    counts = found.groupBy("run", "property").count().collect()
+    assert max(row["count"] for row in counts) <= SHOWN
+    judged = {(row.run, row.property): row.status for row in verdicts(found, facts).collect()}
+    assert {key for key, status in judged.items() if status == "violated"} == declared
+    assert judged["nothing_changed", "causal"] == "holds"
+    assert judged["undrained_with_missing_deliveries", "agreement"] == "undecided"
+
+
+def mutated(seed: int) -> Run:
+    """An honest run of any shape after a few random damages."""
+    choose = random.Random(seed)
+    shape = {"messages": choose.choice([3, 8, 15, 30]), "groups": choose.randint(1, 4), "members": choose.randint(1, 3)}
+    tape = Tape(*honest_run(seed, **shape))
+    for _ in range(choose.choice([1, 1, 2, 3, 5])):
+        choose.choice(MUTATIONS)(tape, choose)
+    return named(tape.result(), f"mutant-{seed}")
+
+
+def test_random_damage_is_judged_as_by_the_checks_in_process(spark: SparkSession, tmp_path: Path) -> None:
+    runs = [mutated(seed) for seed in range(60)]
+    events, facts = opened(spark, tmp_path, runs)
+    expected = broken_here(runs)
+    assert {name for _, name in expected} >= {"integrity", "agreement", "total_order", "acyclic_order", "causal", "fifo"}
+    assert broken(verify(events, facts)) == expected
+    assert broken(verify(events, facts, fast=False)) == expected
+
+
+def test_a_run_of_more_members_than_a_long_has_bits(spark: SparkSession, tmp_path: Path) -> None:
+    lost = next(f for f in FORGERIES if f.name == "lost_at_one")
+    runs = [named(honest_run(3, members=25), "wide"), named(lost.forge(*honest_run(3, members=25)), "wide-lost")]
+    events, facts = opened(spark, tmp_path, runs)
+    assert broken(verify(events, facts)) == {("wide-lost", "agreement"), ("wide-lost", "uniform_agreement")}
+
+
+def test_only_promised_properties_are_judged(spark: SparkSession, tmp_path: Path) -> None:
+    facts, rows = Forgery.forge(next(f for f in FORGERIES if f.name == "cycle_of_two"), *honest_run(7))
+    facts.promises = ["integrity", "virtual_synchrony"]
+    events, runs = opened(spark, tmp_path, [(facts, rows)])
+    found = verify(events, runs)
+    assert broken(found) == set()
+    judged = {row.property: row.status for row in verdicts(found, runs).collect()}
+    assert judged.pop("integrity") == "holds"
+    assert set(judged.values()) == {"not promised"}
+
+
+def test_rows_written_twice_are_one_event(spark: SparkSession, tmp_path: Path) -> None:
+    """Recovery writes again what it may have lost, later: the first copy counts, in the order and in the figures."""
+    facts, rows = honest_run(5)
+    facts.run = "007"  # nor is a run's name a number, whatever it looks like
+    again = [row._replace(time_ns=row.time_ns + 10**9) for row in rows if row.process in ("g1.1", "g3.3")]
+    write_run(tmp_path, facts, rows)
+    write_events(tmp_path, "007", "recovered", again)
+    events, runs = read_events(spark, tmp_path), read_runs(spark, tmp_path)
+    assert [row.run for row in events.select("run").distinct().collect()] == ["007"]
+    kept = sorted((row.process, row.seq, row.time_ns) for row in events.collect())
+    assert kept == sorted((row.process, row.seq, row.time_ns) for row in rows)
+    assert broken(verify(events, runs)) == set()
+
+
+# ---- the kernel's corners
+
+
+def kernel_table(rows: list[tuple[str, str | None, int, list[str], dict[str, int]]]) -> pa.Table:
+    columns = {
+        "run": ["r"] * len(rows),
+        "message": [row[0] for row in rows],
+        "sender": pa.array([row[1] for row in rows], pa.string()),
+        "sender_seq": [row[2] for row in rows],
+        "addressed": pa.array([row[3] for row in rows], pa.list_(pa.string())),
+        "delivered_at": pa.array([list(row[4]) for row in rows], pa.list_(pa.string())),
+        "delivered_seq": pa.array([list(row[4].values()) for row in rows], pa.list_(pa.int64())),
+        "acyclic": [True] * len(rows),
+        "causal": [True] * len(rows),
+    }
+    return pa.table(columns)
+
+
+def test_messages_that_precede_one_another_are_judged_at_common_addressees_only() -> None:
+    """p multicasts a after delivering b, q multicasts b after delivering a: no run does this, a forger may."""
+    apart = [("a", "p", 2, ["q"], {"q": 1}), ("b", "q", 2, ["p"], {"p": 1})]
+    assert kernel.check(kernel_table(apart)).num_rows == 0
+    together = [("a", "p", 2, ["q", "x"], {"q": 1, "x": 1}), ("b", "q", 2, ["p", "x"], {"p": 1, "x": 2})]
+    assert kernel.check(kernel_table(together))["messages"].to_pylist() == [["b", "a"]]
+
+
+def test_the_shortest_cycle_is_shown() -> None:
+    rows = [
+        ("a", None, 0, ["p", "q", "r"], {"p": 1, "q": 3, "r": 1}),
+        ("b", None, 0, ["p", "q", "r"], {"p": 2, "q": 1, "r": 2}),
+        ("c", None, 0, ["p", "q", "r"], {"p": 3, "q": 2, "r": 3}),
+    ]
+    (cycle,) = kernel.check(kernel_table(rows)).to_pylist()
+    assert cycle["property"] == "acyclic_order"
+    assert sorted(cycle["messages"]) == ["a", "b"]
+
+
+# ---- what is refused
+
+
+def test_what_is_no_trace_is_refused_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"is no trace: it has no runs/\*\.json\.$"):
+        read_events(spark, tmp_path)
+    facts, rows = honest_run(1)
+    write_facts(tmp_path, facts)
+    with pytest.raises(TraceError, match=r"is no trace: it has no events/"):
+        read_events(spark, tmp_path)
+    write_run(tmp_path, facts, rows)
+    write_events(tmp_path, "stranger", "part-00000", rows)
+    with pytest.raises(TraceError, match=r"has events of run 'stranger' but no runs/stranger\.json\.$"):
+        read_events(spark, tmp_path)
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few files", "many files"])
+def test_a_file_that_does_not_fit_is_refused_by_its_footer(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    if many:
+        monkeypatch.setattr("antiphon.pipeline.read.FOOTERS_READ_HERE", 1)
+    write_run(tmp_path, *honest_run(1, run="r"))
+    path = tmp_path / "events" / "run=r" / "part-00001.parquet"
+    good = pq.read_table(path.with_name("part-00000.parquet"))
+    other_type = good.set_column(good.schema.get_field_index("seq"), "seq", good["seq"].cast(pa.int32()))
+    other_version = good.replace_schema_metadata({"antiphon.trace.version": "2"})
+    cases = [
+        (good.drop_columns(["peer"]), "has no column 'peer'."),
+        (other_type, "has column 'seq' as int32, not int64."),
+        (other_version, "has trace version '2'; this program reads version 1."),
+    ]
+    for table, words in cases:
+        pq.write_table(table, path)
+        with pytest.raises(TraceError, match=re.escape(f"part-00001.parquet {words}") + "$"):
+            read_events(spark, tmp_path)
+    path.write_bytes(b"PAR?")
+    with pytest.raises(TraceError, match=r"part-00001\.parquet is not a Parquet file\.$"):
+        read_events(spark, tmp_path)
+
+
+def test_other_versions_of_the_facts_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write_run(tmp_path, *honest_run(1, run="r"))
+    path = tmp_path / "runs" / "r.json"
+    path.write_text(path.read_text().replace('"version":1', '"version":2'))
+    with pytest.raises(TraceError, match="has trace version 2; this program reads version 1"):
+        read_runs(spark, tmp_path)
+
+
+def test_without_spark_or_java_one_sentence_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(UsageError, match=r"^Spark needs Java 17 or later: .* or set JAVA_HOME\.$"):
+        session._need_java()
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'antiphon\[spark\]'\.$"):
+        session.spark_session()
+
+
+# ---- figures
+
+
+def small_run() -> Run:
+    """Two groups; m1 to both, m2 to one, m2 tried through two members; one lost frame."""
+    facts = RunFacts(
+        run="small", driver="runtime", protocol="by hand", groups={"a": ["a1"], "b": ["b1"]}, promises=[], drained=True
+    )
+    ms = 1_000_000
+    rows = [
+        Row("a1", 1, 10 * ms, "multicast", "m1", ("a", "b")),
+        Row("a1", 2, 10 * ms, "send", "m1", None, "b1", "x", 100),
+        Row("b1", 1, 11 * ms, "receive", "m1", None, "a1", "x", 100),
+        Row("b1", 2, 11 * ms, "send", "m1", None, "a1", "x/y", 50),
+        Row("a1", 3, 12 * ms, "deliver", "m1", ("a", "b"), step=2),
+        Row("b1", 3, 14 * ms, "deliver", "m1", ("a", "b"), step=4),
+        Row("b1", 4, 15 * ms, "multicast", "m2", ("b",)),
+        Row("a1", 4, 16 * ms, "multicast", "m2", ("b",)),
+        Row("b1", 5, 16 * ms, "send", None, None, "a1", "x", 10),
+        Row("b1", 6, 30 * ms, "deliver", "m2", ("b",), step=3),
+        Row("b1", 7, 31 * ms, "crash"),
+        Row("b1", 8, 40 * ms, "recover"),
+    ]
+    return facts, rows
+
+
+def test_figures_counted_by_hand(spark: SparkSession, tmp_path: Path) -> None:
+    events, runs = opened(spark, tmp_path, [small_run(), named(honest_run(1, messages=0), "empty")])
+    measured = metrics(events, runs)
+    by_run = {row.run: row.asDict() for row in measured.runs.collect()}
+    assert by_run["small"] == {
+        "run": "small", "protocol": "by hand", "multicasts": 2, "deliveries": 3, "sends": 3, "bytes": 160,
+        "steps_max": 4, "steps_mean": 3.0, "seconds": 0.02, "sends_per_multicast": 1.5, "bytes_per_multicast": 80.0,
+        "deliveries_per_second": 150.0,
+        "latency_ms_p50": 4.0, "latency_ms_p90": 15.0, "latency_ms_p99": 15.0, "latency_ms_max": 15.0,
+        "last_ms_p50": 4.0, "last_ms_p90": 15.0, "last_ms_p99": 15.0, "last_ms_max": 15.0,
+    }  # fmt: skip
+    assert by_run["empty"]["deliveries"] in (None, 0)
+    by_groups = {row.groups: row for row in measured.by_groups.collect()}
+    assert (by_groups[1].messages, by_groups[1].deliveries, by_groups[1].latency_ms_p50) == (1, 1, 15.0)
+    assert (by_groups[2].messages, by_groups[2].deliveries, by_groups[2].latency_ms_max) == (1, 2, 4.0)
+    by_layer = {row.layer: (row.sends, row.bytes, row.sends_per_multicast) for row in measured.by_layer.collect()}
+    assert by_layer == {"x": (2, 110, 1.0), "x/y": (1, 50, 0.5)}
+
+
+def test_percentiles_are_latencies_that_occurred(spark: SparkSession, tmp_path: Path) -> None:
+    facts, _ = small_run()
+    rows = []
+    for i in range(1, 101):
+        rows.append(Row("a1", 2 * i, i * 10**9, "multicast", f"m{i}", ("a",)))
+        rows.append(Row("a1", 2 * i + 1, i * 10**9 + i * 10**6, "deliver", f"m{i}", ("a",)))
+    events, runs = opened(spark, tmp_path, [(facts, rows)])
+    (row,) = metrics(events, runs).runs.collect()
+    assert (row.latency_ms_p50, row.latency_ms_p90, row.latency_ms_p99, row.latency_ms_max) == (50, 90, 99, 100)
+    assert latency_histogram(events).filter("measure = 'latency_ms'").count() == 100
+
+
+def test_the_timeline_has_deliveries_and_marks(spark: SparkSession, tmp_path: Path) -> None:
+    events, _ = opened(spark, tmp_path, [small_run()])
+    rows = timeline(events, buckets=3).collect()
+    counts = {(row.process, row.kind, row.bucket): row["count"] for row in rows}
+    assert counts == {
+        ("a1", "deliver", 0): 1,
+        ("b1", "deliver", 0): 1,
+        ("b1", "deliver", 1): 1,
+        ("b1", "crash", 2): 1,
+        ("b1", "recover", 2): 1,
+    }
+    assert {row.kind: row.first_ns for row in rows if row.kind != "deliver"} == {"crash": 21e6, "recover": 30e6}
+
+
+# ---- the report
+
+
+def test_the_report_is_one_page_with_three_pictures(spark: SparkSession, tmp_path: Path) -> None:
+    bad = next(f for f in FORGERIES if f.name == "cycle_of_three")
+    runs = [honest_run(2, run="fine"), named(bad.forge(*honest_run(7)), "<bad>".strip("<>"))]
+    events, facts = opened(spark, tmp_path / "trace", runs)
+    page = tmp_path / "report.html"
+    for name, words in (("fine", "Every promise holds in the run."), (None, "A promise is broken: acyclic_order.")):
+        some = facts if name is None else facts.filter(f"run = '{name}'")
+        write_report(page, events, some, verify(events, some), metrics(events, some), run=name)
+        text = page.read_text()
+        assert words in text
+        drawings = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+        assert len(drawings) == 3
+        for drawing in drawings:
+            ET.fromstring(drawing)
+        assert not re.search(r'(src|href)="(?!#)', text)  # nothing is fetched from anywhere
+    assert "recovered" in text
+    assert "f1:1 before f2:1" in text
