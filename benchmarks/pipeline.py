@@ -1,13 +1,10 @@
 """How long Spark takes to verify and measure a trace, and whether ten times the rows take ten times as long.
 
-    python benchmarks/pipeline.py --rows 2000000 --growth 10
+python benchmarks/pipeline.py --rows 2000000 --growth 10
 """
 
 from __future__ import annotations
 
-import argparse
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from antiphon.pipeline.read import read_events, read_runs
-from antiphon.pipeline.session import spark_session
-from antiphon.pipeline.verify import verdicts, verify
 from antiphon.trace import EVENTS, RunFacts, write_facts
 
 GROUPS = {f"g{g}": [f"g{g}.{m}" for m in (1, 2, 3)] for g in (1, 2, 3)}
@@ -43,9 +37,7 @@ Ints = npt.NDArray[np.int64]
 def write_trace(folder: Path, run: str, rows: int, *, keys: bool = True) -> int:
     """A run of Skeen's shape (start, propose, final) in which all properties hold; returns its number of rows."""
     random = np.random.default_rng(1)
-    facts = RunFacts(
-        run=run, driver="simulation", protocol="synthetic", groups=GROUPS, promises=PROMISES, drained=True
-    )
+    facts = RunFacts(run=run, driver="simulation", protocol="synthetic", groups=GROUPS, promises=PROMISES, drained=True)
     write_facts(folder, facts)
     events = folder / "events" / f"run={run}"
     events.mkdir(parents=True)

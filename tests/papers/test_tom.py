@@ -100,8 +100,8 @@ def test_the_complexity_of_each_step_is_the_one_that_section_3_3_adds_up(consens
 
 # The table adds up stages: reliable multicast 1, consensus 4 (CT) or 2 (HR), timestamps 1, histories 1. In a run the
 # stages overlap, and it can be one step shorter:
-# - TOM/CT is 9, not 10: the coordinator decides at the third step of its consensus and sends its group's timestamp beside
-#   the flooded decision. At the fourth step everybody has the decision, and the other groups' timestamps too.
+# - TOM/CT is 9, not 10: the coordinator decides at the third step of its consensus and sends its group's timestamp
+#   beside the flooded decision. At the fourth step everybody has the decision, and the other groups' timestamps too.
 # - TOM/HR with groups of 2 or 3 is 5, not 6: two votes are a majority there, so that who hears the coordinator's vote
 #   decides at once with its own, at the first step, and its timestamp travels beside the votes of the others.
 PAPER_STEPS = {
@@ -182,9 +182,9 @@ def test_one_execution_may_timestamp_some_messages_and_resynchronise_for_others(
             if batch.new and batch.definitive:
                 shared.append(batch)
 
-    for seed in range(20):
+    for seed in range(12):
         simulate(random_scenario(Tom, seed), Spied)
-    assert len(shared) > 20
+    assert shared
 
 
 # Resynchronisation ----------------------------------------------------------------------------------------------------
@@ -218,10 +218,10 @@ def test_a_message_to_one_group_needs_one_consensus_with_sets_and_two_without() 
         assert by_layer(outcome)["consensus"] == executions * 2 * 3 * 2
 
 
-# Locality --------------------------------------------------------------------------------------------------------------
+# Locality -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seeds", [range(i, i + 25) for i in (0, 25, 50, 75)])
+@pytest.mark.parametrize("seeds", [range(15), range(15, 30)])
 def test_consensus_executions_are_limited_to_one_process_group(seeds: range) -> None:
     """ "Only TOM respects a Locality property": under every fault, no frame of a consensus leaves its group."""
     frames = 0
@@ -232,7 +232,7 @@ def test_consensus_executions_are_limited_to_one_process_group(seeds: range) -> 
             if row.kind in ("send", "receive") and row.layer == "tom/consensus":
                 frames += 1
                 assert group_of[row.process] == group_of[row.peer or ""]
-    assert frames > 10_000
+    assert frames > 5_000
 
 
 def test_scalatom_and_the_non_minimal_protocol_have_no_locality() -> None:

@@ -208,7 +208,7 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
         }
         print(msgspec.json.encode(listed).decode())
         return
-    table = Table("process", "pid", "alive", "delivered", "pending", "journal MiB", "last sync ms", "refused", box=None)
+    table = Table("process", "pid", "alive", "delivered", "pending", "journal MiB", "sync ms", "refused", box=None)
     for process, status in statuses.items():
         table.add_row(process, *_cells(pids[process], status))
     Console().print(table)

@@ -195,11 +195,13 @@ def _receipts(spark: Any, folder: ClusterFolder, taken: Taken) -> Any:
 
 def _conclude(console: Console, outcome: DemoOutcome) -> None:
     counted = outcome.deliveries
-    console.print(
+    lines = [
         f"\n{outcome.accepted:,} messages accepted, {counted['expected']:,} deliveries due: "
-        f"{counted['missing']} missing, {counted['doubled']} doubled, {counted['unexpected']} without a receipt."
-    )
+        f"{counted['missing']} missing, {counted['doubled']} doubled, {counted['unexpected']} stray."
+    ]
     if not outcome.readers_saw_all:
-        console.print("[red]A subscriber did not read every message of its group once.[/]")
-    verdict = "[green]Every promise was kept.[/]" if outcome.holds else "[red]A promise was broken.[/]"
-    console.print(f"{verdict} The report with pictures: {outcome.report} ({outcome.seconds:.0f} s in all)")
+        lines.append("[red]A subscriber did not read every message of its group once.[/]")
+    lines.append("[green]Every promise was kept.[/]" if outcome.holds else "[red]A promise was broken.[/]")
+    lines.append(f"The report: {outcome.report} ({outcome.seconds:.0f} s in all)")
+    for line in lines:
+        console.print(line, soft_wrap=True)

@@ -15,7 +15,6 @@ from antiphon.trace import event_files, read_facts
 
 FILES_CHECKED = 256  # before Spark starts; the pipeline checks all
 SMALL_BYTES = 64 << 20  # of a trace's files
-SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # takes a third off the CPU time of a job of seconds
 
 
 def need_spark() -> None:
@@ -30,17 +29,16 @@ def need_spark() -> None:
 def quiet_session(trace: Path | None = None) -> Any:
     """A session whose JVM does not write to our standard error: it greets there, and warns of what nobody can help.
 
-    ``trace``: what it is for, if that is there already. For a small one the JVM is told not to optimise at length.
+    ``trace``: what it is for, if that is there already. For a small one, Java need not optimise at length.
     """
     from antiphon.pipeline.session import spark_session
 
-    if trace is None or _size(trace) < SMALL_BYTES:
-        os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_JOBS)
+    short = trace is None or _size(trace) < SMALL_BYTES
     with tempfile.TemporaryFile() as words:
         terminal = os.dup(2)
         os.dup2(words.fileno(), 2)
         try:
-            return spark_session()
+            return spark_session(short=short)
         except UsageError:
             raise
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +18,7 @@ VIOLATIONS_SHOWN = 12
 Rows = Sequence[dict[str, Any]]
 
 
-def verdicts(judged: Rows) -> Table:
+def verdicts(judged: Rows) -> RenderableType:
     """One row per property, one column per run; with many runs, how many runs have each status."""
     by_run: dict[str, dict[str, str]] = {}
     for row in judged:
@@ -32,15 +32,14 @@ def verdicts(judged: Rows) -> Table:
     return table
 
 
-def _by_run(by_run: dict[str, dict[str, str]], properties: list[str]) -> Table:
-    """Many runs: only the first and those that broke a promise are listed, the last line counts the others."""
+def _by_run(by_run: dict[str, dict[str, str]], properties: list[str]) -> RenderableType:
+    """Many runs: those that broke a promise are listed first, the last line counts what is left out."""
     listed = sorted(by_run, key=lambda run: "violated" not in by_run[run].values())[:RUNS_SHOWN]
     table = Table("run", *properties, box=None, pad_edge=False)
     for run in sorted(listed):
         table.add_row(run, *(_status(by_run[run][name]) for name in properties))
-    if len(by_run) > len(listed):
-        table.caption = f"and {len(by_run) - len(listed)} more runs, in which no promise was broken"
-    return table
+    left = [run for run in by_run if run not in listed]
+    return Group(table, f"and {len(left)} more runs: --json lists them") if left else table
 
 
 def _status(status: str) -> Text:
@@ -99,15 +98,14 @@ _GROUP_COLUMNS = {
 }
 
 
-def run_metrics(measured: Rows) -> Table:
+def run_metrics(measured: Rows) -> RenderableType:
     """One line per figure and one column per run; many runs stand below one another."""
     if len(measured) > 4:
         table = Table("run", *(label.strip() for label in _RUN_LINES.values()), box=None, pad_edge=False)
         for row in measured[:RUNS_SHOWN]:
             table.add_row(row["run"], *(_number(row[name]) for name in _RUN_LINES))
-        if len(measured) > RUNS_SHOWN:
-            table.caption = f"and {len(measured) - RUNS_SHOWN} more runs: --json lists them"
-        return table
+        left = len(measured) - RUNS_SHOWN
+        return Group(table, f"and {left} more runs: --json lists them") if left > 0 else table
     table = Table("", box=None, pad_edge=False)
     for row in measured:
         table.add_column(row["run"], justify="right")

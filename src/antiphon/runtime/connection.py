@@ -54,7 +54,7 @@ class MemberConnection(asyncio.Protocol):
                 connection.directory = await connection._welcomed
         except (OSError, TimeoutError) as error:
             connection.close()
-            raise Unavailable(f"Nobody answers at {host}:{port}: {error or 'it takes too long'}.") from None
+            raise Unavailable(f"Nobody answers at {host}:{port}: {str(error) or 'it takes too long'}.") from None
         except BaseException:
             connection.close()
             raise

@@ -253,6 +253,7 @@ class Requests:
         task = self._dialling.get(name)
         if task is None:
             task = self._dialling[name] = asyncio.create_task(self._dial_member(name))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be waiting
         return await asyncio.shield(task)
 
     async def _dial_member(self, name: str) -> _Member:
