@@ -109,7 +109,7 @@ class ForgetsWhatIsPendingOnRestart(Mto):
     def restore(self, data: bytes) -> None:
         super().restore(data)
         for entry in self.entries.values():
-            entry.predecessors = {}
+            entry.predecessors = []
 
 
 class TellsTimestampsToItsOwnGroupOnly(Mto):

@@ -50,12 +50,13 @@ class Opened(Scalatom):
         for id, sn in list(self.computing.items()):
             complete = [view for view in self.views.values() if view.clock > sn]
             if len(complete) >= self.needed:
-                self.entries[id].predecessors = {
+                possible = {
                     other: label
                     for view in complete
                     for other, (label, rec_ts) in view.events.items()
                     if self.is_before(rec_ts, sn) and other != id
                 }
+                self.entries[id].predecessors = list(possible.items())
                 del self.computing[id]
                 heappush(self.queue, (sn, id))
 

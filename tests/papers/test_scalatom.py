@@ -61,7 +61,7 @@ class Logged(Scalatom):
         super().compute()
         for id in before:
             if id not in self.computing:
-                self.log.pps[id] = list(self.entries[id].predecessors)
+                self.log.pps[id] = [other for other, _ in self.entries[id].predecessors]
                 self.log.before_pps[id] = len(self.log.delivered)
 
     def deliver(self, m: Message, order_key: str | None = None) -> None:

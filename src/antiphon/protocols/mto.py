@@ -43,7 +43,7 @@ class Entry(msgspec.Struct):
     message: Message
     label: Label
     sn: int | None = None
-    predecessors: dict[MessageId, Label] = {}  # PPS, less those that need not be waited for
+    predecessors: list[tuple[MessageId, Label]] = []  # PPS, less what need not be waited for
 
 
 class MtoOptions(StackOptions, frozen=True):
@@ -145,7 +145,7 @@ class Mto(StackedProtocol):
         self.rec_ts.pop(id, None)
         self.proposed.discard(id)
         self.ts = max(self.ts, sn)  # L10
-        entry.predecessors = {other: e.label for other, e in self.entries.items() if e.sn is None}  # L11
+        entry.predecessors = [(other, e.label) for other, e in self.entries.items() if e.sn is None]  # L11
         heappush(self.queue, (sn, id))
         self.deliver_in_order()
 
@@ -153,11 +153,10 @@ class Mto(StackedProtocol):
         while self.queue:
             sn, id = self.queue[0]
             entry = self.entries[id]
-            entry.predecessors = {
-                other: label for other, label in entry.predecessors.items() if self.may_precede(other, label, (sn, id))
-            }
-            if entry.predecessors:  # L13
-                return
+            while entry.predecessors:
+                if self.may_precede(*entry.predecessors[-1], (sn, id)):  # L13
+                    return
+                entry.predecessors.pop()
             heappop(self.queue)
             del self.entries[id]
             self.done.add(entry.label, self.group)

@@ -59,7 +59,7 @@ class Entry(msgspec.Struct):
     message: Message
     label: Label
     sn: int | None = None  # None: in the pending buffer
-    predecessors: dict[MessageId, Label] = {}  # in the delivery queue: PPS, less those that need not be waited for
+    predecessors: list[tuple[MessageId, Label]] = []  # in the delivery queue: PPS, less what need not be waited for
 
 
 class ScalatomOptions(StackOptions, frozen=True):
@@ -197,12 +197,13 @@ class Scalatom(StackedProtocol):
         for id, sn in list(self.computing.items()):
             complete = [view for view in self.views.values() if view.clock > sn]
             if len(complete) >= needed:  # L17
-                self.entries[id].predecessors = {
+                possible = {
                     other: label
                     for view in complete
                     for other, (label, rec_ts) in view.events.items()
                     if rec_ts <= sn and other != id
                 }  # L18
+                self.entries[id].predecessors = list(possible.items())
                 del self.computing[id]
                 heappush(self.queue, (sn, id))  # L19
 
@@ -210,11 +211,10 @@ class Scalatom(StackedProtocol):
         while self.queue:
             sn, id = self.queue[0]
             entry = self.entries[id]
-            entry.predecessors = {
-                other: label for other, label in entry.predecessors.items() if self.may_precede(other, label, (sn, id))
-            }
-            if entry.predecessors:  # L21
-                return
+            while entry.predecessors:
+                if self.may_precede(*entry.predecessors[-1], (sn, id)):  # L21
+                    return
+                entry.predecessors.pop()
             heappop(self.queue)
             del self.entries[id]
             self.done.add(entry.label, self.group)
