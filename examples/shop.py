@@ -1,7 +1,7 @@
 """Send one message to two groups at once, and read what one of them delivers.
 
-    antiphon up --groups orders=3,billing=3 --dir shop
-    python examples/shop.py shop
+antiphon up --groups orders=3,billing=3 --dir shop
+python examples/shop.py shop
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def report(page: Path) -> None:
     if browser is None:
         sys.exit("chromium is needed to photograph a report")
     target = DOCS / "pictures" / "report.png"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1040,2560"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1040,2590"]
     subprocess.run(
         [browser, *flags, f"--screenshot={target}", page.resolve().as_uri()], check=True, capture_output=True
     )

@@ -174,3 +174,23 @@ def test_every_command_has_help_with_an_example(
         main()
     assert ended.value.code == 0
     assert f"Example: antiphon {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_group_without_a_majority_waits_says_so_and_goes_on_when_enough_return(path: Path) -> None:
+    where = ("--dir", str(path))
+    folder = cluster.create(path, {"a": 3, "b": 1}, protocol="tom")
+    cluster.start(folder)
+    assert antiphon("send", *where, "--to", "a,b", "first")[0] == 0
+    assert cluster.wait_idle(folder, 20)
+    for process in ("a.2", "a.3"):
+        cluster.kill(folder, process)
+    _, shown, _ = antiphon("status", *where)
+    assert "Group a has no majority since 20" in shown
+    assert "Group b" not in shown
+    assert antiphon("send", *where, "--to", "a,b", "second")[0] == 0
+    answers = cluster.statuses(folder)
+    assert {p: s.delivered for p, s in answers.items() if s is not None} == {"a.1": 1, "b.1": 1}, "it waits"
+    cluster.start(folder)
+    assert cluster.wait_idle(folder, 30)
+    assert [s.delivered for s in cluster.statuses(folder).values() if s is not None] == [2, 2, 2, 2]
+    assert "no majority" not in antiphon("status", *where)[1]

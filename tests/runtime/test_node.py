@@ -159,7 +159,9 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
         loop = asyncio.get_running_loop()
         process = SimpleNamespace(state=SimpleNamespace(suspects=suspects))
         driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"))
-        links: list[Any] = [SimpleNamespace(peer=p, heartbeat=lambda p=p: beats.append(p)) for p in ("b", "c", "d")]
+        links: list[Any] = [
+            SimpleNamespace(peer=p, heartbeat=lambda p=p: beats.append(p), absent_since=None) for p in ("b", "c", "d")
+        ]
         sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=loop.time()) for p in ("b", "c", "d")}
         watching = HeartbeatDetector(driver, links, sessions)
         task = asyncio.create_task(watching.run())
@@ -176,6 +178,37 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
 
     asyncio.run(run())
     assert set(beats) == {"b", "c", "d"}
+
+
+def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint of a broken connection; a peer that is merely silent for a second is not suspected."""
+    monkeypatch.setattr(detector, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(detector, "ABSENT_SECONDS", 0.05)
+    told: list[Any] = []
+    suspects: list[str] = []
+
+    def take(opinion: Any) -> None:
+        told.append(opinion)
+        (suspects.append if isinstance(opinion, Suspect) else suspects.remove)(opinion.process)
+
+    async def run() -> None:
+        now = asyncio.get_running_loop().time()
+        process = SimpleNamespace(state=SimpleNamespace(suspects=suspects))
+        driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"))
+        silent: Any = SimpleNamespace(peer="b", heartbeat=lambda: None, absent_since=None)
+        absent: Any = SimpleNamespace(peer="c", heartbeat=lambda: None, absent_since=now)
+        sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=now - 0.001) for p in ("b", "c")}
+        task = asyncio.create_task(HeartbeatDetector(driver, [silent, absent], sessions).run())
+        await asyncio.sleep(1.2)
+        assert told == [Suspect(0, "c")]
+        absent.absent_since = None  # it is back
+        sessions["c"].heard_at = now + 1.2
+        await asyncio.sleep(0.05)
+        assert told[1:] == [Trust(0, "c")]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
 
 
 def test_one_journal_is_not_opened_twice(folder: ClusterFolder) -> None:

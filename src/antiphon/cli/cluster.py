@@ -6,6 +6,7 @@ import asyncio
 import base64
 import sys
 from collections.abc import Coroutine, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -201,9 +202,16 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
     folder = ClusterFolder.load(dir)
     pids = cluster.alive(folder)
     statuses = cluster.statuses(folder)
+    stalled = cluster.without_majority(folder, statuses)
     if json:
+        group_of = {member: group for group, members in folder.config.groups.items() for member in members}
         listed = {
-            process: {"pid": pids[process], "status": msgspec.to_builtins(status)}
+            process: {
+                "pid": pids[process],
+                "status": msgspec.to_builtins(status),
+                "group_has_majority": group_of[process] not in stalled,
+                "group_without_majority_since": stalled.get(group_of[process]),
+            }
             for process, status in statuses.items()
         }
         print(msgspec.json.encode(listed).decode())
@@ -212,6 +220,9 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
     for process, status in statuses.items():
         table.add_row(process, *_cells(pids[process], status))
     Console().print(table)
+    for group, since in stalled.items():
+        when = "" if since is None else f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
+        print(f"Group {group} has no majority{when}: what is addressed to it waits until enough processes return.")
 
 
 def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:

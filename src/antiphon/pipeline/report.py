@@ -117,10 +117,10 @@ _FIGURES = {
     "bytes_per_multicast": ("bytes per multicast", ",.0f"),
     "steps_mean": ("steps, mean", ".2f"),
     "steps_max": ("steps, max", ".0f"),
-    "latency_ms_p50": ("p50 ms", ",.3g"),
-    "latency_ms_p90": ("p90 ms", ",.3g"),
-    "latency_ms_p99": ("p99 ms", ",.3g"),
-    "latency_ms_max": ("max ms", ",.3g"),
+    "latency_ms_p50": ("p50 ms", ",.1f"),
+    "latency_ms_p90": ("p90 ms", ",.1f"),
+    "latency_ms_p99": ("p99 ms", ",.1f"),
+    "latency_ms_max": ("max ms", ",.1f"),
 }
 
 

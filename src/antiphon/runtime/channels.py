@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -68,6 +69,8 @@ class Link(asyncio.Protocol):
     def __init__(self, driver: Driver, identity: tuple[str, int], peer: ProcessId, address: tuple[str, int]) -> None:
         self.peer = peer
         self.ready = False  # connected, and past the handshake
+        self.absent_since: float | None = None  # when dialling first found nobody there: a hint that it crashed
+        self.lost_at = time.time()  # when the last connection broke, on the wall's clock
         self.dropped = 0  # frames of a lossy channel that found no connection
         self._driver = driver
         self._cluster, self._incarnation = identity
@@ -94,8 +97,10 @@ class Link(asyncio.Protocol):
             try:
                 await loop.create_connection(lambda: self, *self._address)
                 was_ready = await self._wait_closed()
-            except OSError:
+            except OSError as error:
                 was_ready = False
+                if isinstance(error, ConnectionRefusedError) and self.absent_since is None:
+                    self.absent_since = loop.time()
             delay = first if was_ready else min(longest, delay * 2)
             self._awake.clear()
             with suppress(TimeoutError):
@@ -109,6 +114,8 @@ class Link(asyncio.Protocol):
     async def _wait_closed(self) -> bool:
         await self._closed
         was_ready, self.ready = self.ready, False
+        if was_ready:
+            self.lost_at = time.time()
         return was_ready
 
     def close(self) -> None:
@@ -185,6 +192,7 @@ class Link(asyncio.Protocol):
         self._acknowledge(welcome.held)
         self._next = max(welcome.held, self._outbox.acknowledged) + 1
         self.ready = True
+        self.absent_since = None
         self.pump()
 
     def _acknowledge(self, number: int) -> None:

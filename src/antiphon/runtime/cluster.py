@@ -213,6 +213,22 @@ def statuses(folder: ClusterFolder) -> dict[ProcessId, StatusAnswer | None]:
     return {process: answers.get(process) for process in folder.config.processes}
 
 
+def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> dict[str, float | None]:
+    """The groups of which no majority is up, and since when: what the live processes saw, None if nobody did."""
+    lost: dict[str, float] = {}
+    for answer in found.values():
+        for peer, at in (answer.lost if answer is not None else {}).items():
+            lost[peer] = max(at, lost.get(peer, 0.0))
+    stalled: dict[str, float | None] = {}
+    for group, members in folder.config.groups.items():
+        down = [ProcessId(member) for member in members if found.get(ProcessId(member)) is None]
+        tolerated = (len(members) - 1) // 2
+        if len(down) > tolerated:
+            seen = sorted(lost[member] for member in down if member in lost)
+            stalled[group] = seen[tolerated] if len(seen) > tolerated else None
+    return stalled
+
+
 def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool:
     """End every process cleanly; True if the run is drained: all were alive, and nothing was under way."""
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}

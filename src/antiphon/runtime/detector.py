@@ -1,4 +1,4 @@
-"""Heartbeats, and what follows from their absence. Only `Suspect` and `Trust` reach the process, as inputs."""
+"""Heartbeats, broken connections, and what follows from them. Only `Suspect` and `Trust` become inputs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from antiphon.runtime.channels import Link, PeerSession
 from antiphon.runtime.driver import Driver
 
 HEARTBEAT_SECONDS = 0.2
-TIMEOUT_SECONDS = 1.0  # at first; grows with every mistake, so that there is a last one
-PATIENCE = 1.5  # by this much
+TIMEOUT_SECONDS = 2.0  # at first, so that a peer may be slow for a second; grows with every mistake
+PATIENCE = 1.5  # by this much, so that there is a last mistake
+ABSENT_SECONDS = 0.3  # nobody listens at a peer's port: it need not be waited for any longer than this
 
 
 class HeartbeatDetector:
@@ -25,16 +26,16 @@ class HeartbeatDetector:
 
     def __init__(self, driver: Driver, links: Iterable[Link], sessions: dict[ProcessId, PeerSession]) -> None:
         self._driver = driver
-        self._links = list(links)
+        self._links = {link.peer: link for link in links}
         self._sessions = sessions
-        self._timeouts = {link.peer: TIMEOUT_SECONDS for link in self._links}
+        self._timeouts = dict.fromkeys(self._links, TIMEOUT_SECONDS)
         self._since = 0.0  # silence before this does not count
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         self._since = looked = loop.time()
         while True:
-            for link in self._links:
+            for link in self._links.values():
                 link.heartbeat()
             now = loop.time()
             if now - looked > TIMEOUT_SECONDS / 2:
@@ -49,9 +50,16 @@ class HeartbeatDetector:
         timeout = self._timeouts[peer]
         heard_at = session.heard_at if session is not None else 0.0
         is_suspected = peer in self._driver.process.state.suspects
-        if not is_suspected and now - max(heard_at, self._since) > timeout:
+        absent_since = self._links[peer].absent_since
+        is_absent = absent_since is not None and now - absent_since > ABSENT_SECONDS and heard_at < absent_since
+        if not is_suspected and (is_absent or now - max(heard_at, self._since) > timeout):
             self._tell(Suspect(self._driver.clock(), peer))
-        elif is_suspected and now - heard_at <= timeout and self._tell(Trust(self._driver.clock(), peer)):
+        elif (
+            is_suspected
+            and not is_absent
+            and now - heard_at <= timeout
+            and self._tell(Trust(self._driver.clock(), peer))
+        ):
             self._timeouts[peer] = timeout * PATIENCE
 
     def _tell(self, opinion: Suspect | Trust) -> bool:

@@ -165,6 +165,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes: int
     last_sync_ms: float
     connected: list[str]  # the peers that take what this process sends
+    lost: dict[str, float]  # the peers that do not, and since when, in seconds since 1970
     refused: dict[str, int]  # connections, by reason
     full: bool
     draining: bool

@@ -71,8 +71,9 @@ class Node:
         journal = None
         if config.journal:
             journal = Journal.open(folder.journal, identity, segment_bytes=config.segment_bytes)
-        delivered = Journal.open(folder.delivered, identity, segment_bytes=config.segment_bytes)
-        spills = Spills(folder.spill, identity, config.spill_bytes)
+        plain = JournalIdentity(config.cluster, self.me, "")  # these logs mean the same to every version of the code
+        delivered = Journal.open(folder.delivered, plain, segment_bytes=config.segment_bytes)
+        spills = Spills(folder.spill, plain, config.spill_bytes)
         driver = Driver(process, journal, delivered, recorder, spills, config.snapshot_bytes)
         driver.on_send = self._on_send
         driver.on_reply = self._on_reply
@@ -239,6 +240,7 @@ class Node:
             journal_bytes=journal.bytes_on_disk if journal is not None else 0,
             last_sync_ms=round(journal.last_sync_seconds * 1e3, 3) if journal is not None else 0.0,
             connected=[link.peer for link in self.links.values() if link.ready],
+            lost={link.peer: link.lost_at for link in self.links.values() if not link.ready},
             refused=dict(self.port.refused),
             full=driver.is_full,
             draining=self.gateway.draining,
