@@ -194,18 +194,19 @@ class Scalatom(StackedProtocol):
     def compute(self) -> None:
         """compute-PPS: messages to which a majority's histories give a timestamp that is not above sn(m)."""
         needed = majority(self.topology.members(self.group))
-        for id, sn in list(self.computing.items()):
+        clocks = sorted((view.clock for view in self.views.values()), reverse=True)
+        shown = clocks[needed - 1] if len(clocks) >= needed else 0  # a majority has shown its history below this
+        for id, sn in [(id, sn) for id, sn in self.computing.items() if sn < shown]:  # L17
             complete = [view for view in self.views.values() if view.clock > sn]
-            if len(complete) >= needed:  # L17
-                possible = {
-                    other: label
-                    for view in complete
-                    for other, (label, rec_ts) in view.events.items()
-                    if rec_ts <= sn and other != id
-                }  # L18
-                self.entries[id].predecessors = list(possible.items())
-                del self.computing[id]
-                heappush(self.queue, (sn, id))  # L19
+            possible = {
+                other: label
+                for view in complete
+                for other, (label, rec_ts) in view.events.items()
+                if rec_ts <= sn and other != id
+            }  # L18
+            self.entries[id].predecessors = list(possible.items())
+            del self.computing[id]
+            heappush(self.queue, (sn, id))  # L19
 
     def deliver_in_order(self) -> None:  # L20
         while self.queue:

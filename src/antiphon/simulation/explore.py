@@ -49,7 +49,8 @@ class Search:
         self.parents = array("I")
         self.causes = array("I")
         self.depths = array("H")
-        self.transitions = self.terminal = self.deviations = 0
+        self.transitions = self.terminal = 0
+        self.level = 0  # of deviations, in the search at present
         self.violations: list[Violation] = []
         self.path: list[int] = []
         self._moves: dict[tuple[int, int, bool], tuple[tuple[int, ...], tuple[int, ...]]] = {}
@@ -70,7 +71,7 @@ class Search:
             states=len(self.worlds),
             transitions=self.transitions,
             depth=max(self.depths),
-            deviations=self.deviations,
+            deviations=self.level,
             complete=finished and not self.violations,
             terminal=self.terminal,
             seconds=time.perf_counter() - started,
@@ -102,29 +103,30 @@ class Search:
         The default move is the first in the order of their numbers. To deviate is to hold that one back until nothing
         else is left, and to make any other one instead. So even the first states are those of whole runs, to their end.
         """
-        level = list(self._run_on(0, ()))
-        while level and not self.violations:
+        latest = list(self._run_on(0, ()))
+        while latest and not self.violations:
+            self.level += 1
             following: list[int] = []
-            for state in level:
-                world, held = self.worlds[state], self.held.get(state, ())
-                must, may = self.moves(world)
-                default = self._default(must, held)
-                for move in (*must, *may):
-                    if move == default:
-                        continue
-                    new = self._follow(state, world, move)
-                    if self.violations or len(self.worlds) >= self.scope.states_max:
-                        return False
-                    if new is not None:
-                        self.deviations = max(self.deviations, self._level + 1)
-                        following.extend(self._run_on(new, (*held, default) if default is not None else held))
-                        if self.violations:
-                            return False
-            level = following
-            self._level += 1
+            for state in latest:
+                for new, held in self._deviate(state):
+                    following.extend(self._run_on(new, held))
+                if self.violations or len(self.worlds) >= self.scope.states_max:
+                    return False
+            latest = following
+        self.level -= 1  # the last one brought nothing new
         return not self.violations
 
-    _level = 0
+    def _deviate(self, state: int) -> Iterator[tuple[int, Held]]:
+        world, held = self.worlds[state], self.held.get(state, ())
+        must, may = self.moves(world)
+        default = self._default(must, held)
+        holding = held if default is None else (*held, default)
+        for move in must:
+            if move != default and (new := self._follow(state, world, move)) is not None:
+                yield new, holding
+        for move in may:
+            if (new := self._follow(state, world, move)) is not None:
+                yield new, held
 
     def _run_on(self, state: int | None, held: Held) -> Iterator[int]:
         """Make default moves until nothing is left to do, or the rest is known."""
@@ -199,12 +201,10 @@ class Search:
 
     def moves(self, world: World) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The moves that must be made sooner or later, in the order of their numbers, and those that may be made."""
-        gone, crashed = 0, 0
+        gone = 0
         if self.scope.crashes:
-            for i, slot in enumerate(world[:-1]):
-                if not self.table.locals[self.table.slots[slot].local].alive:
-                    gone |= 1 << i
-                    crashed += 1
+            for process in self.crashable:
+                gone |= self.table.gone[world[process]] << process
         must: list[int] = []
         may: list[int] = []
         wrong = world[-1] > 0
@@ -214,10 +214,10 @@ class Search:
                 found = self._moves[slot, gone, wrong] = self._moves_of(slot, gone, wrong)
             must.extend(found[0])
             may.extend(found[1])
-        if crashed < self.scope.crashes:
+        if gone.bit_count() < self.scope.crashes:
             for process in self.crashable:
                 if not gone & 1 << process:
-                    may.extend(self._crashes(process, world[process]))
+                    may.extend(self._crashes(process, world[process], gone))
         must.sort()
         return tuple(must), tuple(may)
 
@@ -248,12 +248,12 @@ class Search:
                 may.append(table.move_id(Move(MoveKind.WRONG, me, peer)))
         return tuple(must), tuple(may)
 
-    def _crashes(self, process: int, slot: int) -> Iterator[int]:
+    def _crashes(self, process: int, slot: int, gone: int) -> Iterator[int]:
         """Where what was sent can be lost, a crash between two inputs is the same as one amid the earlier one."""
         table = self.table
         yield table.move_id(Move(MoveKind.CRASH, process))
         if self.scope.sent_survives:
-            for move in self._moves_of(slot, 0, False)[0]:
+            for move in self._moves_of(slot, gone, False)[0]:
                 acts = table.step(table.slots[slot].local, move).acts
                 for number in range(1, len(acts)):
                     yield table.move_id(Move(MoveKind.CUT, process, number=number, during=move))
@@ -266,7 +266,9 @@ class Search:
         me = table.names[move.process]
         match move.kind:
             case MoveKind.MULTICAST:
-                return f"{me} multicasts {me}:{move.number + 1} to {' and '.join(table.plans[move.process][move.number])}"
+                return (
+                    f"{me} multicasts {me}:{move.number + 1} to {' and '.join(table.plans[move.process][move.number])}"
+                )
             case MoveKind.FRAME:
                 part = table.processes[move.process].parts[move.frame[0]]
                 return f"{me} receives {part.contract.decode(memoryview(move.frame)[1:])} from {table.names[move.peer]}"

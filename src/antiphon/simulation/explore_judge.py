@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from antiphon.checks import Violation
 from antiphon.core.declaration import Promise
-from antiphon.simulation.explore_state import Table
+from antiphon.simulation.explore_state import Local, Table
 
 World = tuple[int, ...]
 Sequences = tuple[tuple[str, ...], ...]  # by process: what it delivered
@@ -26,7 +26,9 @@ class Judge:
     def order(self, world: World) -> Violation | None:
         """Prefixes within a group; no cycle over all groups."""
         slots, locals = self.table.slots, self.table.locals
-        sequences = tuple(locals[slots[slot].local].delivered for slot in world[:-1])
+        return self.order_of(tuple(locals[slots[slot].local].delivered for slot in world[:-1]))
+
+    def order_of(self, sequences: Sequences) -> Violation | None:
         if sequences not in self._known:
             self._known[sequences] = self._total_order(sequences) or self._acyclic_order(sequences)
         return self._known[sequences]
@@ -61,7 +63,9 @@ class Judge:
 
     def end(self, world: World) -> Violation | None:
         """Nothing more has to happen: what anybody delivered, or a correct process multicast, is everywhere."""
-        locals = [self.table.locals[self.table.slots[slot].local] for slot in world[:-1]]
+        return self.end_of([self.table.locals[self.table.slots[slot].local] for slot in world[:-1]])
+
+    def end_of(self, locals: list[Local]) -> Violation | None:
         for members in self.members.values():
             if 2 * sum(locals[i].alive for i in members) <= len(members):
                 return None  # beyond what the protocols assume: it may wait for ever

@@ -97,7 +97,7 @@ class Table:
         self.involved = frozenset().union(*self.concerned.values())
         self.genuine = Promise.GENUINENESS in protocol.declaration.promises
         self.shuffle = False  # whether to take each step a second time from a state with its unordered dicts reversed
-        self.processes = [self._fresh(i) for i in range(len(self.names))]
+        self.processes = [self.fresh(i) for i in range(len(self.names))]
         self.moves: dict[int, Move] = {}
         self.move_ids: dict[Move, int] = {}
         self.target: dict[int, int] = {}  # by move: whom it happens to
@@ -107,6 +107,7 @@ class Table:
         self.steps: list[dict[int, Step]] = []  # by local, by move
         self.slots: list[Slot] = []
         self._slot_ids: dict[Slot, int] = {}
+        self.gone: list[bool] = []  # by slot: whether the process has crashed
         self.slot_steps: list[dict[int, Step]] = []  # by slot, by move
         self.additions: list[dict[int, int]] = []  # by slot: by frame, the slot to which it was added
         self.absorbed: dict[int, set[int]] = {}  # by local: the inert frames that were taken out of flight there
@@ -148,6 +149,7 @@ class Table:
         if found is None:
             found = self._slot_ids[slot] = len(self.slots)
             self.slots.append(slot)
+            self.gone.append(not self.locals[local].alive)
             self.slot_steps.append({})
             self.additions.append({})
         return found
@@ -164,7 +166,7 @@ class Table:
         """The slot of every process after its first input, and what it sent."""
         slots, sends = [], []
         for i in range(len(self.names)):
-            process = self._fresh(i)
+            process = self.fresh(i)
             step = self._conclude(process, i, (), process.step(inputs.Begin(0)))
             slots.append(self.slot_id(step.after, ()))
             sends.extend(step.sends)
@@ -187,14 +189,8 @@ class Table:
         found = self.additions[slot].get(frame)
         if found is None:
             local, inbox = self.slots[slot]
-            if self.scope.fifo:
-                sender = self.moves[frame].peer
-                at = max((i for i, f in enumerate(inbox, 1) if self.moves[f].peer == sender), default=len(inbox))
-                more = (*inbox[:at], frame, *inbox[at:])
-                more = tuple(sorted(more, key=lambda f: self.moves[f].peer))  # stable: a channel keeps its order
-            else:
-                more = tuple(sorted((*inbox, frame)))
-            found = self.additions[slot][frame] = self.slot_id(local, more)
+            by_channel = (lambda f: self.moves[f].peer) if self.scope.fifo else None  # stable: a channel has its order
+            found = self.additions[slot][frame] = self.slot_id(local, sorted((*inbox, frame), key=by_channel))
         return found
 
     def arrivals(self, slot: int) -> Iterator[int]:
@@ -227,12 +223,10 @@ class Table:
             if move.kind is MoveKind.RESTART:
                 process, effects = self._restarted(local.process, process), []
             else:
-                effects = process.step(self._input(move))
+                effects = process.step(self.input_of(move))
         except Exception as error:  # a protocol's own assertion, or any other way in which it breaks
-            self.processes[local.process] = self._fresh(local.process)  # this one is half-way through something
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            detail = f"{type(error).__name__} in {where.name}: {error} ({where.line})"
-            return Step(before, (), False, False, Violation(INVARIANT, (process.me,), (), detail))
+            self.processes[local.process] = self.fresh(local.process)  # this one is half-way through something
+            return Step(before, (), False, False, broken(process.me, error))
         step = self._conclude(process, local.process, local.delivered, effects)
         if self.shuffle and move.kind is not MoveKind.RESTART:
             self._compare(local, move, step)
@@ -246,9 +240,9 @@ class Table:
             if isinstance(effect, Send):
                 to = self.index[effect.to]
                 acts.append((to, self.move_id(Move(MoveKind.FRAME, to, index, effect.frame))))
-                violation = violation or self._check_send(process.me, effect)
+                violation = violation or self.check_send(process.me, effect)
             elif isinstance(effect, Deliver):
-                violation = violation or self._check_delivery(process.me, delivered, effect)
+                violation = violation or self.check_delivery(process.me, delivered, effect)
                 delivered = (*delivered, effect.message.id)
                 acts.append(effect.message.id)
         state = process.state
@@ -276,11 +270,11 @@ class Table:
     def _restarted(self, index: int, process: Process) -> Process:
         """Here, unlike in ``_load``, a protocol's own snapshots are used: nobody may notice that they were."""
         snapshot = process.snapshot()
-        restarted = self.processes[index] = self._fresh(index)
+        restarted = self.processes[index] = self.fresh(index)
         restarted.restore(snapshot)
         return restarted
 
-    def _input(self, move: Move) -> inputs.AnyInput:
+    def input_of(self, move: Move) -> inputs.AnyInput:
         match move.kind:
             case MoveKind.FRAME:
                 return inputs.Receive(0, self.names[move.peer], 0, move.frame)
@@ -294,14 +288,14 @@ class Table:
             case _:
                 return inputs.Suspect(0, self.names[move.peer])
 
-    def _fresh(self, index: int) -> Process:
+    def fresh(self, index: int) -> Process:
         process = Process(self.names[index], self.topology, self.protocol, self.scope.options)
         process.numbered = False  # the explorer carries each frame once: numbers would only tell equal states apart
         return process
 
     # Checks of one step -------------------------------------------------------------------------------------------
 
-    def _check_send(self, sender: ProcessId, send: Send) -> Violation | None:
+    def check_send(self, sender: ProcessId, send: Send) -> Violation | None:
         if not self.genuine:
             return None
         concerned = self.involved if send.subject is None else self.concerned.get(send.subject, set())
@@ -312,7 +306,7 @@ class Table:
         detail = f"{sender} sends a frame about {about} to {send.to}, but {strangers[0]} has no part in it."
         return Violation(Promise.GENUINENESS, strangers, (send.subject,) if send.subject else (), detail)
 
-    def _check_delivery(self, process: ProcessId, before: tuple[str, ...], deliver: Deliver) -> Violation | None:
+    def check_delivery(self, process: ProcessId, before: tuple[str, ...], deliver: Deliver) -> Violation | None:
         message = deliver.message
         if message.id in before:
             detail = f"{process} delivers {message.id} again."
@@ -324,12 +318,12 @@ class Table:
 
     def _compare(self, local: Local, move: Move, expected: Step) -> None:
         """The order of an unordered dict must not show: not in the state after a step, nor in its effects."""
-        process = self._fresh(local.process)
+        process = self.fresh(local.process)
         _load(process, local.saved)
         for part in process.parts:
             for name in part.contract.state.__struct_fields__:
                 setattr(part, name, _reversed(getattr(part, name), name in UNORDERED))
-        step = self._conclude(process, local.process, local.delivered, process.step(self._input(move)))
+        step = self._conclude(process, local.process, local.delivered, process.step(self.input_of(move)))
         same = step.after == expected.after and sorted(step.sends) == sorted(expected.sends)
         assert same, f"the order of a dict in UNORDERED shows in {self.protocol.__name__} on {move}"
 
@@ -354,6 +348,12 @@ class Table:
                 if new:
                     work.append(after)
         return None
+
+
+def broken(process: ProcessId, error: Exception) -> Violation:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    detail = f"{type(error).__name__} at {process} in {where.name}: {error} ({where.line})"
+    return Violation(INVARIANT, (process,), (), detail)
 
 
 def _save(process: Process) -> bytes:
