@@ -1,10 +1,12 @@
 """How long Spark takes to verify and measure a trace, and whether ten times the rows take ten times as long.
 
-python benchmarks/pipeline.py --rows 2000000 --growth 10
+Example: python benchmarks/pipeline.py --rows 2000000 --growth 10
 """
 
 from __future__ import annotations
 
+import argparse
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
+from antiphon.pipeline.metrics import metrics
+from antiphon.pipeline.read import read_events, read_runs
+from antiphon.pipeline.session import spark_session
+from antiphon.pipeline.verify import verify
 from antiphon.trace import EVENTS, RunFacts, write_facts
 
 GROUPS = {f"g{g}": [f"g{g}.{m}" for m in (1, 2, 3)] for g in (1, 2, 3)}
@@ -63,16 +70,12 @@ def _chunk(random: np.random.Generator, first: int, count: int, next_seq: Ints, 
     s, t0 = sender[m], start[m]
     flight = random.integers(400_000, 600_000, len(m))
     last = number[m] * 20_000 + 2_000_000 + p * 100  # deliveries keep the order of the numbers at each process
-    legs = [(s, p, t0, 0), (p, s, t0 + flight, 1), (s, p, t0 + 1_200_000, 2)]
-    parts = [(sender, start, 0, np.arange(count), None, -1), (p, last, 1, m, None, -1)]
-    for source, target, sent, layer in legs:
-        parts += [(source, sent, 2, m, target, layer), (target, sent + flight, 3, m, source, layer)]
-    process = np.concatenate([part[0] for part in parts])
-    when = np.concatenate([part[1] for part in parts])
-    kind = np.concatenate([np.full(len(part[0]), part[2]) for part in parts])
-    message = np.concatenate([part[3] for part in parts])
-    peer = np.concatenate([np.full(len(part[0]), -1) if part[4] is None else part[4] for part in parts])
-    layer = np.concatenate([np.full(len(part[0]), part[5]) for part in parts])
+    nobody = np.full(len(m), -1)
+    parts = [(sender, start, 0, np.arange(count), nobody[:count], -1), (p, last, 1, m, nobody, -1)]
+    for leg, (source, target, sent) in enumerate([(s, p, t0), (p, s, t0 + flight), (s, p, t0 + 1_200_000)]):
+        parts += [(source, sent, 2, m, target, leg), (target, sent + flight, 3, m, source, leg)]
+    process, when, message, peer = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3, 4))
+    kind, layer = (np.concatenate([np.full(len(part[0]), part[i]) for part in parts]) for i in (2, 5))
     order = np.argsort(when, kind="stable")
     process, when, kind, message, peer, layer = (a[order] for a in (process, when, kind, message, peer, layer))
     # What a process sends to itself is not in a trace.
@@ -107,9 +110,63 @@ def _numbered(process: Ints, next_seq: Ints) -> Ints:
     return seq
 
 
-def timed(what: str, rows: int, action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    seconds = time.perf_counter() - started
-    print(f"  {what:<28} {seconds:7.1f} s {rows / seconds / 1e6:8.2f} M rows/s", flush=True)
+class Meter:
+    """Times what it calls. On a busy machine the tasks' own processor time says more than the clock."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+
+    def _tasks(self) -> tuple[float, float]:
+        store = self._context._jsc.sc().statusStore()
+        none = self._context._gateway.new_array(self._context._jvm.double, 0)
+        stages = store.stageList(None, False, False, none, None)
+        every = [stages.apply(i) for i in range(stages.size())]
+        return sum(s.executorCpuTime() for s in every) / 1e9, sum(s.shuffleWriteBytes() for s in every) / 1e6
+
+    def time(self, what: str, rows: int, action: Callable[[], object]) -> float:
+        cpu, shuffled = self._tasks()
+        started = time.perf_counter()
+        action()
+        seconds = time.perf_counter() - started
+        cpu, shuffled = (after - before for after, before in zip(self._tasks(), (cpu, shuffled), strict=True))
+        rate = rows / seconds / 1e6
+        print(
+            f"  {what:<26}{seconds:8.1f} s{cpu:8.1f} cpu s{shuffled:8.0f} MB shuffled{rate:8.2f} M rows/s", flush=True
+        )
+        return seconds
+
+
+def measure(spark: SparkSession, folder: Path, rows: int, *, warm: bool) -> float:
+    """Read, verify and measure one trace; the seconds that took."""
+    meter = Meter(spark)
+    written = write_trace(folder, "run", rows)
+    print(f"{written:,} rows{'' if warm else ' (and Java warms up)'}")
+    seconds = meter.time("read, find duplicates", written, lambda: read_events(spark, folder))
+    events, runs = read_events(spark, folder), read_runs(spark, folder)
+    seconds += meter.time("verify", written, lambda: _must_hold(verify(events, runs)))
+    seconds += meter.time("metrics", written, lambda: metrics(events, runs).runs.collect())
     return seconds
+
+
+def _must_hold(violations: DataFrame) -> None:
+    found = violations.collect()
+    if found:
+        raise SystemExit(f"This trace is honest, and yet: {found[0]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--growth", type=int, default=10)
+    parser.add_argument("--passes", type=int, default=2, help="of the smaller trace, before the larger one")
+    arguments = parser.parse_args()
+    spark = spark_session("benchmark")
+    with tempfile.TemporaryDirectory(prefix="antiphon-") as home:
+        for each in range(arguments.passes):
+            small = measure(spark, Path(home) / f"small-{each}", arguments.rows, warm=each > 0)
+        large = measure(spark, Path(home) / "large", arguments.rows * arguments.growth, warm=True)
+    print(f"{arguments.growth} times the rows take {large / small:.1f} times as long.")
+
+
+if __name__ == "__main__":
+    main()

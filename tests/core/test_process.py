@@ -236,7 +236,7 @@ def test_snapshot_and_replay_equal_full_replay_effect_by_effect(name: str, seed:
 
 def assert_declared(process: Process) -> None:
     """No component holds a variable that its snapshot would lose."""
-    wiring = {"process", "layer", "options", "me", "topology", "contract", "index", "handlers"}
+    wiring = {"process", "layer", "channel", "options", "me", "topology", "contract", "index", "handlers"}
     for part in process.parts:
         declared = set(part.contract.state.__struct_fields__)
         others = set(vars(part)) - wiring - declared

@@ -6,26 +6,31 @@ import random
 from functools import cache
 from graphlib import TopologicalSorter
 from itertools import pairwise, permutations
+from typing import ClassVar
 
 import msgspec
 import pytest
 
 from antiphon.checks import check_run
 from antiphon.core import FaultModel, Message, MessageId, Process, Topology
+from antiphon.protocols.mto import Mto
 from antiphon.protocols.scalatom import Scalatom
 from antiphon.services.label import Label
+from antiphon.services.stack import StackOptions
 from antiphon.simulation import (
     MILLISECOND,
     Crash,
     Exponential,
     FaultKind,
     Outcome,
+    Partition,
     Plan,
     Scenario,
     place_faults,
     random_scenario,
     simulate,
 )
+from mutants.mto import SimpleForQualifiedQuorums
 from mutants.scalatom import TakesHistoriesAsTheyCome
 
 # The lemmas --------------------------------------------------------------------------------------------------------
@@ -393,7 +398,7 @@ BLOCKING = Scenario(
 )
 
 
-def test_over_a_merely_reliable_multicast_a_crashed_process_blocks_delivery_for_ever() -> None:
+def test_scalatom_over_a_merely_reliable_multicast_can_block_for_ever() -> None:
     """Its history puts into PPS a message that no correct process has (scalatom.txt, 3.4 and R10)."""
     processes: dict[str, Process] = {}
 
@@ -472,3 +477,61 @@ def test_histories_are_trimmed() -> None:
             assert len(protocol.history) <= 2  # R-deliveries since the last increment
         sizes[messages] = max(sum(len(part.snapshot()) for part in process.parts) for process in processes)
     assert sizes[1000] < sizes[10] + 100
+
+
+# MTO, as far as our page goes beyond the text -----------------------------------------------------------------------
+
+# g2's clock is ahead. c2:1 goes to both groups, and nothing that g1.1 or g2 sends reaches g1.2 and g1.3 for a while:
+# they give c3:1 a low number without having heard of the number that the others give c2:1.
+ONE_VOTE_IN_THE_GROUP = Scenario(
+    protocol="mto",
+    options={"consensus": "hr"},
+    groups={"g1": 3, "g2": 5},
+    plans=(
+        *(Plan("c1", at * MILLISECOND, ("g2",)) for at in (0, 10, 20)),
+        Plan("c2", 60 * MILLISECOND, ("g1", "g2")),
+        Plan("c3", 63_500_000, ("g1",)),
+    ),
+    faults=(
+        Partition(("g1.1", *(f"g2.{i}" for i in range(1, 6))), 60 * MILLISECOND, 100 * MILLISECOND, one_way=True),
+        Crash("g1.1", at=64_250_000),
+    ),
+    sent_survives=True,
+)
+
+
+def test_mto_needs_a_majority_of_every_group_in_its_consensus() -> None:
+    assert simulate(ONE_VOTE_IN_THE_GROUP).violations == []
+    (violation,) = simulate(ONE_VOTE_IN_THE_GROUP, SimpleForQualifiedQuorums).violations
+    assert violation.detail == "Delivery 1 in group g1 is c2:1 at g1.1, but c3:1 at g1.2."
+
+
+class AnyReliable(StackOptions, frozen=True):
+    pass
+
+
+class OverAny(Mto):
+    """Accepts every reliable multicast."""
+
+    Options: ClassVar[type[StackOptions]] = AnyReliable
+
+
+@pytest.mark.parametrize(("kind", "mean_ns", "seed"), [("uniform", 6_000_000, 635), ("lazy", 3_000_000, 2)])
+def test_mto_needs_a_multicast_that_sends_on_before_it_delivers(kind: str, mean_ns: int, seed: int) -> None:
+    """Without any fault: a decision comes before a message that others had R-delivered before they voted."""
+    uniform = (Plan("c1", 2463019, ("g1", "g2")), Plan("c2", 3696281, ("g1",)))
+    lazy = tuple(Plan("c4", at, ("g1",)) for at in (7107012, 7734500, 8423291))
+    scenario = Scenario(
+        protocol="mto",
+        options={"reliable": kind, "consensus": "hr" if kind == "uniform" else "ct"},
+        groups={"g1": 3, "g2": 2} if kind == "uniform" else {"g1": 3},
+        plans=uniform if kind == "uniform" else lazy,
+        latency=Exponential(floor_ns=10_000 if kind == "uniform" else 100_000, mean_ns=mean_ns),
+        fifo=False,
+        sent_survives=True,
+        seed=seed,
+    )
+    broken = {violation.property for violation in simulate(scenario, OverAny).violations}
+    assert broken == {"total_order", "acyclic_order"}
+    eager = msgspec.structs.replace(scenario, options={**scenario.options, "reliable": "eager"})
+    assert simulate(eager).violations == []

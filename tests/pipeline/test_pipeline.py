@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +24,12 @@ from antiphon.pipeline.read import read_events, read_runs
 from antiphon.pipeline.report import write_report
 from antiphon.pipeline.verify import SHOWN, verdicts, verify
 from antiphon.trace import EVENTS, Row, RunFacts, deduplicate, write_events, write_facts, write_run
-from forgeries import FORGERIES, HARMLESS, Forgery, Tape, honest_run
+from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Tape, honest_run
 from forging.mutations import MUTATIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Row as SparkRow
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -48,6 +51,10 @@ def broken(violations: DataFrame) -> Broken:
     return {(row.run, row.property) for row in violations.select("run", "property").distinct().collect()}
 
 
+def forgery(name: str) -> Forgery:
+    return next(f for f in FORGERIES if f.name == name)
+
+
 def broken_here(runs: Iterable[Run]) -> Broken:
     return {(facts.run, v.property) for facts, rows in runs for v in check_run(facts, deduplicate(rows))}
 
@@ -62,26 +69,22 @@ def test_the_spark_schema_is_the_arrow_schema() -> None:
     assert schema.RUNS.names == [field.name for field in msgspec.structs.fields(RunFacts)]
 
 
-# ---- verification
+# ---- verification: all runs are judged in one job, then each test looks at its own
 
 
-def forged_runs() -> list[Run]:
-    """Every forgery and every harmless oddity as one run each."""
-    return [named(odd.forge(*honest_run(7)), odd.name) for odd in (*FORGERIES, *HARMLESS)]
+@dataclass
+class Judged:
+    """A trace of many runs, with what Spark found the fast way and the long way."""
 
+    runs: dict[str, Run]
+    found: list[SparkRow]
+    broken: Broken
+    broken_the_long_way: Broken
+    verdicts: dict[tuple[str, str], str]
 
-def test_every_forgery_breaks_exactly_what_it_says(spark: SparkSession, tmp_path: Path) -> None:
-    declared = {(f.name, name) for f in FORGERIES for name in (f.property, *f.also)}
-    runs = forged_runs()
-    events, facts = opened(spark, tmp_path, runs)
-    found = verify(events, facts)
-    assert broken(found) == declared == broken_here(runs)
-    counts = found.groupBy("run", "property").count().collect()
-    assert max(row["count"] for row in counts) <= SHOWN
-    judged = {(row.run, row.property): row.status for row in verdicts(found, facts).collect()}
-    assert {key for key, status in judged.items() if status == "violated"} == declared
-    assert judged["nothing_changed", "causal"] == "holds"
-    assert judged["undrained_with_missing_deliveries", "agreement"] == "undecided"
+    def of(self, names: Iterable[str]) -> Broken:
+        chosen = set(names)
+        return {(run, name) for run, name in self.broken if run in chosen}
 
 
 def mutated(seed: int) -> Run:
@@ -94,45 +97,94 @@ def mutated(seed: int) -> Run:
     return named(tape.result(), f"mutant-{seed}")
 
 
-def test_random_damage_is_judged_as_by_the_checks_in_process(spark: SparkSession, tmp_path: Path) -> None:
-    runs = [mutated(seed) for seed in range(60)]
-    events, facts = opened(spark, tmp_path, runs)
-    expected = broken_here(runs)
-    assert {name for _, name in expected} >= {"integrity", "agreement", "total_order", "acyclic_order", "causal", "fifo"}
-    assert broken(verify(events, facts)) == expected
-    assert broken(verify(events, facts, fast=False)) == expected
+def wide_run(lie: str, name: str) -> Run:
+    """More members than a long has bits."""
+    return named(forgery(lie).forge(*honest_run(3, members=25, messages=10)), name)
 
 
-def test_a_run_of_more_members_than_a_long_has_bits(spark: SparkSession, tmp_path: Path) -> None:
-    lost = next(f for f in FORGERIES if f.name == "lost_at_one")
-    runs = [named(honest_run(3, members=25), "wide"), named(lost.forge(*honest_run(3, members=25)), "wide-lost")]
-    events, facts = opened(spark, tmp_path, runs)
-    assert broken(verify(events, facts)) == {("wide-lost", "agreement"), ("wide-lost", "uniform_agreement")}
-
-
-def test_only_promised_properties_are_judged(spark: SparkSession, tmp_path: Path) -> None:
-    facts, rows = Forgery.forge(next(f for f in FORGERIES if f.name == "cycle_of_two"), *honest_run(7))
+def unpromising_run() -> Run:
+    facts, rows = forgery("cycle_of_two").forge(*honest_run(7))
     facts.promises = ["integrity", "virtual_synchrony"]
-    events, runs = opened(spark, tmp_path, [(facts, rows)])
-    found = verify(events, runs)
-    assert broken(found) == set()
-    judged = {row.property: row.status for row in verdicts(found, runs).collect()}
-    assert judged.pop("integrity") == "holds"
-    assert set(judged.values()) == {"not promised"}
+    return named((facts, rows), "unpromising")
 
 
-def test_rows_written_twice_are_one_event(spark: SparkSession, tmp_path: Path) -> None:
-    """Recovery writes again what it may have lost, later: the first copy counts, in the order and in the figures."""
-    facts, rows = honest_run(5)
-    facts.run = "007"  # nor is a run's name a number, whatever it looks like
-    again = [row._replace(time_ns=row.time_ns + 10**9) for row in rows if row.process in ("g1.1", "g3.3")]
-    write_run(tmp_path, facts, rows)
-    write_events(tmp_path, "007", "recovered", again)
-    events, runs = read_events(spark, tmp_path), read_runs(spark, tmp_path)
-    assert [row.run for row in events.select("run").distinct().collect()] == ["007"]
-    kept = sorted((row.process, row.seq, row.time_ns) for row in events.collect())
-    assert kept == sorted((row.process, row.seq, row.time_ns) for row in rows)
-    assert broken(verify(events, runs)) == set()
+def rewritten_run() -> Run:
+    """A run whose name looks like a number, with many rows written twice: recovery writes again, later, what it had."""
+    facts, rows = honest_run(5, run="007")
+    return facts, [*rows, *(r._replace(time_ns=r.time_ns + 10**9) for r in rows if r.process in ("g1.1", "g3.3"))]
+
+
+@pytest.fixture(scope="module")
+def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    runs = [named(odd.forge(*honest_run(7)), odd.name) for odd in (*FORGERIES, *HARMLESS)]
+    runs += [mutated(seed) for seed in range(60)]
+    runs += [wide_run("lost_at_one", "wide-lost"), wide_run("neighbours_swapped_at_one_member", "wide-swapped")]
+    runs += [unpromising_run(), rewritten_run()]
+    events, facts = opened(spark, tmp_path_factory.mktemp("judged"), runs)
+    violations = verify(events, facts)
+    return Judged(
+        {run[0].run: run for run in runs},
+        violations.collect(),
+        broken(violations),
+        broken(verify(events, facts, fast=False)),
+        {(row.run, row.property): row.status for row in verdicts(violations, facts).collect()},
+    )
+
+
+def test_every_forgery_breaks_exactly_what_it_says(judged: Judged) -> None:
+    declared = {(f.name, name) for f in FORGERIES for name in (f.property, *f.also)}
+    assert judged.of(odd.name for odd in (*FORGERIES, *HARMLESS)) == declared
+
+
+def test_all_runs_are_judged_as_by_the_checks_in_process(judged: Judged) -> None:
+    expected = broken_here(judged.runs.values())
+    mutants = {name for run, name in expected if run.startswith("mutant")}
+    assert mutants >= {"integrity", "agreement", "total_order", "acyclic_order", "causal", "fifo"}
+    assert judged.broken == expected
+
+
+def test_the_long_way_finds_the_same(judged: Judged) -> None:
+    assert judged.broken_the_long_way == judged.broken
+
+
+def test_a_run_of_more_members_than_a_long_has_bits(judged: Judged) -> None:
+    assert judged.of(["wide-lost"]) == {("wide-lost", "agreement"), ("wide-lost", "uniform_agreement")}
+    assert ("wide-swapped", "total_order") in judged.broken
+
+
+def test_only_promised_properties_are_judged(judged: Judged) -> None:
+    assert judged.of(["unpromising"]) == set()
+    statuses = {name: status for (run, name), status in judged.verdicts.items() if run == "unpromising"}
+    assert statuses.pop("integrity") == "holds"
+    assert set(statuses.values()) == {"not promised"}
+
+
+def test_a_verdict_for_each_run_and_property(judged: Judged) -> None:
+    assert len(judged.verdicts) == len(judged.runs) * len(PROPERTIES)
+    assert {key for key, status in judged.verdicts.items() if status == "violated"} == judged.broken
+    assert judged.verdicts["nothing_changed", "causal"] == "holds"
+    assert judged.verdicts["undrained_with_missing_deliveries", "agreement"] == "undecided"
+
+
+def test_few_violations_are_shown_of_each(judged: Judged) -> None:
+    assert max(Counter((row.run, row.property) for row in judged.found).values()) == SHOWN
+    (shown,) = (row for row in judged.found if row.run == "cycle_of_three")
+    assert sorted(shown.messages) == ["f1:1", "f2:1", "f3:1"]
+    assert sorted(shown.processes) == ["g1.1", "g2.1", "g3.1"]
+
+
+def test_rows_written_twice_are_one_event(spark: SparkSession, tmp_path: Path, judged: Judged) -> None:
+    """The first copy counts. Whether few blocks of events are doubled or too many to pick them."""
+    assert judged.of(["007"]) == set()
+    facts, rows = rewritten_run()
+    once = sorted((row.process, row.seq, row.time_ns) for row in honest_run(5)[1])
+    for blocks_max in (100_000, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("antiphon.pipeline.read.DIRTY_BLOCKS_MAX", blocks_max)
+            events, _ = opened(spark, tmp_path, [(facts, rows)])
+        kept = events.collect()
+        assert {row.run for row in kept} == {"007"}
+        assert sorted((row.process, row.seq, row.time_ns) for row in kept) == once
 
 
 # ---- the kernel's corners
@@ -305,13 +357,15 @@ def test_the_timeline_has_deliveries_and_marks(spark: SparkSession, tmp_path: Pa
 
 
 def test_the_report_is_one_page_with_three_pictures(spark: SparkSession, tmp_path: Path) -> None:
-    bad = next(f for f in FORGERIES if f.name == "cycle_of_three")
-    runs = [honest_run(2, run="fine"), named(bad.forge(*honest_run(7)), "<bad>".strip("<>"))]
+    runs = [honest_run(2, run="fine"), named(forgery("cycle_of_three").forge(*honest_run(7)), "bad")]
     events, facts = opened(spark, tmp_path / "trace", runs)
     page = tmp_path / "report.html"
-    for name, words in (("fine", "Every promise holds in the run."), (None, "A promise is broken: acyclic_order.")):
-        some = facts if name is None else facts.filter(f"run = '{name}'")
-        write_report(page, events, some, verify(events, some), metrics(events, some), run=name)
+    found, measured = verify(events, facts), metrics(events, facts)
+    for shown, some, words in (
+        ("fine", facts.filter("run = 'fine'"), "Every promise holds in the run."),
+        (None, facts, "A promise is broken: acyclic_order."),
+    ):
+        write_report(page, events, some, found.join(some.select("run"), on="run", how="left_semi"), measured, run=shown)
         text = page.read_text()
         assert words in text
         drawings = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)

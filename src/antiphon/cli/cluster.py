@@ -50,7 +50,7 @@ def up_command(
 ) -> None:
     """Start a cluster's processes in the background; on an existing cluster, start whatever is down.
 
-    Example: antiphon up --groups orders=3,billing=3 --dir /tmp/shop
+    Example: antiphon up --groups orders=3,billing=3 --dir shop
     """
     folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), journal, trace, base_port, run)
     started = cluster.start(folder)
@@ -96,7 +96,7 @@ def node_command(
 ) -> None:
     """Run one process of a cluster in the foreground.
 
-    Example: antiphon node --dir /tmp/shop orders.1
+    Example: antiphon node --dir shop orders.1
     """
     from antiphon.runtime.node import serve
 
@@ -113,9 +113,9 @@ def send_command(
 ) -> None:
     """Multicast a message to every member of some groups, atomically and in one order.
 
-    Example: antiphon send --dir /tmp/shop --to orders,billing "one espresso"
+    Example: antiphon send --dir shop --to orders,billing "one espresso"
 
-    Many at once: seq 1000 | antiphon send --dir /tmp/shop --to orders
+    Many at once: seq 1000 | antiphon send --dir shop --to orders
     """
     destinations = {part.strip() for part in to.split(",") if part.strip()}
     payloads = _lines(sys.stdin.buffer) if text is None else iter([text.encode()])
@@ -165,7 +165,7 @@ def tail_command(
 ) -> None:
     """Show what a group delivers, in its order: position, name, destinations, payload.
 
-    Example: antiphon tail --dir /tmp/shop orders --from 0 --follow
+    Example: antiphon tail --dir shop orders --from 0 --follow
     """
     _run(_tail(dir, group, start, follow, json))
 
@@ -197,7 +197,7 @@ def _as_json(delivery: Delivery) -> str:
 def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
     """Show how every process of a cluster is doing.
 
-    Example: antiphon status --dir /tmp/shop
+    Example: antiphon status --dir shop
     """
     folder = ClusterFolder.load(dir)
     pids = cluster.alive(folder)
@@ -244,7 +244,7 @@ def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
 def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
     """End a cluster's processes, after what is under way; at most for some seconds.
 
-    Example: antiphon down --dir /tmp/shop
+    Example: antiphon down --dir shop
     """
     folder = ClusterFolder.load(dir)
     running = [process for process, pid in cluster.alive(folder).items() if pid is not None]

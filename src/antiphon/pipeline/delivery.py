@@ -8,9 +8,7 @@ from pyspark.sql import functions as F
 from antiphon.pipeline.messages import facts, judged
 
 
-def violation(
-    name: str, processes: Column, messages: Column, detail: Column, *, rank: Column | None = None
-) -> Column:
+def violation(name: str, processes: Column, messages: Column, detail: Column, *, rank: Column | None = None) -> Column:
     """A violation as a struct; of many, those with the smallest rank are shown."""
     return F.struct(
         F.lit(name).alias("property"),

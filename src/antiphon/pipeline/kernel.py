@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def _numbered(table: pa.Table) -> Run:
     return Run(
         messages=table["message"],
         processes=names,
-        orders=[m[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)],
+        orders=[m[a:b] for a, b in pairwise(starts.tolist())],
         delivered=(m, p, np.arange(len(m)) - starts[p]),
         delivered_seq=s,
         addressed=(addressed_m, _ints(pc.index_in(addressed_at, place))),
@@ -160,7 +161,8 @@ def _shortest_cycle(waits: dict[int, dict[int, int]]) -> list[tuple[int, int]]:
                     queue.append(earlier)
         if start not in came:
             continue
-        cycle, message = [], start
+        cycle: list[tuple[int, int]] = []
+        message = start
         while not cycle or message != start:
             later, process = came[message]
             cycle.append((message, process))
@@ -173,9 +175,7 @@ def _shortest_cycle(waits: dict[int, dict[int, int]]) -> list[tuple[int, int]]:
 def _cycle_row(run: Run, cycle: list[tuple[int, int]]) -> dict[str, Any]:
     names = [run.name(message) for message, _ in cycle]
     at = [run.processes[process] for _, process in cycle]
-    steps = [
-        f"{process} delivers {names[i]} before {names[(i + 1) % len(names)]}" for i, process in enumerate(at)
-    ]
+    steps = [f"{process} delivers {names[i]} before {names[(i + 1) % len(names)]}" for i, process in enumerate(at)]
     return _row("acyclic_order", sorted(set(at)), names, ", ".join(steps), 0)
 
 
@@ -215,7 +215,7 @@ def _history(run: Run) -> list[list[tuple[int, bool]]]:
     order = np.lexsort((seq, process))
     starts = np.searchsorted(process[order], np.arange(len(run.processes) + 1))
     steps = list(zip(message[order].tolist(), sent[order].tolist(), strict=True))
-    return [steps[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    return [steps[a:b] for a, b in pairwise(starts.tolist())]
 
 
 def _pasts(run: Run, own: Ints) -> Ints:
@@ -272,7 +272,7 @@ def _causal_row(run: Run, own: Ints, latest: int, message: int, process: int) ->
 def _missing_before(run: Run, own: Ints, message: int, process: int) -> int:
     """Some message that precedes this one and that the process never delivers, found by walking backwards."""
     histories = _history(run)
-    sent_at = {m: p for m, p in zip(run.sent[0].tolist(), run.sent[1].tolist(), strict=True)}
+    sent_at = dict(zip(run.sent[0].tolist(), run.sent[1].tolist(), strict=True))
     todo, seen = deque([message]), {message}
     while todo:
         later = todo.popleft()

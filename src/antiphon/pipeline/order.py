@@ -53,9 +53,7 @@ def fifo(table: DataFrame) -> DataFrame:
         .select("run", "process", "sender", "sender_seq", "message", first.alias("at"))
     )
     before = (
-        Window.partitionBy("run", "process", "sender")
-        .orderBy("sender_seq")
-        .rowsBetween(Window.unboundedPreceding, -1)
+        Window.partitionBy("run", "process", "sender").orderBy("sender_seq").rowsBetween(Window.unboundedPreceding, -1)
     )
     latest = F.max(F.struct(F.coalesce("at", F.lit(NEVER)).alias("at"), F.col("message"))).over(before)
     broken = expected.withColumn("latest", latest).filter(F.col("latest.at") > F.col("at"))

@@ -51,7 +51,7 @@ $metrics
 <p class="soft">From the multicast to each delivery, by the number of groups that the message is addressed to.</p>
 <figure>$latencies</figure>
 <h2>A few messages in space and time</h2>
-<p class="soft">An arrow is a frame between two processes. Where the colours meet, every process keeps the same order.</p>
+<p class="soft">An arrow is a frame between two processes. All processes deliver in the same order.</p>
 <figure>$space_time</figure>
 </html>
 """)

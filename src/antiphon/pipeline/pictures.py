@@ -17,14 +17,14 @@ from matplotlib.lines import Line2D
 INK = "#1f2328"  # becomes the page's own text colour in SVG, so that a picture suits light and dark pages
 COLOURS = ["#2f81f7", "#e8833a", "#2da44e", "#a371f7", "#d4a72c", "#e5534b"]
 CRASHED, RECOVERED = "#e5534b", "#2da44e"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "svg.fonttype": "none",
     "svg.hashsalt": "antiphon",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    **{name: INK for name in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")},
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
 
 
@@ -154,7 +154,8 @@ def latencies(shares: dict[int, list[tuple[float, float, int]]], marks: dict[int
             colour = COLOURS[place % len(COLOURS)]
             top = max(count for _, _, count in bins)
             for low, high, count in bins:
-                axes.fill_between([low, high], -place, -place + 0.78 * count / top, color=colour, alpha=0.8, linewidth=0)
+                level = -place + 0.78 * count / top
+                axes.fill_between([low, high], -place, level, color=colour, alpha=0.8, linewidth=0)
             axes.axhline(-place, color=INK, linewidth=0.5, alpha=0.35)
             for name, side in (("p50", "right"), ("p99", "left")):
                 at = marks[number][name]
@@ -248,7 +249,10 @@ def _explain(axes: Any, colour: dict[str, str]) -> None:
     )  # fmt: skip
 
 
-def matched(sends: Iterable[tuple[str, str, str, str, int]], receives: Iterable[tuple[str, str, str, str, int]]) -> list[Frame]:
+Half = tuple[str, str, str, str, int]  # sender, receiver, message, layer, time
+
+
+def matched(sends: Iterable[Half], receives: Iterable[Half]) -> list[Frame]:
     """Pair the k-th send with the k-th receive of the same sender, receiver, message and layer."""
     arrivals: dict[tuple[str, str, str, str], list[int]] = defaultdict(list)
     for sender, receiver, message, layer, at in sorted(receives, key=lambda row: row[4]):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from antiphon.core.errors import TraceError
@@ -65,7 +65,7 @@ def deduplicate(events: DataFrame) -> DataFrame:
     return clean.unionByName(_first_of_each(marked.join(blocks, on=on, how="left_semi"))).drop("block")
 
 
-def _block() -> F.Column:
+def _block() -> Column:
     return F.expr(f"shiftright(seq, {BLOCK_BITS})").alias("block")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from antiphon.core.errors import UsageError
 from antiphon.pipeline import pictures
 from antiphon.pipeline.metrics import EACH, PER_OCTAVE, Metrics, timeline
 from antiphon.pipeline.page import PAGE
@@ -39,8 +40,8 @@ def write_report(
     judged = verdicts(violations, runs)
     counts = judged.groupBy("property", "status").agg(F.countDistinct("run").alias("runs")).collect()
     broken = violations.orderBy("run", "property").limit(VIOLATIONS_SHOWN).collect()
-    drawn = run or (broken[0].run if broken else runs.agg(F.min("run")).first()[0])
-    facts = runs.filter(F.col("run") == drawn).first()
+    facts = _drawn(runs, run or (broken[0].run if broken else None))
+    drawn = facts.run
     groups = dict(sorted(facts.groups.items()))
     part = events.filter(F.col("run") == drawn)
     page = PAGE.substitute(
@@ -55,6 +56,13 @@ def write_report(
         space_time=pictures.svg(_space_time(groups, part)),
     )
     Path(path).write_text(page, encoding="utf-8")
+
+
+def _drawn(runs: DataFrame, name: str | None) -> Row:
+    facts = (runs if name is None else runs.filter(F.col("run") == name)).orderBy("run").first()
+    if facts is None:
+        raise UsageError("There is no run to report." if name is None else f"The trace has no run {name!r}.")
+    return facts
 
 
 # ---- tables

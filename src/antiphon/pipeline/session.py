@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 NO_PYSPARK = "This needs Spark's Python package: pip install 'antiphon[spark]'."
 NO_JAVA = "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless, or set JAVA_HOME."
 OLDEST_JAVA = 17
-QUICK = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Without the second compiler Java also halves its code cache, which Spark's generated code then overflows.
+QUICK = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
 def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, short: bool = False) -> SparkSession:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.messages import NEEDS_DRAINED, about_messages, facts, judged
+from antiphon.pipeline.messages import NEEDS_DRAINED, about_messages, facts
 
 BITS = 63
 
@@ -47,9 +47,7 @@ def _by_part(events: DataFrame, runs: DataFrame) -> DataFrame:
     part of the grouping key, so that the buffers hold only numbers.
     """
     roster = numbered(runs).select("run", F.posexplode("members").alias("place", "process"))
-    roster = roster.filter(F.col("place") < BITS).select(
-        "run", "process", F.expr("shiftleft(1L, place)").alias("bit")
-    )
+    roster = roster.filter(F.col("place") < BITS).select("run", "process", F.expr("shiftleft(1L, place)").alias("bit"))
     peers = roster.withColumnsRenamed({"process": "peer", "bit": "peer_bit"})
     rows = (
         about_messages(events, runs)
@@ -145,7 +143,5 @@ def _plain() -> Column:
     may_miss = ~F.arrays_overlap("judged", F.array(*(F.lit(name) for name in NEEDS_DRAINED)))
     concerned = F.col("addressed").bitwiseOR(F.col("sender_bits"))
     strangers = F.col("touched").bitwiseAND(F.bitwise_not(concerned))
-    genuine = (
-        (strangers == 0) & (F.size(F.array_except("outsiders", "senders")) == 0) & (F.col("both_outside") == 0)
-    )
+    genuine = (strangers == 0) & (F.size(F.array_except("outsiders", "senders")) == 0) & (F.col("both_outside") == 0)
     return same_groups & only_addressed & _no_outsider_delivered() & ((missing == 0) | may_miss) & genuine

@@ -31,7 +31,9 @@ def unproven(events: DataFrame, summary: DataFrame, runs: DataFrame) -> DataFram
     """(run, property) for each promised order property that the keys do not prove."""
     conditions = _by_run(_by_process(_steps(events, summary, runs)))
     disjoint = F.size(_members()) == F.size(F.array_distinct(_members()))
-    wanted = facts(runs).select("run", disjoint.alias("disjoint"), F.array_intersect("judged", _names()).alias("wanted"))
+    wanted = facts(runs).select(
+        "run", disjoint.alias("disjoint"), F.array_intersect("judged", _names()).alias("wanted")
+    )
     proven = {
         "acyclic_order": F.col("increasing"),
         "total_order": F.col("increasing") & F.col("no_holes") & F.col("disjoint"),
@@ -63,7 +65,8 @@ def _steps(events: DataFrame, summary: DataFrame, runs: DataFrame) -> DataFrame:
         F.when(F.col("is_delivered") & F.col("key").isNull(), _step(F.lit(""), BROKEN)),
         F.when(F.col("is_delivered") & F.col("holes").isNull(), _step(F.lit(""), UNCLEAR)),
     )
-    keyed_holes = F.when(F.col("key").isNotNull(), F.coalesce("holes", F.array().cast("array<string>"))).otherwise(F.array().cast("array<string>"))
+    nobody = F.array().cast("array<string>")
+    keyed_holes = F.when(F.col("key").isNotNull(), F.coalesce("holes", nobody)).otherwise(nobody)
     holes = F.transform(keyed_holes, lambda process: _step(process, HOLE))
     rest = summary.select("run", F.inline(F.concat(F.array_compact(others), holes)))
     return delivered.unionByName(rest).join(ordered, on="run", how="left_semi")
@@ -71,9 +74,7 @@ def _steps(events: DataFrame, summary: DataFrame, runs: DataFrame) -> DataFrame:
 
 def _step(process: Column, what: str, seq: Column | None = None) -> Column:
     number = F.lit(None) if seq is None else seq
-    return F.struct(
-        process.alias("process"), number.cast("long").alias("seq"), F.lit(what).alias("what"), F.col("key")
-    )
+    return F.struct(process.alias("process"), number.cast("long").alias("seq"), F.lit(what).alias("what"), F.col("key"))
 
 
 def _by_process(steps: DataFrame) -> DataFrame:

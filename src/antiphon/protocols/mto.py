@@ -6,6 +6,7 @@ L1-L14 are the lines of docs/protocols/mto.md.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -25,7 +26,6 @@ from antiphon.core import (
 from antiphon.core.errors import UsageError
 from antiphon.services.causal import CausalOrder
 from antiphon.services.label import Label, Seen, has_qualified_majority
-from antiphon.services.reliable import ReliableKind
 from antiphon.services.stack import StackedProtocol, StackOptions
 
 
@@ -47,7 +47,9 @@ class Entry(msgspec.Struct):
 
 
 class MtoOptions(StackOptions, frozen=True):
-    reliable: ReliableKind = "eager"
+    # Only the eager one sends a message on before R-delivering it, so that causal order brings it to the others before
+    # anything that the process does then.
+    reliable: Literal["eager"] = "eager"
 
 
 class Mto(StackedProtocol):
@@ -65,7 +67,7 @@ class Mto(StackedProtocol):
             Promise.GENUINENESS,
         ),
     )
-    Options = MtoOptions
+    Options: ClassVar[type[StackOptions]] = MtoOptions
     options: MtoOptions
 
     causal: CausalOrder

@@ -7,9 +7,12 @@ in which order, and why the reduction hides nothing.
 from __future__ import annotations
 
 import gc
+import random
 import time
 from array import array
+from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from antiphon.checks import Violation
 from antiphon.core.component import OrderingProtocol
@@ -104,9 +107,12 @@ class Search:
         else is left, and to make any other one instead. So even the first states are those of whole runs, to their end.
         """
         latest = list(self._run_on(0, ()))
-        while latest and not self.violations:
+        if self.violations:
+            return False
+        while latest:
             self.level += 1
             following: list[int] = []
+            random.Random(self.level).shuffle(latest)  # so that a level of which only a part is seen is seen all over
             for state in latest:
                 for new, held in self._deviate(state):
                     following.extend(self._run_on(new, held))
@@ -114,7 +120,7 @@ class Search:
                     return False
             latest = following
         self.level -= 1  # the last one brought nothing new
-        return not self.violations
+        return True
 
     def _deviate(self, state: int) -> Iterator[tuple[int, Held]]:
         world, held = self.worlds[state], self.held.get(state, ())
@@ -190,12 +196,30 @@ class Search:
         return before
 
     def _report(self, violation: Violation, state: int, move: int | None) -> None:
+        if self.violations:
+            return  # the path belongs to the first
         self.violations.append(violation)
-        path = [] if move is None else [move]
-        while state:
-            path.append(self.causes[state])
-            state = self.parents[state]
-        self.path = path[::-1]
+        states = [state]
+        while states[-1]:
+            states.append(self.parents[states[-1]])
+        states.reverse()
+        for before, after in pairwise(states):
+            self.path.append(self.causes[after])
+            self.path.extend(self._absorbed(self.worlds[before], self.causes[after], self.worlds[after]))
+        self.path.extend([] if move is None else [move])
+
+    def _absorbed(self, before: World, move: int, after: World) -> Iterator[int]:
+        """The inert frames that were taken out of flight with a move: on a path, they arrive."""
+        table = self.table
+        process = table.target[move]
+        sends = table.slot_step(before[process], move).sends
+        for to, slot in enumerate(after[:-1]):
+            frames = Counter(table.slots[before[to]].inbox)
+            frames.update(frame for receiver, frame in sends if receiver == to)
+            frames.subtract([move] if to == process and move in frames else [])
+            frames.subtract(table.slots[slot].inbox)
+            if not table.gone[slot]:
+                yield from (frame for frame in frames.elements())
 
     # What can happen ----------------------------------------------------------------------------------------------
 
@@ -256,7 +280,7 @@ class Search:
             for move in self._moves_of(slot, gone, False)[0]:
                 acts = table.step(table.slots[slot].local, move).acts
                 for number in range(1, len(acts)):
-                    yield table.move_id(Move(MoveKind.CUT, process, number=number, during=move))
+                    yield table.move_id(Move(MoveKind.CUT, process, number=number, during=table.moves[move]))
 
     # Words --------------------------------------------------------------------------------------------------------
 
@@ -276,7 +300,7 @@ class Search:
                 return f"{me}'s timer {move.timer} fires"
             case MoveKind.CRASH | MoveKind.RESTART:
                 return f"{me} {move.kind}"
-            case MoveKind.CUT:
-                return f"{me} crashes after {move.number} of what it does as {self.tell(table.moves[move.during])}"
+            case MoveKind.CUT if move.during is not None:
+                return f"{me} crashes after {move.number} of what it does as {self.tell(move.during)}"
             case _:
                 return f"{me} {move.kind} {table.names[move.peer]}"

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from antiphon.checks import Violation
 from antiphon.core.declaration import Promise
+from antiphon.core.model import ProcessId
 from antiphon.simulation.explore_state import Local, Table
 
 World = tuple[int, ...]
@@ -69,18 +70,20 @@ class Judge:
         for members in self.members.values():
             if 2 * sum(locals[i].alive for i in members) <= len(members):
                 return None  # beyond what the protocols assume: it may wait for ever
-        delivered = {message for local in locals for message in local.delivered}
+        uniform = Promise.UNIFORM_AGREEMENT in self.promises
+        agreement = Promise.UNIFORM_AGREEMENT if uniform else Promise.AGREEMENT
+        delivered = {message for local in locals if local.alive or uniform for message in local.delivered}
         for message, addressed in self.addressed.items():
-            name, _, number = message.partition(":")
-            sender = locals[next(i for i, known in enumerate(self.table.names) if known == name)]
-            owed = sender.alive and int(number) <= sender.made
             missing = [i for i in addressed if locals[i].alive and message not in locals[i].delivered]
-            if not missing or not (owed or message in delivered):
+            if not missing:
                 continue
             late = self.table.names[missing[0]]
-            if message in delivered:
+            name, _, number = message.partition(":")
+            sender = locals[self.table.index[ProcessId(name)]]
+            if message in delivered and agreement in self.promises:
                 detail = f"{message} was delivered, but {late} is correct, addressed and never delivers it."
-                return Violation(Promise.UNIFORM_AGREEMENT, (late,), (message,), detail)
-            detail = f"{name} is correct and multicasts {message}, but {late} never delivers it."
-            return Violation(Promise.VALIDITY, (late,), (message,), detail)
+                return Violation(agreement, (late,), (message,), detail)
+            if sender.alive and int(number) <= sender.made and Promise.VALIDITY in self.promises:
+                detail = f"{name} is correct and multicasts {message}, but {late} never delivers it."
+                return Violation(Promise.VALIDITY, (late,), (message,), detail)
         return None

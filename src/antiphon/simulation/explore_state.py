@@ -7,30 +7,22 @@ states of the world it occurs in. A state of the world is then a short tuple of 
 
 from __future__ import annotations
 
-import operator
 import traceback
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from antiphon.checks import Violation
 from antiphon.core import inputs
-from antiphon.core.component import Component, OrderingProtocol
+from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Promise
 from antiphon.core.effects import AnyEffect, Deliver, Send
-from antiphon.core.model import MessageId, ProcessId, Topology
-from antiphon.core.process import Process, ProcessState
+from antiphon.core.model import ProcessId, Topology
+from antiphon.core.process import Process
+from antiphon.simulation.explore_canonical import canonical, load, save, turned
 from antiphon.simulation.explore_values import Move, MoveKind, Scope
 from antiphon.simulation.run import INVARIANT
-
-# Dicts that are only looked up by key or folded by max, all or any: two that differ in their order alone are one state.
-# Every other dict keeps its order as part of the state. ``Table.shuffle`` puts this list to the test.
-UNORDERED = frozenset(
-    "acks collections computing counts decided decisions early echoes estimates events holdback predecessors "
-    "proposals queue rec_ts stamps streams views".split()
-)
-HEAPS = frozenset(("order", "queue"))  # lists that are heaps: in which layout does not matter
 
 FRAMES_FROM = 1 << 10  # numbers of moves: first the multicasts, then frames as they are first sent, then all others;
 OTHERS_FROM = 1 << 30  # this is the order in which moves are made where nothing deviates from it
@@ -95,7 +87,7 @@ class Table:
             for message, groups in self.messages.items()
         }
         self.involved = frozenset().union(*self.concerned.values())
-        self.genuine = Promise.GENUINENESS in protocol.declaration.promises
+        self.promises = protocol.declaration.promises
         self.shuffle = False  # whether to take each step a second time from a state with its unordered dicts reversed
         self.processes = [self.fresh(i) for i in range(len(self.names))]
         self.moves: dict[int, Move] = {}
@@ -103,6 +95,7 @@ class Table:
         self.target: dict[int, int] = {}  # by move: whom it happens to
         self._next_frame, self._next_other = FRAMES_FROM, OTHERS_FROM
         self.locals: list[Local] = []
+        self.keys: list[bytes] = []  # by local: what tells it from all others
         self._local_ids: dict[bytes, int] = {}
         self.steps: list[dict[int, Step]] = []  # by local, by move
         self.slots: list[Slot] = []
@@ -111,9 +104,9 @@ class Table:
         self.slot_steps: list[dict[int, Step]] = []  # by slot, by move
         self.additions: list[dict[int, int]] = []  # by slot: by frame, the slot to which it was added
         self.absorbed: dict[int, set[int]] = {}  # by local: the inert frames that were taken out of flight there
-        for sender, plans in enumerate(self.plans):
+        for process, plans in enumerate(self.plans):
             for k in range(len(plans)):
-                self.move_id(Move(MoveKind.MULTICAST, sender, number=k), k * len(self.names) + sender)
+                self.move_id(Move(MoveKind.MULTICAST, process, number=k), k * len(self.names) + process)
 
     # Numbers ----------------------------------------------------------------------------------------------------
 
@@ -136,6 +129,7 @@ class Table:
         if found is None:
             found = self._local_ids[key] = len(self.locals)
             self.locals.append(local)
+            self.keys.append(key)
             self.steps.append({})
         return found
 
@@ -164,7 +158,8 @@ class Table:
 
     def beginning(self) -> tuple[list[int], list[tuple[int, int]]]:
         """The slot of every process after its first input, and what it sent."""
-        slots, sends = [], []
+        slots: list[int] = []
+        sends: list[tuple[int, int]] = []
         for i in range(len(self.names)):
             process = self.fresh(i)
             step = self._conclude(process, i, (), process.step(inputs.Begin(0)))
@@ -215,10 +210,11 @@ class Table:
         if move.kind is MoveKind.CRASH:
             return self._crashed(local, (), 0)
         if move.kind is MoveKind.CUT:
-            whole = self.step(before, move.during)
-            return self._crashed(local, whole.acts[: move.number], self.moves[move.during].kind is MoveKind.MULTICAST)
+            assert move.during is not None
+            whole = self.step(before, self.move_id(move.during))
+            return self._crashed(local, whole.acts[: move.number], move.during.kind is MoveKind.MULTICAST)
         process = self.processes[local.process]
-        _load(process, local.saved)
+        load(process, local.saved)
         try:
             if move.kind is MoveKind.RESTART:
                 process, effects = self._restarted(local.process, process), []
@@ -248,7 +244,7 @@ class Table:
         state = process.state
         local = Local(
             index,
-            _save(process),
+            save(process),
             delivered,
             state.multicasts,
             tuple(self.index[p] for p in process.monitored()),
@@ -268,7 +264,7 @@ class Table:
         return Step(self._local_id(gone, key), sends, bool(told), False, None, acts)
 
     def _restarted(self, index: int, process: Process) -> Process:
-        """Here, unlike in ``_load``, a protocol's own snapshots are used: nobody may notice that they were."""
+        """Here, unlike in ``load``, a protocol's own snapshots are used: nobody may notice that they were."""
         snapshot = process.snapshot()
         restarted = self.processes[index] = self.fresh(index)
         restarted.restore(snapshot)
@@ -296,15 +292,19 @@ class Table:
     # Checks of one step -------------------------------------------------------------------------------------------
 
     def check_send(self, sender: ProcessId, send: Send) -> Violation | None:
-        if not self.genuine:
-            return None
+        messages = (send.subject,) if send.subject else ()
         concerned = self.involved if send.subject is None else self.concerned.get(send.subject, set())
         strangers = tuple(p for p in (sender, send.to) if p not in concerned)
-        if not strangers:
-            return None
-        about = send.subject or "no single message"
-        detail = f"{sender} sends a frame about {about} to {send.to}, but {strangers[0]} has no part in it."
-        return Violation(Promise.GENUINENESS, strangers, (send.subject,) if send.subject else (), detail)
+        if strangers and Promise.GENUINENESS in self.promises:
+            about = send.subject or "no single message"
+            detail = f"{sender} sends a frame about {about} to {send.to}, but {strangers[0]} has no part in it."
+            return Violation(Promise.GENUINENESS, strangers, messages, detail)
+        group_of = self.topology.group_of
+        leaves = send.layer.endswith("/consensus") and group_of.get(sender) != group_of.get(send.to)
+        if leaves and Promise.LOCALITY in self.promises:
+            detail = f"{sender} sends a frame of {send.layer} to {send.to}, which is of another group."
+            return Violation(Promise.LOCALITY, (sender, send.to), messages, detail)
+        return None
 
     def check_delivery(self, process: ProcessId, before: tuple[str, ...], deliver: Deliver) -> Violation | None:
         message = deliver.message
@@ -319,10 +319,10 @@ class Table:
     def _compare(self, local: Local, move: Move, expected: Step) -> None:
         """The order of an unordered dict must not show: not in the state after a step, nor in its effects."""
         process = self.fresh(local.process)
-        _load(process, local.saved)
+        load(process, local.saved)
         for part in process.parts:
             for name in part.contract.state.__struct_fields__:
-                setattr(part, name, _reversed(getattr(part, name), name in UNORDERED))
+                setattr(part, name, turned(getattr(part, name), name))
         step = self._conclude(process, local.process, local.delivered, process.step(self.input_of(move)))
         same = step.after == expected.after and sorted(step.sends) == sorted(expected.sends)
         assert same, f"the order of a dict in UNORDERED shows in {self.protocol.__name__} on {move}"
@@ -356,64 +356,4 @@ def broken(process: ProcessId, error: Exception) -> Violation:
     return Violation(INVARIANT, (process,), (), detail)
 
 
-def _save(process: Process) -> bytes:
-    """A snapshot, though without what an override of ``snapshot`` would do: nothing is restarted here."""
-    state = process.state
-    state.now = state.seq = 0
-    state.parts = [Component.snapshot(part) for part in process.parts]
-    return _encoder.encode(state)
-
-
-def _load(process: Process, saved: bytes) -> None:
-    process.state = _decoder.decode(saved)
-    process.channels, process.sessions = process.state.channels, process.state.sessions
-    for part, data in zip(process.parts, process.state.parts, strict=True):
-        Component.restore(part, data)
-
-
-def canonical(process: Process) -> list[Any]:
-    """All that decides a process's future, with sets, heaps and unordered dicts in one order."""
-    state = process.state
-    found: list[Any] = [state.multicasts, sorted(state.timers.items()), sorted(state.monitored.items()), state.suspects]
-    for part in process.parts:
-        names = part.contract.state.__struct_fields__
-        found.append([_plain(getattr(part, name), name) for name in names])
-    return found
-
-
-def _plain(value: Any, field: str) -> Any:
-    """Something to encode. What cannot change (tuples, frozen structs) has one form as it is."""
-    kind = type(value)
-    if kind is dict:
-        pairs = [(key, item if type(item) in _SIMPLE else _plain(item, field)) for key, item in value.items()]
-        if field in UNORDERED and len(pairs) > 1:
-            pairs.sort(key=_first)
-        return pairs
-    if kind is set:
-        return sorted(value)
-    if kind is list:
-        return sorted(value) if field in HEAPS else value
-    if isinstance(value, msgspec.Struct) and not value.__struct_config__.frozen:
-        return [
-            item if type(item := getattr(value, name)) in _SIMPLE else _plain(item, name)
-            for name in value.__struct_fields__
-        ]
-    return value
-
-
-_SIMPLE = frozenset((int, str, bytes, bool, tuple, type(None)))
-_first = operator.itemgetter(0)
-
-
-def _reversed(value: Any, unordered: bool) -> Any:
-    if isinstance(value, dict):
-        pairs = [(key, _reversed(item, unordered)) for key, item in value.items()]
-        return dict(reversed(pairs) if unordered else pairs)
-    if isinstance(value, msgspec.Struct) and not value.__struct_config__.frozen:
-        for name in value.__struct_fields__:
-            setattr(value, name, _reversed(getattr(value, name), name in UNORDERED))
-    return value
-
-
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(ProcessState)

@@ -16,7 +16,7 @@ class Scope(Value, frozen=True, kw_only=True):
     """A small world, of which all states are wanted."""
 
     protocol: str
-    options: dict[str, str] = {}
+    options: dict[str, str] = {}  # noqa: RUF012 - a struct copies it
     groups: dict[str, int]
     plans: tuple[tuple[str, tuple[str, ...]], ...]  # sender and destinations; a sender makes its own in this order
     may_crash: tuple[str, ...] = ()  # for good, at any moment
@@ -55,7 +55,7 @@ class Move(NamedTuple):
     frame: bytes = b""
     number: int = 0
     timer: str = ""
-    during: int = -1
+    during: Move | None = None
 
 
 class Exploration(msgspec.Struct, kw_only=True):
