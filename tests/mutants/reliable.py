@@ -6,7 +6,6 @@ from antiphon.core import ProcessId
 from antiphon.protocols.reliable import Reliable
 from antiphon.services.label import Label
 from antiphon.services.reliable import (
-    KINDS,
     Copy,
     EagerReliableMulticast,
     LazyReliableMulticast,
@@ -59,8 +58,9 @@ class NeverSuspects(LazyReliableMulticast):
 
 
 class KeepsNothing(LazyReliableMulticast):
-    def is_everywhere(self, copy: Copy) -> bool:
-        return True
+    def on_copy(self, sender: ProcessId, copy: Copy) -> None:
+        super().on_copy(sender, copy)
+        self.kept.clear()
 
 
 class DoesNotEcho(UniformReliableMulticast):
@@ -79,12 +79,9 @@ def _without_origin(copy: Copy) -> Copy:
 
 
 def _over(kind: type[ReliableMulticast]) -> type[Reliable]:
-    (name,) = (name for name, honest in KINDS.items() if issubclass(kind, honest))
-
     class Mutant(Reliable):
         def initialise(self) -> None:
-            chosen = kind if self.options.reliable == name else KINDS[self.options.reliable]
-            self.multicasting = self.part(chosen, "reliable", delivered=self.on_delivered)
+            self.multicasting = self.part(kind, "reliable", delivered=self.on_delivered)
 
     Mutant.__name__ = kind.__name__
     return Mutant

@@ -61,7 +61,7 @@ def test_the_same_seed_gives_the_same_digest_under_every_hash_seed() -> None:
         "from antiphon.protocols import protocols\n"
         "from antiphon.simulation import *\n"
         "for p in protocols().values():\n"
-        "    print(*[simulate(random_scenario(p, seed)).digest for seed in range(12)])\n"
+        "    print(*[simulate(random_scenario(p, seed)).digest for seed in range(4)])\n"
     )
     outputs = {
         subprocess.run(
@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_digest_under_every_hash_seed() -> None:
         for hash_seed in ("0", "1", "4242")
     }
     assert len(outputs) == 1
-    assert len(set(outputs.pop().split())) == 12 * len(protocols()), "another seed is another run"
+    assert len(set(outputs.pop().split())) == 4 * len(protocols()), "another seed is another run"
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,9 @@ class World:
 
     def _release_monitor(self, site: Site, monitor: Monitor, _: Steps) -> None:
         site.monitored = monitor.processes
+        self.at(self.now, self._tell, site)  # after the other effects of this input: an input may not come in between
+
+    def _tell(self, site: Site, *_: object) -> None:
         self.opinions(site)
 
     def _release_reply(self, site: Site, reply: Reply, _: Steps) -> None:
