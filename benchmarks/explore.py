@@ -18,8 +18,10 @@ from antiphon.simulation.explore import explore
 from antiphon.simulation.explore_values import Scope
 
 A, AB = ("a",), ("a", "b")
-ONES, TWOS, THREE = {"a": 1, "b": 1}, {"a": 2, "b": 2}, {"a": 3}
+ONES, UNEQUAL, TWOS, THREE = {"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 3}
+THREE_ONES = {"a": 1, "b": 1, "e": 1}
 OUTSIDE = (("c", AB), ("d", AB))
+RING = (("c", AB), ("d", ("b", "e")), ("f", ("a", "e")))  # a cycle that no two groups can show alone
 MEMBERS = ("a.1", "a.2", "a.3")
 
 
@@ -52,6 +54,9 @@ def shapes(protocol: str, options: dict[str, str]) -> list[tuple[str, Scope]]:
             "1 group of 3, 2 messages, 1 crash, 1 wrong suspicion",
             replace(three, plans=(("a.1", A), ("a.2", A)), wrong_suspicions=1, breadth="deviations"),
         ),
+        ("2 groups of 2, 1 message, its sender may crash", replace(twos, plans=OUTSIDE[:1], breadth="steps")),
+        ("groups of 1 and 2, 2 messages", replace(ones, groups=UNEQUAL, may_crash=(), crashes=0)),
+        ("3 groups of 1, 3 messages in a ring", replace(ones, groups=THREE_ONES, plans=RING, crashes=0)),
     ]
 
 
@@ -62,6 +67,7 @@ def all_scopes(states: int) -> list[tuple[str, Scope]]:
         ("2 groups of 1, 3 messages", skeen),
         ("2 groups of 2, 2 messages", replace(skeen, groups=TWOS, plans=OUTSIDE)),
         ("1 group of 3, 2 messages", replace(skeen, groups=THREE, plans=(("a.1", A), ("a.2", A)))),
+        ("3 groups of 1, 3 messages in a ring", replace(skeen, groups=THREE_ONES, plans=RING)),
     ]
     for protocol in ("tom", "scalatom"):
         found.extend(shapes(protocol, {}))

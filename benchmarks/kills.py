@@ -29,7 +29,6 @@ from antiphon.runtime.client import Client, connect
 from antiphon.runtime.folder import ClusterFolder
 from antiphon.runtime.frames import DeliveredRecord, decode
 from antiphon.runtime.journal import Journal, JournalIdentity
-from antiphon.runtime.node import CODE
 from antiphon.trace import read_facts, read_rows
 
 CLIENTS = 2
@@ -200,7 +199,7 @@ def judge_receipts(
 
 def read_log(folder: ClusterFolder, process: str) -> list[DeliveredRecord]:
     """What a stopped process delivered."""
-    identity = JournalIdentity(folder.config.cluster, process, CODE)
+    identity = JournalIdentity(folder.config.cluster, process, "")
     log = Journal.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
     try:
         return [decode(DeliveredRecord, record) for _, record in log.replay(0)]

@@ -30,7 +30,7 @@ from antiphon.simulation import (
     random_scenario,
     simulate,
 )
-from mutants.mto import SimpleForQualifiedQuorums
+from mutants.mto import DoesNotRaiseTheClockOnMessages, SimpleForQualifiedQuorums
 from mutants.scalatom import TakesHistoriesAsTheyCome
 
 # The lemmas --------------------------------------------------------------------------------------------------------
@@ -503,6 +503,17 @@ ONE_VOTE_IN_THE_GROUP = Scenario(
 def test_mto_needs_a_majority_of_every_group_in_its_consensus() -> None:
     assert simulate(ONE_VOTE_IN_THE_GROUP).violations == []
     (violation,) = simulate(ONE_VOTE_IN_THE_GROUP, SimpleForQualifiedQuorums).violations
+    assert violation.detail == "Delivery 1 in group g1 is c2:1 at g1.1, but c3:1 at g1.2."
+
+
+def test_mto_raises_its_clock_on_every_message() -> None:
+    """The same run, but the others fall silent only when g1.2 and g1.3 have voted: only the votes bear the clock."""
+    cut, crash = ONE_VOTE_IN_THE_GROUP.faults
+    scenario = msgspec.structs.replace(
+        ONE_VOTE_IN_THE_GROUP, faults=(msgspec.structs.replace(cut, at=63_200_000), crash)
+    )
+    assert simulate(scenario).violations == []
+    (violation,) = simulate(scenario, DoesNotRaiseTheClockOnMessages).violations
     assert violation.detail == "Delivery 1 in group g1 is c2:1 at g1.1, but c3:1 at g1.2."
 
 

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from antiphon.checks import check_run
 from antiphon.cli import main
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.folder import ClusterFolder
+from antiphon.trace import read_facts, read_rows
 
 MAIN = "from antiphon.cli import main; main()"
 
@@ -78,7 +81,9 @@ def test_a_cluster_from_up_to_down(path: Path) -> None:
     os.kill(json.loads(out)["billing.1"]["pid"], signal.SIGKILL)
     time.sleep(0.2)
     code, out, _ = antiphon("status", *where)
-    assert [line.split()[1] == "no" for line in out.splitlines()[1:]] == [False, False, True]
+    *processes, stalled = out.splitlines()[1:]
+    assert [line.split()[1] == "no" for line in processes] == [False, False, True], out
+    assert stalled.startswith("Group billing has no majority since 20")
     code, out, _ = antiphon("up", *where)
     assert code == 0
     assert (out.count("was running"), out.count("started")) == (2, 1)
@@ -194,3 +199,21 @@ def test_a_group_without_a_majority_waits_says_so_and_goes_on_when_enough_return
     assert cluster.wait_idle(folder, 30)
     assert [s.delivered for s in cluster.statuses(folder).values() if s is not None] == [2, 2, 2, 2]
     assert "no majority" not in antiphon("status", *where)[1]
+
+
+def test_down_completes_the_trace_of_a_killed_process(path: Path) -> None:
+    """What a killed process did is in its journal, and other processes' rows rest on it."""
+    folder = cluster.create(path, {"a": 3, "b": 1}, protocol="tom", run="killed")
+    cluster.start(folder)
+    assert antiphon("send", "--dir", str(path), "--to", "a,b", stdin=b"x\n" * 50)[0] == 0
+    cluster.kill(folder, "a.1")
+    assert cluster.untraced(folder)
+    cluster.stop(folder, drain_seconds=10)
+    assert cluster.untraced(folder) == []
+    (facts,) = read_facts(folder.trace)
+    rows = read_rows(folder.trace, facts.run)
+    assert facts.faulty == ["a.1"]
+    assert {row.process for row in rows} == {"a.1", "a.2", "a.3", "b.1"}
+    assert check_run(msgspec.structs.replace(facts, drained=True), rows) == []
+    cluster.start(folder)
+    assert cluster.wait_idle(folder, 20), "and it still returns"

@@ -61,7 +61,7 @@ def logs(folder: ClusterFolder) -> dict[str, list[str]]:
     """What each process of a stopped cluster delivered."""
     found = {}
     for process in folder.config.processes:
-        identity = JournalIdentity(folder.config.cluster, process, CODE)
+        identity = JournalIdentity(folder.config.cluster, process, "")
         log = Journal.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
         found[str(process)] = [decode(DeliveredRecord, record).message for _, record in log.replay(0)]
         log.abandon()

@@ -192,6 +192,15 @@ def test_agreement_validity_and_termination_under_every_fault(kind: str) -> None
     assert min(effective[name] for name in kinds) > 20
 
 
+def test_a_suspicion_never_comes_in_the_midst_of_what_a_process_does() -> None:
+    """Who begins to monitor may hear at once that somebody is suspected; what it was doing leaves it first."""
+    for seed in range(60):
+        newest: dict[str, int] = {}
+        for row in simulate(nasty(seed), over(ChandraToueg)).rows:
+            assert row.seq > newest.get(row.process, 0)
+            newest[row.process] = row.seq
+
+
 @pytest.mark.parametrize("mutant", [*CT_MUTANTS, *HR_MUTANTS], ids=lambda mutant: mutant.__name__)
 def test_every_mutant_of_the_consensus_is_caught(mutant: type[Consensus]) -> None:
     for seed in range(600):

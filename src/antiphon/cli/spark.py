@@ -117,10 +117,10 @@ def find_trace(folder: Path) -> Path:
     found = ClusterFolder.load(home)
     if any(pid is not None for pid in cluster.alive(found).values()):
         raise UsageError(f"The cluster in {home} is running: end it with `antiphon down --dir {home}` first.")
-    killed = [process for process in found.config.processes if not found.process(process).stopped_cleanly]
+    killed = cluster.untraced(found)
     if killed:
         raise UsageError(
-            f"{', '.join(killed)} was killed, and the end of its trace lies in its journal: let it write that with "
-            f"`antiphon up --dir {home}` and `antiphon down --dir {home}`."
+            f"{', '.join(killed)} was killed, and the end of its trace lies in its journal: "
+            f"`antiphon down --dir {home}` writes it, unless the cluster keeps no journals."
         )
     return found.trace if home == folder else folder

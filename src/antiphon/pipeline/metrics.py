@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 PER_OCTAVE = 128  # latency buckets between x and 2x: a percentile is a latency that occurred, at most 0.6 % too high
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 EACH, LAST = "latency_ms", "last_ms"  # multicast to each delivery; multicast to the message's last delivery
+SENT = "multicasts"
 
 
 @dataclass(frozen=True)
@@ -26,20 +27,14 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
     """Measure every run. Two passes over the trace; everything else is computed from their small results."""
     totals = _totals(events).localCheckpoint()
     latencies = latency_histogram(events).localCheckpoint()
-    percentiles = _percentiles(latencies, ["run"])
-    named = runs.select("run", "protocol")
-    rows = named.join(_by_run(totals), on="run", how="left").join(percentiles, on="run", how="left")
+    rows = runs.select("run", "protocol").join(_by_run(totals), on="run", how="left")
+    rows = rows.join(_percentiles(latencies, ["run"]), on="run", how="left").transform(_with_rates)
     frames = totals.filter("kind = 'send'").select("run", "layer", F.col("rows").alias("sends"), "bytes")
-    multicasts = totals.filter("kind = 'multicast'").select("run", F.col("rows").alias("multicasts"))
-    by_layer = frames.join(F.broadcast(multicasts), on="run", how="left").select(
+    by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(
         "run", "layer", "sends", "bytes", _per("sends", "multicasts").alias("sends_per_multicast")
     )
-    return Metrics(
-        runs=rows.orderBy("run"),
-        by_groups=_percentiles(latencies, ["run", "groups"]).orderBy("run", "groups"),
-        by_layer=by_layer.orderBy("run", "layer"),
-        latencies=latencies,
-    )
+    by_groups = _percentiles(latencies, ["run", "groups"]).withColumnRenamed("multicasts", "messages")
+    return Metrics(rows.orderBy("run"), by_groups.orderBy("run", "groups"), by_layer.orderBy("run", "layer"), latencies)
 
 
 def _per(amount: str, count: str) -> Column:
@@ -48,13 +43,9 @@ def _per(amount: str, count: str) -> Column:
 
 def _totals(events: DataFrame) -> DataFrame:
     """Everything that plain counting gives, per run, kind and layer."""
-    # A client's retry makes a second multicast row: the message is one.
-    first = Window.partitionBy("run", "message").orderBy("time_ns", "process", "seq")
-    multicasts = (
-        events.filter("kind = 'multicast'").withColumn("try", F.row_number().over(first)).filter("try = 1").drop("try")
-    )
-    rows = events.filter("kind in ('deliver', 'send')").unionByName(multicasts)
-    return rows.groupBy("run", "kind", F.when(F.col("kind") == "send", F.col("layer")).alias("layer")).agg(
+    sent = F.when(F.col("kind") == "send", F.col("layer"))
+    rows = events.filter("kind in ('multicast', 'deliver', 'send')").groupBy("run", "kind", sent.alias("layer"))
+    return rows.agg(
         F.count(F.lit(1)).alias("rows"),
         F.sum("bytes").alias("bytes"),
         F.max("step").alias("steps_max"),
@@ -68,23 +59,24 @@ def _by_run(totals: DataFrame) -> DataFrame:
     def of(kind: str, column: str) -> Column:
         return F.when(F.col("kind") == kind, F.col(column))
 
-    def count(kind: str) -> Column:
-        return F.coalesce(F.sum(of(kind, "rows")), F.lit(0))
-
-    counts = totals.groupBy("run").agg(
-        count("multicast").alias("multicasts"),
-        count("deliver").alias("deliveries"),
-        count("send").alias("sends"),
+    return totals.groupBy("run").agg(
+        F.coalesce(F.sum(of("deliver", "rows")), F.lit(0)).alias("deliveries"),
+        F.coalesce(F.sum(of("send", "rows")), F.lit(0)).alias("sends"),
         F.coalesce(F.sum(of("send", "bytes")), F.lit(0)).alias("bytes"),
         F.max(of("deliver", "steps_max")).alias("steps_max"),
         F.max(of("deliver", "steps_mean")).alias("steps_mean"),
         ((F.max(of("deliver", "last_ns")) - F.min(of("multicast", "first_ns"))) / 1e9).alias("seconds"),
     )
-    return counts.select(
-        *("run", "multicasts", "deliveries", "sends", "bytes", "steps_max", "steps_mean", "seconds"),
+
+
+def _with_rates(rows: DataFrame) -> DataFrame:
+    latencies = [f"{measure}_{name}" for measure in (EACH, LAST) for name in QUANTILES]
+    return rows.select(
+        *("run", "protocol", "multicasts", "deliveries", "sends", "bytes", "steps_max", "steps_mean", "seconds"),
         _per("sends", "multicasts").alias("sends_per_multicast"),
         _per("bytes", "multicasts").alias("bytes_per_multicast"),
         _per("deliveries", "seconds").alias("deliveries_per_second"),
+        *latencies,
     )
 
 
@@ -92,27 +84,34 @@ def latency_histogram(events: DataFrame) -> DataFrame:
     """Latencies counted in narrow buckets, by run, measure and number of destination groups.
 
     Buckets keep the largest latency in them. Unlike a sketch they add up exactly, so one small table gives the
-    percentiles of a run, of each number of groups, and the picture.
+    percentiles of a run, of each number of groups, and the picture. The measure `multicasts` has one entry per message,
+    delivered or not. A message that a client sent twice counts once, from its first multicast row.
     """
-    multicasts = (
-        events.filter("kind = 'multicast'")
+    multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
+    messages = (
+        events.filter(multicast | deliver)
         .groupBy("run", "message")
-        .agg(F.min("time_ns").alias("sent_ns"), F.max(F.size("destinations")).alias("groups"))
+        .agg(
+            F.min(F.when(multicast, F.col("time_ns"))).alias("sent_ns"),
+            F.max(F.when(multicast, F.size("destinations"))).alias("groups"),
+            F.collect_list(F.when(deliver, F.col("time_ns"))).alias("delivered_ns"),
+        )
+        .filter("sent_ns is not null")
     )
-    deliveries = events.filter("kind = 'deliver'").select("run", "message", "time_ns")
-    # A hash table of the few multicasts beside each part of the many deliveries: neither side need be sorted.
-    each = deliveries.join(multicasts.hint("shuffle_hash"), on=["run", "message"], how="inner")
-    last = each.groupBy("run", "message").agg(
-        F.max("time_ns").alias("time_ns"), F.min("sent_ns").alias("sent_ns"), F.min("groups").alias("groups")
-    )
-    both = each.withColumn("measure", F.lit(EACH)).unionByName(last.withColumn("measure", F.lit(LAST)))
-    latency = F.col("time_ns") - F.col("sent_ns")
+    each = F.transform("delivered_ns", lambda at: _entry(EACH, at))
+    last = F.when(F.size("delivered_ns") > 0, _entry(LAST, F.array_max("delivered_ns")))
+    entries = F.concat(each, F.array_compact(F.array(last, _entry(SENT, F.col("sent_ns")))))
+    latency = F.col("latency_ns")
     bucket = F.when(latency > 0, F.floor(F.log2(latency) * PER_OCTAVE)).otherwise(F.lit(-1))  # clocks may be apart
     return (
-        both.select("run", "measure", "groups", bucket.alias("bucket"), latency.alias("latency_ns"))
-        .groupBy("run", "measure", "groups", "bucket")
+        messages.select("run", "groups", F.inline(entries))
+        .groupBy("run", "measure", "groups", bucket.alias("bucket"))
         .agg(F.count(F.lit(1)).alias("count"), F.max("latency_ns").alias("top_ns"))
     )
+
+
+def _entry(measure: str, at: Column) -> Column:
+    return F.struct(F.lit(measure).alias("measure"), (at - F.col("sent_ns")).alias("latency_ns"))
 
 
 def _percentiles(latencies: DataFrame, by: list[str]) -> DataFrame:
@@ -123,16 +122,15 @@ def _percentiles(latencies: DataFrame, by: list[str]) -> DataFrame:
     all_ = Window.partitionBy(*by, "measure")
     up_to = all_.orderBy("bucket").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     ranked = merged.withColumns({"below": F.sum("count").over(up_to), "total": F.sum("count").over(all_)})
-    columns = [F.sum(F.when(F.col("measure") == m, F.col("count"))).alias(n) for m, n in _COUNTS.items()]
+    columns = [F.sum(F.when(F.col("measure") == SENT, F.col("count"))).alias("multicasts")]
+    if "groups" in by:  # plain counting gives a run's deliveries, but not by the number of groups
+        deliveries = F.sum(F.when(F.col("measure") == EACH, F.col("count")))
+        columns.append(F.coalesce(deliveries, F.lit(0)).alias("deliveries"))
     for measure in (EACH, LAST):
         for name, share in QUANTILES.items():
             reached = (F.col("measure") == measure) & (F.col("below") >= F.ceil(F.col("total") * share))
             columns.append((F.min(F.when(reached, F.col("top_ns"))) / 1e6).alias(f"{measure}_{name}"))
-    kept = ranked.groupBy(*by).agg(*columns)
-    return kept if "groups" in by else kept.drop(*_COUNTS.values())
-
-
-_COUNTS = {LAST: "messages", EACH: "deliveries"}  # every delivered message has one last delivery
+    return ranked.groupBy(*by).agg(*columns)
 
 
 def timeline(events: DataFrame, *, buckets: int = 120) -> DataFrame:

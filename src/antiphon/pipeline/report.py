@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from antiphon.core.errors import UsageError
 from antiphon.pipeline import pictures
+from antiphon.pipeline.messages import PROPERTIES
 from antiphon.pipeline.metrics import EACH, PER_OCTAVE, Metrics, timeline
 from antiphon.pipeline.page import PAGE
 from antiphon.pipeline.verify import verdicts
@@ -101,7 +102,7 @@ def _properties(counts: Sequence[Row]) -> str:
         runs[row.property][row.status] = row.runs
     one = all(sum(statuses.values()) == 1 for statuses in runs.values())
     lines = []
-    for name in sorted(runs):
+    for name in (name for name in PROPERTIES if name in runs):
         cells = [
             f'<span class="status {status.replace(" ", "-")}">{status}{"" if one else f" in {number:,}"}</span>'
             for status, number in sorted(runs[name].items())

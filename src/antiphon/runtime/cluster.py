@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from antiphon.core import FaultModel, ProcessId, Topology
-from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.errors import AntiphonError, Unavailable, UsageError
 from antiphon.core.process import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.runtime.control import ask_all
@@ -244,8 +244,27 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
     clean = all(folder.process(process).stopped_cleanly for process in pids)
     drained = idle and clean and not down
     if folder.config.trace:
+        for process in down:
+            _salvage_trace(folder, process)
         write_facts(folder, drained=drained, faulty=down)
     return drained
+
+
+def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
+    """Without a journal, or with a damaged one, the end of a killed process's trace is lost; `untraced` says so."""
+    from antiphon.runtime.node import salvage_trace
+
+    own = folder.process(process)
+    if folder.config.journal and not own.stopped_cleanly and own.journal.exists():
+        with suppress(AntiphonError):
+            salvage_trace(folder, process)
+            own.salvaged.touch()
+
+
+def untraced(folder: ClusterFolder) -> list[ProcessId]:
+    """The processes that were killed and whose trace ends too early."""
+    own = {process: folder.process(process) for process in folder.config.processes}
+    return [process for process, at in own.items() if not at.stopped_cleanly and not at.salvaged.exists()]
 
 
 def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> bool:

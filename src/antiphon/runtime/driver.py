@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -290,11 +291,15 @@ class Driver:
         self.spills.close()
         self.deliveries.close()
         trace_written = self.recorder is None or self.recorder.write(self.recorder.take())
-        if self.journal is not None:
-            if trace_written:
-                self.journal.close()
-            else:
-                self.journal.abandon()  # its replay writes the rows that found no room
+        if self.journal is None:
+            return
+        if not trace_written:
+            self.journal.abandon()  # its replay writes the rows that found no room
+            return
+        with suppress(JournalFull):
+            # With nothing left to replay, the next version of the code may start from here.
+            self.journal.write_snapshot(self.journal.next_index, self.process.snapshot())
+        self.journal.close()
 
     def abandon(self) -> None:
         """Release the files, and leave on disk what a crash would leave."""

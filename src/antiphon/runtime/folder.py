@@ -112,6 +112,7 @@ class ProcessFolder:
         self._lock = path / "lock"
         self._incarnation = path / "incarnation"
         self._stopped = path / "stopped"
+        self.salvaged = path / "salvaged"  # its trace was completed after a kill
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -129,6 +130,7 @@ class ProcessFolder:
                         raise UsageError(f"Another process runs on {self.path}.") from None
                     time.sleep(0.05)
             self._stopped.unlink(missing_ok=True)
+            self.salvaged.unlink(missing_ok=True)
             yield
         finally:
             os.close(fd)

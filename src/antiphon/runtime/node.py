@@ -18,7 +18,7 @@ from typing import Any
 from antiphon import __version__
 from antiphon.core import Detector, Process, ProcessId, Topology
 from antiphon.core.effects import Reply, Send
-from antiphon.core.errors import AntiphonError, JournalBehind, JournalError, UsageError
+from antiphon.core.errors import AntiphonError, JournalBehind, JournalError, JournalFull, UsageError
 from antiphon.core.process import CLIENT_NAME
 from antiphon.protocols import protocol_named
 from antiphon.runtime.channels import Link, PeerSession, judge
@@ -246,6 +246,25 @@ class Node:
             draining=self.gateway.draining,
             counters=driver.process.protocol.counters(),
         )
+
+
+def salvage_trace(cluster: ClusterFolder, me: ProcessId) -> None:
+    """Write what a killed process saw and did but did not get to write: its journal has all of it.
+
+    Raises JournalError where the journal cannot be trusted.
+    """
+
+    async def replay() -> None:
+        driver = Node(cluster, me).driver
+        try:
+            driver.recover()
+            if driver.recorder is not None and not driver.recorder.write(driver.recorder.take()):
+                raise JournalFull("There is no room for the trace.")
+        finally:
+            driver.abandon()
+
+    with cluster.process(me).lock():
+        asyncio.run(replay())
 
 
 def serve(folder: Path, name: str) -> int:
