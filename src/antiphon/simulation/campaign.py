@@ -65,19 +65,19 @@ def counts(outcome: Outcome) -> bool:
 
 
 def scenarios(
-    protocol: type[OrderingProtocol], first_seed: int, options: Mapping[str, str] | None = None
+    protocol: type[OrderingProtocol], first_seed: int, options: Mapping[str, str] | None = None, *, harsh: bool = False
 ) -> Iterator[Scenario]:
-    """The campaign's scenarios from a seed on; ``options`` fixes some of the options that it would draw."""
+    """Scenarios from a seed on; ``options`` fixes some of the options that would be drawn."""
     seed = first_seed
     while True:
-        scenario = random_scenario(protocol, seed)
+        scenario = random_scenario(protocol, seed, harsh=harsh)
         yield msgspec.structs.replace(scenario, options={**scenario.options, **(options or {})})
         seed += 1
 
 
 def run_chunk(protocol: str, first_seed: int, count: int, options: dict[str, str]) -> Campaign:
     campaign = Campaign(protocol=protocol, first_seed=first_seed)
-    for scenario in islice(scenarios(protocol_named(protocol), first_seed, options), count):
+    for scenario in islice(scenarios(protocol_named(protocol), first_seed, options, harsh=True), count):
         campaign.add(simulate(scenario))
     return campaign
 

@@ -112,6 +112,7 @@ def place_faults(
     *,
     returning: bool,
     permanent: bool,
+    effects_max: int = 4,
 ) -> tuple[Fault, ...]:
     """Faults at random moments of the workload, all of which end but crashes for good.
 
@@ -127,7 +128,7 @@ def place_faults(
         last = rng.randrange(MILLISECOND, max(span_ns // 3, 4 * MILLISECOND))
         process = rng.choice(processes)
         if kind is FaultKind.CRASH:
-            effects = rng.randrange(4) if rng.random() < 0.5 else None
+            effects = rng.randrange(effects_max) if rng.random() < 0.5 else None
             group = topology.group_of.get(ProcessId(process))
             expendable = group is None or process in gone or minority[group] > 0
             if permanent and expendable and (not returning or rng.random() < 0.5):
@@ -167,21 +168,28 @@ def option_choices(protocol: type[OrderingProtocol]) -> dict[str, list[str]]:
     return choices
 
 
-def _latency(rng: random.Random) -> Latency:
-    return rng.choice(
-        (
-            Constant(MILLISECOND),
-            Uniform(MILLISECOND // 10, 3 * MILLISECOND),
-            Exponential(MILLISECOND // 5, 2 * MILLISECOND),
-        )
-    )
+SIZES, HARSH_SIZES = (1, 2, 3, 3), (1, 2, 3, 3, 3, 5)
+LATENCIES: tuple[Latency, ...] = (
+    Constant(MILLISECOND),
+    Uniform(MILLISECOND // 10, 3 * MILLISECOND),
+    Exponential(MILLISECOND // 5, 2 * MILLISECOND),
+)
+HARSH_LATENCIES: tuple[Latency, ...] = (
+    *LATENCIES,
+    Uniform(MILLISECOND // 100, 8 * MILLISECOND),
+    Exponential(MILLISECOND // 100, 8 * MILLISECOND),
+)
 
 
-def random_scenario(protocol: type[OrderingProtocol], seed: int) -> Scenario:
-    """A small, nasty run for a campaign: everything that the protocol's assumptions allow, from the seed."""
+def random_scenario(protocol: type[OrderingProtocol], seed: int, *, harsh: bool = False) -> Scenario:
+    """A small, nasty run: everything that the protocol's assumptions allow, from the seed.
+
+    ``harsh``: also groups of five, latencies with long tails, and crashes late in a long row of effects. Each such run
+    takes longer; the suite's own seeds do without, the campaigns do not.
+    """
     rng = random.Random(f"{seed}/scenario/{protocol.declaration.name}")
     assumes = protocol.declaration.assumes
-    sizes = {f"g{i}": rng.choice((1, 2, 3, 3)) for i in range(1, rng.choice((2, 2, 3)) + 1)}
+    sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
     clients = [f"c{i}" for i in range(1, rng.randint(0, 3) + 1)]
     through_members = bool(clients) and rng.random() < 0.3
@@ -212,6 +220,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int) -> Scenario:
         topology,
         returning=returning,
         permanent=model.permanent,
+        effects_max=12 if harsh else 4,
     )
     return Scenario(
         protocol=protocol.declaration.name,
@@ -219,7 +228,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int) -> Scenario:
         groups=sizes,
         plans=plans,
         faults=faults,
-        latency=_latency(rng),
+        latency=rng.choice(HARSH_LATENCIES if harsh else LATENCIES),
         fifo=assumes.fifo or rng.random() < 0.5,
         loss=0.1,
         duplication=0.1,

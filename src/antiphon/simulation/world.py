@@ -23,7 +23,7 @@ from antiphon.simulation.values import MILLISECOND, Scenario
 from antiphon.trace import Row
 
 DETECTION_NS = (5 * MILLISECOND, 30 * MILLISECOND)  # how long a failure detector takes to notice a crash
-TRACKED_MAX = 64  # messages in flight whose steps are measured; the oldest gives way
+TRACKED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
 
 Steps = dict[str, int]  # for a message in flight: the longest chain of frames since its multicast
 
