@@ -124,7 +124,7 @@ class Meter:
         every = [stages.apply(i) for i in range(stages.size())]
         return sum(s.executorCpuTime() for s in every) / 1e9, sum(s.shuffleWriteBytes() for s in every) / 1e6
 
-    def time(self, what: str, rows: int, action: Callable[[], object]) -> float:
+    def time(self, what: str, rows: int, action: Callable[[], object]) -> tuple[float, float]:
         cpu, shuffled = self._tasks()
         started = time.perf_counter()
         action()
@@ -134,19 +134,19 @@ class Meter:
         print(
             f"  {what:<26}{seconds:8.1f} s{cpu:8.1f} cpu s{shuffled:8.0f} MB shuffled{rate:8.2f} M rows/s", flush=True
         )
-        return seconds
+        return seconds, cpu
 
 
-def measure(spark: SparkSession, folder: Path, rows: int, *, warm: bool) -> float:
-    """Read, verify and measure one trace; the seconds that took."""
+def measure(spark: SparkSession, folder: Path, rows: int, *, warm: bool) -> tuple[float, float]:
+    """Read, verify and measure one trace; the seconds and the processor seconds that took."""
     meter = Meter(spark)
     written = write_trace(folder, "run", rows)
     print(f"{written:,} rows{'' if warm else ' (and Java warms up)'}")
-    seconds = meter.time("read, find duplicates", written, lambda: read_events(spark, folder))
+    parts = [meter.time("read, find duplicates", written, lambda: read_events(spark, folder))]
     events, runs = read_events(spark, folder), read_runs(spark, folder)
-    seconds += meter.time("verify", written, lambda: _must_hold(verify(events, runs)))
-    seconds += meter.time("metrics", written, lambda: metrics(events, runs).runs.collect())  # noqa: PLW0108
-    return seconds
+    parts.append(meter.time("verify", written, lambda: _must_hold(verify(events, runs))))
+    parts.append(meter.time("metrics", written, lambda: metrics(events, runs).runs.collect()))  # noqa: PLW0108
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
 
 def _must_hold(violations: DataFrame) -> None:
@@ -166,7 +166,8 @@ def main() -> None:
         for each in range(arguments.passes):
             small = measure(spark, Path(home) / f"small-{each}", arguments.rows, warm=each > 0)
         large = measure(spark, Path(home) / "large", arguments.rows * arguments.growth, warm=True)
-    print(f"{arguments.growth} times the rows take {large / small:.1f} times as long.")
+    wall, cpu = (after / before for after, before in zip(large, small, strict=True))
+    print(f"{arguments.growth} times the rows take {wall:.1f} times as long, {cpu:.1f} times the processor time.")
 
 
 if __name__ == "__main__":

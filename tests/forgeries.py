@@ -6,11 +6,11 @@ is known exactly; some change its middle. They need three groups of three member
 
 from __future__ import annotations
 
-from forging import delivery, genuineness, kit, odd, order, precedence
+from forging import delivery, genuineness, kit, locality, odd, order, precedence
 from forging.honest import PROPERTIES, Tape, honest_run
 from forging.kit import Forgery, Harmless
 
-FAMILIES = (delivery, order, precedence, genuineness, odd)  # importing them fills the lists
+FAMILIES = (delivery, order, precedence, genuineness, locality, odd)  # importing them fills the lists
 
 FORGERIES: tuple[Forgery, ...] = tuple(kit.FORGED)
 HARMLESS: tuple[Harmless, ...] = tuple(kit.HARMLESS)

@@ -20,6 +20,7 @@ PROPERTIES = (
     "fifo",
     "causal",
     "genuineness",
+    "locality",
 )
 
 

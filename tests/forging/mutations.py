@@ -112,6 +112,11 @@ def change_who_is_faulty(t: Tape, r: random.Random) -> None:
     t.facts.faulty = [p for p in faulty if p != process] if process in faulty else [*faulty, process]
 
 
+def call_it_consensus(t: Tape, r: random.Random) -> None:
+    rows, i = _pick(t, r, "send", "receive")
+    rows[i] = rows[i]._replace(layer="forge/consensus")
+
+
 def do_not_drain(t: Tape, r: random.Random) -> None:
     t.facts.drained = False
 
@@ -136,6 +141,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     change_the_message,
     change_the_peer,
     untag,
+    call_it_consensus,
     drop_keys,
     change_who_is_faulty,
     do_not_drain,

@@ -122,10 +122,20 @@ class Oracle:
                     return False
         return True
 
+    def locality(self) -> bool:
+        group_of = {p: group for group, members in self.facts.groups.items() for p in members}
+        for row in self.rows:
+            here, there = group_of.get(row.process), group_of.get(row.peer or "")
+            is_consensus = row.kind in ("send", "receive") and (row.layer or "").endswith("/consensus")
+            if is_consensus and row.peer and (here is None or here != there):
+                return False
+        return True
+
     def broken(self) -> set[str]:
         properties: list[Callable[[], bool]] = [
             *(self.integrity, self.validity, self.agreement, self.uniform_agreement),
             *(self.total_order, self.acyclic_order, self.fifo, self.causal, self.genuineness),
+            self.locality,
         ]
         return {check.__name__ for check in properties if not check()}
 

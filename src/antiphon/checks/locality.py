@@ -15,7 +15,8 @@ def locality(history: History) -> list[Violation]:
             continue
         here, there = group_of.get(process), group_of.get(peer)
         if here is None or here != there:
-            detail = f"{process} and {peer}, which are not of one group, exchange a frame of {layer}."
+            about = "" if row.message is None else f" about {row.message}"
+            detail = f"{process} and {peer}, which are not of one group, exchange a frame of {layer}{about}."
             messages = () if row.message is None else (row.message,)
             found.setdefault(
                 (min(process, peer), max(process, peer)), Violation("locality", (process, peer), messages, detail)

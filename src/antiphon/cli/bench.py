@@ -46,7 +46,9 @@ def tom_command(
         asked = f"{point.sent_per_s:g}/s" if point.sent_per_s else "as fast as possible"
         console.print(
             f"{kind:6} {point.size:5} bytes, sent {asked:>19}: delivered {point.delivered_per_s:8.1f}/s, "
-            f"{point.consensus} consensus executions for {point.messages} messages{note}"
+            f"{point.consensus} consensus executions for {point.messages} messages{note}",
+            soft_wrap=True,
+            highlight=False,
         )
 
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as folder:

@@ -15,6 +15,7 @@ PROPERTIES = (
     "fifo",
     "causal",
     "genuineness",
+    "locality",
 )
 # What a run must have been given the time to do before its absence can be held against it.
 NEEDS_DRAINED = ("validity", "agreement", "uniform_agreement")
@@ -52,13 +53,18 @@ def messages(rows: DataFrame, runs: DataFrame) -> DataFrame:
     kind = F.col("kind")
     multicast, deliver, touch = kind == "multicast", kind == "deliver", kind.isin("send", "receive")
     groups = F.array_sort(F.coalesce("destinations", F.array().cast("array<string>")))
-    gathered = rows.groupBy("run", "message").agg(
-        F.collect_list(F.when(multicast, F.struct("process", "seq"))).alias("multicasts"),
-        F.collect_set(F.when(multicast, groups)).alias("multicast_to"),
-        F.collect_list(F.when(deliver, F.struct("process", "seq"))).alias("deliveries"),
-        F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
-        F.collect_set(F.when(touch, F.col("process"))).alias("touched_at"),
-        F.collect_set(F.when(touch, F.col("peer"))).alias("touched_by"),
+    # Lists do not shrink by being aggregated before the shuffle; so shuffle first.
+    gathered = (
+        rows.repartition("run", "message")
+        .groupBy("run", "message")
+        .agg(
+            F.collect_list(F.when(multicast, F.struct("process", "seq"))).alias("multicasts"),
+            F.collect_set(F.when(multicast, groups)).alias("multicast_to"),
+            F.collect_list(F.when(deliver, F.struct("process", "seq"))).alias("deliveries"),
+            F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
+            F.collect_set(F.when(touch, F.col("process"))).alias("touched_at"),
+            F.collect_set(F.when(touch, F.col("peer"))).alias("touched_by"),
+        )
     )
     return gathered.join(F.broadcast(facts(runs)), on="run", how="inner").transform(_derived)
 

@@ -81,18 +81,23 @@ def _by_message(parts: DataFrame) -> DataFrame:
     multicast, deliver, touch = what == "multicast", what == "deliver", what == "touch"
     groups = F.array_sort(F.coalesce("destinations", F.array().cast("array<string>")))
     zero = F.lit(0).cast("long")
-    return parts.groupBy("run", "message").agg(
-        F.collect_set(F.when(multicast, F.col("who"))).alias("senders"),
-        F.min(F.when(multicast, F.col("seq"))).alias("first_seq"),
-        F.collect_set(F.when(multicast, groups)).alias("multicast_to"),
-        F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
-        F.coalesce(F.sum(F.when(deliver, F.col("rows"))), zero).alias("deliveries"),
-        F.coalesce(F.bit_or(F.when(deliver, F.col("bits"))), zero).alias("delivered"),
-        F.collect_set(F.when(deliver, F.col("key"))).alias("keys"),
-        F.max(deliver & F.col("key").isNull()).alias("without_key"),
-        F.coalesce(F.bit_or(F.when(touch, F.col("bits"))), zero).alias("touched"),
-        F.collect_set(F.when(touch, F.col("who"))).alias("outsiders"),
-        F.sum("both_outside").alias("both_outside"),
+    # A message's parts come from different tasks: aggregating before this shuffle would only cost.
+    return (
+        parts.repartition("run", "message")
+        .groupBy("run", "message")
+        .agg(
+            F.collect_set(F.when(multicast, F.col("who"))).alias("senders"),
+            F.min(F.when(multicast, F.col("seq"))).alias("first_seq"),
+            F.collect_set(F.when(multicast, groups)).alias("multicast_to"),
+            F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
+            F.coalesce(F.sum(F.when(deliver, F.col("rows"))), zero).alias("deliveries"),
+            F.coalesce(F.bit_or(F.when(deliver, F.col("bits"))), zero).alias("delivered"),
+            F.collect_set(F.when(deliver, F.col("key"))).alias("keys"),
+            F.max(deliver & F.col("key").isNull()).alias("without_key"),
+            F.coalesce(F.bit_or(F.when(touch, F.col("bits"))), zero).alias("touched"),
+            F.collect_set(F.when(touch, F.col("who"))).alias("outsiders"),
+            F.sum("both_outside").alias("both_outside"),
+        )
     )
 
 

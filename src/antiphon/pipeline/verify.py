@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from antiphon.pipeline import kernel, schema
 from antiphon.pipeline.delivery import idle_chatter, message_violations
+from antiphon.pipeline.locality import locality
 from antiphon.pipeline.messages import NEEDS_DRAINED, PROPERTIES, about_messages, messages
 from antiphon.pipeline.order import fifo, total_order
 from antiphon.pipeline.summary import summaries
@@ -28,7 +29,7 @@ def verify(events: DataFrame, runs: DataFrame, *, fast: bool = True) -> DataFram
     summary = summaries(events, runs).localCheckpoint()
     suspects = summary.filter("suspect" if fast else "true").select("run", "message")
     open_ = unproven(events, summary, runs).localCheckpoint() if fast else _all_order(runs)
-    found = [idle_chatter(events, runs)]
+    found = [idle_chatter(events, runs), locality(events, runs)]
     if not suspects.isEmpty():
         rows = about_messages(events, runs).join(suspects, on=["run", "message"], how="left_semi")
         found.append(message_violations(messages(rows, runs)))
