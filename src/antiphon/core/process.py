@@ -58,6 +58,8 @@ class Process:
         self.numbered = protocol.declaration.assumes.channels is Channels.RELIABLE
         # Without total order a copy may come after a later request that calls it settled: then nothing is forgotten.
         self.ordered = Promise.TOTAL_ORDER in protocol.declaration.promises
+        self.traced = True  # whether anybody reads the records; events are numbered all the same
+        self._checked: tuple[bytes, tuple[Component, Wire]] | None = None  # the newest frame, so as to decode it once
         self._local: deque[tuple[Component, Wire]] = deque()
         self._effects: list[AnyEffect] = []
         self._handlers: dict[type[inputs.Input], Any] = {
@@ -88,7 +90,7 @@ class Process:
 
     def check_frame(self, frame: bytes) -> None:
         """Raise BadFrame for bytes that no component of ours sent; call before the frame is journaled."""
-        self.decode(frame)
+        self._checked = (frame, self.decode(frame))
 
     def check_request(
         self, client: str, number: int, settled: int, destinations: Iterable[str], payload: bytes
@@ -202,7 +204,8 @@ class Process:
     def _on_receive(self, received: inputs.Receive) -> None:
         if self.numbered:
             self.channels.inbox(received.sender).take(received.number)
-        part, message = self.decode(received.frame)
+        frame, checked = received.frame, self._checked
+        part, message = checked[1] if checked is not None and checked[0] is frame else self.decode(frame)
         find = part.contract.subjects[type(message)]
         subject = find(message) if find is not None else None
         self._record("receive", subject, None, received.sender, part.layer, len(received.frame))
@@ -272,7 +275,8 @@ class Process:
     ) -> None:
         state = self.state
         state.seq += 1
-        self._effects.append(Record(state.seq, kind, message, destinations, peer, layer, size, time_ns))
+        if self.traced:
+            self._effects.append(Record(state.seq, kind, message, destinations, peer, layer, size, time_ns))
 
 
 def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) -> msgspec.Struct:

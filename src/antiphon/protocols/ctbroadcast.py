@@ -31,12 +31,13 @@ class CtBroadcast(StackedProtocol):
     decisions: dict[int, list[MessageId]]  # decided, not carried out yet
     applied: int  # the number of the newest decision carried out
     proposed: int
+    present: int  # how many messages of the next decision are known to be here
     ordered: int  # messages ordered so far
 
     def initialise(self) -> None:
         super().initialise()
         self.received, self.decisions = {}, {}
-        self.applied = self.proposed = self.ordered = 0
+        self.applied = self.proposed = self.ordered = self.present = 0
 
     @property
     def everyone(self) -> tuple[GroupId, ...]:
@@ -66,8 +67,11 @@ class CtBroadcast(StackedProtocol):
     def apply(self) -> None:
         """Carry out decisions in their order, each once all of its messages are here."""
         while (batch := self.decisions.get(self.applied + 1)) is not None:
-            if any(id not in self.received for id in batch):
+            while self.present < len(batch) and batch[self.present] in self.received:
+                self.present += 1
+            if self.present < len(batch):
                 return
+            self.present = 0
             self.applied += 1
             del self.decisions[self.applied]
             for id in sorted(batch):  # L6

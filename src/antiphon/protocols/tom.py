@@ -92,11 +92,12 @@ class Tom(StackedProtocol):
     applied: int  # the number of the newest decision carried out
     proposed: int  # the number of the newest consensus proposed to
     decisions: dict[int, Batch]  # those that wait for an earlier one, or for messages not R-delivered here yet
+    present: int  # how many messages of the next decision are known to be here
     done: Seen  # what was TO-delivered
 
     def initialise(self) -> None:
         super().initialise()
-        self.clock = self.age = self.applied = self.proposed = 0
+        self.clock = self.age = self.applied = self.proposed = self.present = 0
         self.queue, self.fresh, self.lagging, self.stamps, self.decisions = {}, {}, {}, {}, {}
         self.order = []
         self.done = Seen()
@@ -141,8 +142,11 @@ class Tom(StackedProtocol):
     def apply(self) -> None:
         """Carry out decisions in their order, each once all of its messages are here."""
         while (decision := self.decisions.get(self.applied + 1)) is not None:
-            if any(id not in self.queue for id in decision.new):
+            while self.present < len(decision.new) and decision.new[self.present] in self.queue:
+                self.present += 1
+            if self.present < len(decision.new):
                 return
+            self.present = 0
             self.applied += 1
             del self.decisions[self.applied]
             if decision.new:

@@ -49,6 +49,7 @@ class Driver:
         self.process = process
         self.journal = journal
         self.recorder = recorder
+        process.traced = recorder is not None
         self.spills = spills
         self.deliveries = Deliveries(delivered_log, self._submit)
         self._snapshot_bytes = snapshot_bytes

@@ -56,4 +56,8 @@ def majority(members: tuple[ProcessId, ...]) -> int:
 
 def has_qualified_majority(who: set[ProcessId], groups: tuple[GroupId, ...], topology: Topology) -> bool:
     """Whether ``who`` has a majority of every one of the groups (scalatom.txt, section 3.5)."""
-    return all(sum(p in who for p in topology.members(g)) >= majority(topology.members(g)) for g in groups)
+    for group in groups:
+        members = topology.members(group)
+        if len(who.intersection(members)) < majority(members):
+            return False
+    return True
