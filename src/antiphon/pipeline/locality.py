@@ -10,7 +10,7 @@ from antiphon.pipeline.messages import facts, judged
 
 
 def locality(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """Pairs of processes of different groups that exchange frames of a consensus. Only runs that promise it are read."""
+    """Pairs of processes of different groups that exchange frames of a consensus, in the runs that promise locality."""
     local = facts(runs).filter(judged("locality"))
     members = F.broadcast(
         local.select("run", F.explode("groups").alias("group", "members")).select(

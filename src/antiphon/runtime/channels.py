@@ -199,6 +199,7 @@ class Link(asyncio.Protocol):
         outbox = self._outbox
         had_spilled = outbox.acknowledged < outbox.spilled
         outbox.acknowledge(number)
+        self._next = max(self._next, number + 1)  # it may have come over the connection before this one
         if had_spilled and outbox.acknowledged >= outbox.spilled:
             self._driver.spills.forget(self.peer)
         self._progress_at = asyncio.get_running_loop().time()

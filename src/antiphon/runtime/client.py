@@ -37,7 +37,7 @@ class Client:
     def __init__(self, target: str | Path, *, name: str | None = None) -> None:
         if name is not None and not _NAME.fullmatch(name):
             raise UsageError("A client's name is 1 to 48 letters, digits, '_' or '-'.")
-        self.name = f"{name or 'client'}-{secrets.token_hex(4)}"
+        self.name = f"{name or 'client'}-{secrets.token_hex(6)}"
         self._target = target
         self._cluster = ""
         self._addresses: dict[str, str] = {}

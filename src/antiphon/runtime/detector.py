@@ -14,6 +14,7 @@ from antiphon.runtime.driver import Driver
 HEARTBEAT_SECONDS = 0.2
 TIMEOUT_SECONDS = 2.0  # at first, so that a peer may be slow for a second; grows with every mistake
 PATIENCE = 1.5  # by this much, so that there is a last mistake
+TIMEOUT_SECONDS_MAX = 30.0
 ABSENT_SECONDS = 0.3  # nobody listens at a peer's port: it need not be waited for any longer than this
 
 
@@ -31,6 +32,12 @@ class HeartbeatDetector:
         self._timeouts = dict.fromkeys(self._links, TIMEOUT_SECONDS)
         self._since = 0.0  # silence before this does not count
 
+    def look(self) -> None:
+        """Judge now those to be watched: a peer known to be gone need not be found out again."""
+        now = asyncio.get_running_loop().time()
+        for peer in self._driver.watched:
+            self._judge(peer, now)
+
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         self._since = looked = loop.time()
@@ -41,8 +48,7 @@ class HeartbeatDetector:
             if now - looked > TIMEOUT_SECONDS / 2:
                 self._since = now  # this process itself was asleep: what was sent meanwhile is still to be read
             looked = now
-            for peer in self._driver.watched:
-                self._judge(peer, now)
+            self.look()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _judge(self, peer: ProcessId, now: float) -> None:
@@ -60,7 +66,7 @@ class HeartbeatDetector:
             and now - heard_at <= timeout
             and self._tell(Trust(self._driver.clock(), peer))
         ):
-            self._timeouts[peer] = timeout * PATIENCE
+            self._timeouts[peer] = min(timeout * PATIENCE, TIMEOUT_SECONDS_MAX)
 
     def _tell(self, opinion: Suspect | Trust) -> bool:
         try:

@@ -35,6 +35,7 @@ class Driver:
     on_send: Callable[[Send], None]
     on_reply: Callable[[Reply], None]
     on_durable: Callable[[Iterable[ProcessId]], None]  # after every release: the peers of whom there is more
+    on_watch: Callable[[], None] = staticmethod(lambda: None)  # other peers are to be watched
     on_failure: Callable[[int, str], None]  # the process must stop: exit code, sentence
 
     def __init__(
@@ -86,6 +87,9 @@ class Driver:
             except JournalFull:
                 self._full_at = time.monotonic()
                 raise
+            except JournalError as error:
+                self.fail(EXIT_DISK, str(error))
+                raise
             self._since_snapshot += len(record)
         try:
             self._held += self.process.step(happened)
@@ -126,16 +130,22 @@ class Driver:
             action()
 
     def _commit(self) -> None:
+        """The end of a turn. Whatever goes wrong here has gone wrong in the middle: the process must not go on."""
+        try:
+            self._end_turn()
+        except JournalError as error:
+            self.fail(EXIT_DISK, str(error))
+        except Exception as error:
+            self.fail(EXIT_BUG, f"The end of a turn failed: {error!r}.")
+            raise
+
+    def _end_turn(self) -> None:
         self._scheduled = False
         if self.stopped:
             return
         held, self._held = self._held, []
         if self.journal is not None:
-            try:
-                self.journal.commit()
-            except JournalError as error:
-                self.fail(EXIT_DISK, str(error))
-                return
+            self.journal.commit()
         for peer in self._fresh:
             self.received[peer] = self.process.channels.inbox(peer).received
         self._release(held)
@@ -170,6 +180,7 @@ class Driver:
                 self._disarm(effect.timer)  # type: ignore[union-attr]
             elif kind is Monitor:
                 self.watched = effect.processes  # type: ignore[union-attr]
+                self.on_watch()
 
     # Timers -----------------------------------------------------------------------------------------------------
 
@@ -245,7 +256,6 @@ class Driver:
         assert not self._held, "a snapshot holds only what was released"
         if self.journal is None or self.deliveries.full:
             return
-        self._snapshot_pending = True
         self._since_snapshot = 0
         self.deliveries.flush()
         rows = self.recorder.take() if self.recorder is not None else []
@@ -261,6 +271,7 @@ class Driver:
             finally:
                 self._snapshot_pending = False
 
+        self._snapshot_pending = True
         self._submit(write)
 
     def _submit(self, job: Callable[[], object]) -> None:
@@ -290,12 +301,13 @@ class Driver:
             timer.cancel()
         self._disk.shutdown(wait=True)
         self.spills.close()
+        delivered = not self.deliveries.full
         self.deliveries.close()
         trace_written = self.recorder is None or self.recorder.write(self.recorder.take())
         if self.journal is None:
             return
-        if not trace_written:
-            self.journal.abandon()  # its replay writes the rows that found no room
+        if not (delivered and trace_written):
+            self.journal.abandon()  # its replay writes what found no room
             return
         with suppress(JournalFull):
             # With nothing left to replay, the next version of the code may start from here.

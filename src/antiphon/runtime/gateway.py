@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ PENDING_MAX = 2_000  # messages that wait for their order: above this, clients w
 PROGRESS_MAX = 1 << 16  # numbers in one answer
 DELIVERED_BYTES = 128 << 10  # in one frame
 OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
+DRAIN_SECONDS = 10.0  # for which one request to drain holds
 BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is alive
 
 
@@ -38,7 +40,7 @@ class Gateway:
     def __init__(self, driver: Driver, backlog_bytes: Callable[[], int], backlog_bytes_max: int) -> None:
         self.driver = driver
         self.status: Callable[[], StatusAnswer]
-        self.draining = False
+        self._drain_until = 0.0
         self.overloaded = False
         self._backlog_bytes = backlog_bytes
         self._backlog_bytes_max = backlog_bytes_max
@@ -46,6 +48,19 @@ class Gateway:
         self._fresh: dict[ClientSession, None] = {}  # those with answers to be sent at the end of the turn
         self._subscribers: dict[ClientSession, None] = {}
         self._looks = 0
+
+    @property
+    def draining(self) -> bool:
+        """Whether requests are refused; over unless it is said again, should whoever said it be gone."""
+        return time.monotonic() < self._drain_until
+
+    def drain(self, seconds: float = DRAIN_SECONDS) -> None:
+        self._drain_until = time.monotonic() + seconds
+
+    def keep_alive(self) -> None:
+        """Tell the subscribers that this process lives: silence would send them elsewhere."""
+        for session in self._subscribers:
+            session.send(Kind.BUSY)
 
     def open(self, client: str, transport: Any, *, is_trusted: bool) -> ClientSession:
         session = ClientSession(self, client, transport, is_trusted=is_trusted)
@@ -141,7 +156,7 @@ class ClientSession:
             elif kind == Kind.STATUS:
                 self.send(Kind.STATUS_ANSWER, self._gateway.status())
             elif kind == Kind.DRAIN and self._is_trusted:
-                self._gateway.draining = True
+                self._gateway.drain()
             else:
                 raise BadFrame(f"A frame of kind {kind} is out of place.")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import math
 import signal
 import sys
 from collections.abc import Iterable
@@ -32,6 +33,7 @@ from antiphon.runtime.server import Port, Rejection, Session
 from antiphon.runtime.spill import Spills
 
 EXIT_USAGE = 2
+KEEP_ALIVE_SECONDS = 1.0
 STOP_SECONDS = 5.0
 STOP_AFTER_DRAIN_SECONDS = 0.3
 BACKLOG_BYTES_MAX = 32 << 20  # unacknowledged frames for live peers: above this, clients wait
@@ -89,8 +91,8 @@ class Node:
         self._exit = loop.create_future()
         self.driver.recover()
         self._make_links()
-        server = await self._listen()
         self.driver.begin()
+        server = await self._listen()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, self.stop)
         self._start_tasks()
@@ -130,6 +132,23 @@ class Node:
         if self.driver.process.protocol.declaration.assumes.detector is not Detector.NONE:
             detector = HeartbeatDetector(self.driver, self.links.values(), self.sessions)
             self._tasks.append(asyncio.create_task(detector.run()))
+            self.driver.on_watch = lambda: self._look_soon(detector)
+        self._tasks.append(asyncio.create_task(self._keep_alive()))
+        for task in self._tasks:
+            task.add_done_callback(self._on_task_done)
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_ALIVE_SECONDS)
+            self.gateway.keep_alive()
+
+    def _look_soon(self, detector: HeartbeatDetector) -> None:
+        asyncio.get_running_loop().call_soon(detector.look)  # not amid the effects of an input
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """These tasks run as long as the process does: one that ends has failed."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.driver.fail(1, f"A part of {self.me} failed: {error!r}.")
 
     def stop(self) -> None:
         """End cleanly, after what is under way; but do not wait forever for others."""
@@ -137,7 +156,7 @@ class Node:
             self._stopping = True
             # Whoever told us to drain before has waited already.
             seconds = STOP_AFTER_DRAIN_SECONDS if self.gateway.draining else STOP_SECONDS
-            self.gateway.draining = True
+            self.gateway.drain(math.inf)
             self._tasks.append(asyncio.create_task(self._drain_and_close(seconds)))
 
     async def _drain_and_close(self, seconds: float) -> None:

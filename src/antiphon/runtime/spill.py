@@ -44,9 +44,11 @@ class Spills:
             log = self._open(peer)
             following = outbox.first_kept
         # What a replay has made again stands there already.
-        for number in range(following, outbox.sent + 1):
-            log.append(NUMBER.pack(number) + outbox.frames[number])
-        log.commit()
+        try:
+            for number in range(following, outbox.sent + 1):
+                log.append(NUMBER.pack(number) + outbox.frames[number])
+        finally:
+            log.commit()  # also what found room before the disk was full
 
     def _open(self, peer: ProcessId) -> Journal:
         log = self._logs.get(peer)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BUFFERED_MAX = 10_000  # messages read ahead of the application
 SEARCH_SECONDS = 5.0  # for a live member, when the reader does not want to wait for news anyway
+SILENT_SECONDS = 5.0
 BACKOFF_SECONDS = 0.1
 
 
@@ -66,9 +67,19 @@ class Subscription:
             if self._connection is None or not self._connection.is_open:
                 await self._search()
             self._news.clear()
-            await self._news.wait()
+            await self._wait()
         await self.aclose()
         raise StopAsyncIteration
+
+    async def _wait(self) -> None:
+        """Wait for news. A member that says nothing for long, not even that it lives, is left for another."""
+        try:
+            async with asyncio.timeout(SILENT_SECONDS):
+                await self._news.wait()
+        except TimeoutError:
+            if self._connection is not None and not self._is_paused:
+                self._connection.close()
+                self._connection = None
 
     async def aclose(self) -> None:
         self._closed = True
@@ -93,10 +104,14 @@ class Subscription:
         deadline = loop.time() + SEARCH_SECONDS
         members = self._client.members([self._group])
         while not self._closed:
+            refusals = []
             for member in random.sample(members, len(members)):
                 try:
                     connection = await self._client.dial(member)
                 except Unavailable:
+                    continue
+                except UsageError as error:  # one member may be on its way out; all of them mean it
+                    refusals.append(error)
                     continue
                 if self._is_closed():
                     connection.close()
@@ -107,6 +122,8 @@ class Subscription:
                 connection.on_lost = self._news.set
                 connection.send(Kind.SUBSCRIBE, Subscribe(self._group, self._next))
                 return
+            if len(refusals) == len(members):
+                raise refusals[0]
             if not self._follow and loop.time() > deadline:
                 raise Unavailable(f"No member of {self._group} can be reached.")
             await asyncio.sleep(BACKOFF_SECONDS)

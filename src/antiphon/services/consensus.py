@@ -81,8 +81,8 @@ class Consensus(Component):
         self.forget(instance)
         skipped = (self.me,) if self.options.echo_origin else (self.me, origin)
         self.send([p for p in self.members(instance) if p not in skipped], Decide(instance, value, origin))  # D3
-        self.watch()
         self.decided(instance, value)  # D4
+        self.watch()  # now, so that who is suspected stays so when the next instance begins at once
 
     def on_decide(self, sender: ProcessId, decision: Decide) -> None:
         self.decide(decision.instance, decision.value, decision.origin)

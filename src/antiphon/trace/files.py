@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ def write_events(folder: Path, run: str, name: str, rows: Sequence[Row]) -> None
     events.mkdir(parents=True, exist_ok=True)
     temporary = events / f".{name}.parquet.tmp"
     pq.write_table(to_table(rows), temporary, compression="zstd")
+    with temporary.open("rb") as written:
+        os.fsync(written.fileno())  # a name must never stand for less than the whole file
     temporary.replace(events / f"{name}.parquet")
 
 
