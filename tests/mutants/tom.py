@@ -37,6 +37,7 @@ class Opened(Tom):
             self.advance()
         for id in new:
             self.timestamp(id)
+        self.announce()
         for id, stamp in decision.definitive:
             self.follow(stamp)
             self.synchronise(id, stamp)

@@ -41,6 +41,12 @@ class Timestamp(Wire, frozen=True, tag=1):
     stamp: Stamp
 
 
+class Timestamps(Wire, frozen=True, tag=2):
+    """Step 2 for a set: several at once."""
+
+    timestamps: list[Timestamp]
+
+
 class Batch(msgspec.Struct, frozen=True, array_like=True):
     """What a consensus decides: messages to be timestamped, and definitive timestamps to catch up with."""
 
@@ -92,13 +98,14 @@ class Tom(StackedProtocol):
     applied: int  # the number of the newest decision carried out
     proposed: int  # the number of the newest consensus proposed to
     decisions: dict[int, Batch]  # those that wait for an earlier one, or for messages not R-delivered here yet
+    unsent: dict[tuple[GroupId, ...], list[Timestamp]]  # for other groups, of the decision being carried out
     present: int  # how many messages of the next decision are known to be here
     done: Seen  # what was TO-delivered
 
     def initialise(self) -> None:
         super().initialise()
         self.clock = self.age = self.applied = self.proposed = self.present = 0
-        self.queue, self.fresh, self.lagging, self.stamps, self.decisions = {}, {}, {}, {}, {}
+        self.queue, self.fresh, self.lagging, self.stamps, self.decisions, self.unsent = {}, {}, {}, {}, {}, {}
         self.order = []
         self.done = Seen()
 
@@ -153,6 +160,7 @@ class Tom(StackedProtocol):
                 self.clock += 1  # L6
             for id in decision.new:
                 self.timestamp(id)
+            self.announce()
             for id, stamp in decision.definitive:
                 self.clock = max(self.clock, stamp.clock)  # L7
                 self.synchronise(id, stamp)
@@ -168,7 +176,14 @@ class Tom(StackedProtocol):
         del self.fresh[id]
         self.stamps.setdefault(id, {})[self.group] = stamp
         others = tuple(g for g in entry.message.destinations if g != self.group)
-        self.send(self.topology.addressees(others), Timestamp(id, entry.label, stamp))  # L9
+        self.unsent.setdefault(others, []).append(Timestamp(id, entry.label, stamp))
+
+    def announce(self) -> None:
+        """The timestamps of one decision travel together, to each set of groups that wants them."""
+        for others, timestamps in self.unsent.items():
+            alone = len(timestamps) == 1
+            self.send(self.topology.addressees(others), timestamps[0] if alone else Timestamps(timestamps))  # L9
+        self.unsent.clear()
 
     def synchronise(self, id: MessageId, stamp: Stamp) -> None:
         self.lagging.pop(id, None)
@@ -188,6 +203,10 @@ class Tom(StackedProtocol):
         self.settle(timestamp.id)
         self.deliver_lowest()
         self.start()
+
+    def on_timestamps(self, sender: ProcessId, several: Timestamps) -> None:
+        for timestamp in several.timestamps:
+            self.on_timestamp(sender, timestamp)
 
     def settle(self, id: MessageId) -> None:
         """The greatest of all groups' timestamps is the definitive one."""
