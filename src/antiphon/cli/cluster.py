@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
-from antiphon.core.errors import UsageError
+from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import parse_groups
 from antiphon.runtime import cluster
 from antiphon.runtime.client import Client, Delivery, connect
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def up_command(
     dir: DirFlag,
     groups: Annotated[str | None, typer.Option(help="For a new cluster: 3x3, or orders=3,billing=3.")] = None,
-    protocol: Annotated[str, typer.Option(help="Which protocol; see `antiphon protocols`.")] = "skeen",
+    protocol: Annotated[str | None, typer.Option(help="Which protocol; default: skeen.")] = None,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
     journal: Annotated[bool, typer.Option(help="Without it, a process that ends never returns.")] = True,
     trace: Annotated[bool, typer.Option(help="Record what every process sees and does.")] = True,
@@ -68,7 +68,7 @@ def up_command(
 def _open_or_create(
     path: Path,
     groups: str | None,
-    protocol: str,
+    protocol: str | None,
     options: dict[str, str],
     journal: bool,
     trace: bool,
@@ -80,14 +80,32 @@ def _open_or_create(
         if sizes is None:
             raise UsageError(f"{path} is no cluster yet: name its groups, as in --groups orders=3,billing=3.")
         return cluster.create(
-            path, sizes, protocol=protocol, options=options, journal=journal, trace=trace, base_port=base_port, run=run
+            path,
+            sizes,
+            protocol=protocol or "skeen",
+            options=options,
+            journal=journal,
+            trace=trace,
+            base_port=base_port,
+            run=run,
         )
     folder = ClusterFolder.load(path)
     found = {group: len(members) for group, members in folder.config.groups.items()}
     if sizes is not None and sizes != found:
         listed = ",".join(f"{group}={size}" for group, size in found.items())
         raise UsageError(f"{path} is a cluster already, with the groups {listed}.")
+    config = folder.config
+    if protocol not in (None, config.protocol) or (options and options != config.options):
+        chosen = "".join(f" -o {name}={value}" for name, value in config.options.items())
+        raise UsageError(f"{path} is a cluster already, with the protocol {config.protocol}{chosen}.")
     return folder
+
+
+def _need_somebody(path: Path) -> None:
+    """Say at once that nobody can answer, rather than wait for it."""
+    folder = ClusterFolder.load(path)
+    if not any(cluster.alive(folder).values()):
+        raise Unavailable(f"No process of {path} is running: start them with `antiphon up --dir {path}`.")
 
 
 def node_command(
@@ -118,6 +136,7 @@ def send_command(
     Many at once: seq 1000 | antiphon send --dir shop --to orders
     """
     destinations = {part.strip() for part in to.split(",") if part.strip()}
+    _need_somebody(dir)
     payloads = _lines(sys.stdin.buffer) if text is None else iter([text.encode()])
     names = _run(_send(dir, destinations, payloads, name, timeout))
     if json:
@@ -167,6 +186,8 @@ def tail_command(
 
     Example: antiphon tail --dir shop orders --from 0 --follow
     """
+    if not follow:
+        _need_somebody(dir)
     _run(_tail(dir, group, start, follow, json))
 
 
