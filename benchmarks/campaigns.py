@@ -1,4 +1,4 @@
-"""The long campaigns: every protocol, 20,000 runs that count, over all its options; prints the table of docs/campaigns.md.
+"""The long campaigns: every protocol, 20,000 runs that count, over all its options. Prints rows of docs/campaigns.md.
 
     python benchmarks/campaigns.py [--runs 20000] [--seed 2000000] [PROTOCOL ...]
 

@@ -43,3 +43,11 @@ def another_group_talks_to_itself(t: Tape) -> None:
 @breaks("genuineness")
 def frame_about_an_invented_message(t: Tape) -> None:
     t.frame("g2.1", "g2.2", "ghost:1")
+
+
+@breaks("genuineness")
+def two_senders_of_different_messages_chat(t: Tape) -> None:
+    """Each is concerned by a message, but no message concerns both."""
+    t.deliver_all(t.multicast("f1", "f1:1", "g1"))
+    t.deliver_all(t.multicast("f2", "f2:1", "g2"))
+    t.frame("f1", "f2", None)

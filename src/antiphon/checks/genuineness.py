@@ -11,13 +11,18 @@ _NOBODY: frozenset[str] = frozenset()
 
 def genuineness(history: History) -> list[Violation]:
     allowed = _concerned(history)
-    involved = frozenset().union(*set(allowed.values()))
+    circles = set(allowed.values())
+    together: dict[tuple[str, str | None], bool] = {}  # whether some message concerns both; asked once for each pair
     allowed_get = allowed.get
     found: dict[tuple[str, str | None], Violation] = {}  # by process and message: one frame says enough
     for row in history.traffic:
         message = row[4]
         if message is None:
-            if row[0] in involved:
+            pair = (row[0], row[6])
+            if pair not in together:
+                both = {end for end in pair if end is not None}
+                together[pair] = any(both <= circle for circle in circles)
+            if together[pair]:
                 continue
         else:
             concerned = allowed_get(message, _NOBODY)
@@ -48,7 +53,8 @@ def _note(found: dict[tuple[str, str | None], Violation], row: Row, concerned: f
     what = f"{row.process} {row.kind}s a frame about {row.message or 'no single message'} {preposition} {row.peer}"
     processes: tuple[str, ...]
     if row.message is None:
-        why, processes = f"but {row.process} is sender or addressee of no message of the run", (row.process,)
+        ends = tuple(end for end in (row.process, row.peer) if end is not None)
+        why, processes = f"but no message of the run concerns {' and '.join(ends)}", ends
     else:
         strangers = [p for p in (row.process, row.peer) if p is not None and p not in concerned]
         verb = "is" if len(strangers) == 1 else "are"

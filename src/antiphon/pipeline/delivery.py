@@ -115,21 +115,34 @@ def _genuineness() -> Column:
 
 
 def idle_chatter(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """Genuineness of what is about no single message: only those may talk who send or are addressed in this run."""
+    """Genuineness of what is about no single message: two may talk only if some message of the run concerns both."""
     genuine = facts(runs).filter(judged("genuineness"))
-    talkers = events.filter("kind in ('send', 'receive') and message is null").select("run", "process").distinct()
-    multicasts = events.filter("kind = 'multicast'")
     members = genuine.select("run", F.explode("groups").alias("group", "members"))
-    addressed = (
-        multicasts.select("run", F.explode("destinations").alias("group"))
+    # Few rows, however long the run: pairs of processes that talk, and circles that some message concerns.
+    pairs = (
+        events.filter("kind in ('send', 'receive') and message is null")
+        .join(F.broadcast(genuine.select("run")), on="run", how="left_semi")
+        .select("run", "process", F.coalesce("peer", "process").alias("peer"))
         .distinct()
+    )
+    circles = (
+        events.filter("kind = 'multicast'")
+        .select("run", F.col("process").alias("sender"), F.array_sort("destinations").alias("destinations"))
+        .distinct()
+        .withColumn("group", F.explode("destinations"))
         .join(F.broadcast(members), on=["run", "group"], how="inner")
-        .select("run", F.explode("members").alias("process"))
+        .groupBy("run", "sender", "destinations")
+        .agg(F.flatten(F.collect_list("members")).alias("addressed"))
+        .select("run", F.array_append("addressed", F.col("sender")).alias("circle"))
+        .distinct()
     )
-    concerned = multicasts.select("run", "process").unionByName(addressed).distinct()
-    strangers = talkers.join(F.broadcast(genuine.select("run")), on="run", how="left_semi").join(
-        concerned, on=["run", "process"], how="left_anti"
+    both = (
+        (F.col("pairs.run") == F.col("circles.run"))
+        & F.array_contains("circles.circle", F.col("pairs.process"))
+        & F.array_contains("circles.circle", F.col("pairs.peer"))
     )
-    detail = F.concat("process", F.lit(" sent or received, but no message of the run concerns it"))
-    found = violation("genuineness", F.array("process"), F.array().cast("array<string>"), detail)
+    strangers = pairs.alias("pairs").join(circles.alias("circles"), on=both, how="left_anti")
+    ends = F.array_distinct(F.array("process", "peer"))
+    detail = F.concat(F.lit("no message of the run concerns "), F.array_join(ends, " and "), F.lit(", which talk"))
+    found = violation("genuineness", ends, F.array().cast("array<string>"), detail)
     return strangers.select("run", F.inline(F.array(found)))
