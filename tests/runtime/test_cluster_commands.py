@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -19,8 +20,9 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.cli import main
-from antiphon.core.errors import AntiphonError
+from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
+from antiphon.runtime.client import connect
 from antiphon.runtime.folder import ClusterFolder
 from antiphon.trace import read_facts, read_rows
 
@@ -167,7 +169,15 @@ def test_bad_input_for_a_running_cluster(path: Path, refused: Callable[..., str]
     for arguments in bad:
         refused(*arguments)
     cluster.kill(folder, "orders.1")
-    assert "was not multicast" in refused("send", *where, "--to", "orders", "--timeout", "0.2", "x", code=1)
+    for arguments in (("send", *where, "--to", "orders", "x"), ("tail", *where, "orders")):
+        assert "No process of" in refused(*arguments, code=1)
+    with pytest.raises(Unavailable, match="was not multicast"):
+        asyncio.run(_multicast_into_the_void(path))
+
+
+async def _multicast_into_the_void(path: Path) -> None:
+    async with connect(path) as client:
+        await client.multicast({"orders"}, b"x", timeout=0.2)
 
 
 @pytest.mark.parametrize("command", ["up", "node", "send", "tail", "status", "down"])
