@@ -7,7 +7,6 @@ calls `append` and `take_batch`; meanwhile one worker thread may run `write_batc
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
 from bisect import bisect_right
@@ -291,10 +290,7 @@ class Journal:
     def _recover(self) -> None:
         _make_folder(self._folder)
         self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(self._folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise JournalError(f"Journal {self._folder} is in use by another process.") from error
+        disk.lock_folder(self._folder, self._folder_fd)
         for path in self._folder.glob("spare-*.tmp"):
             path.unlink()
         self._load_snapshot()
