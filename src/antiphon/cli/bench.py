@@ -26,7 +26,7 @@ def tom_command(
         float, typer.Option(min=1.0, help="A slow point has only what can be sent in this time.")
     ] = 60.0,
     samples: Annotated[int, typer.Option(min=10, help="Messages behind each mean delivery time.")] = 500,
-    size: Annotated[list[int], typer.Option(help="Bytes of payload; may be repeated.")] = [10, 500, 1000],  # noqa: B006
+    size: Annotated[list[int], typer.Option(help="Bytes of payload; may be repeated.")] = [10, 500, 1000],  # noqa: B006 - typer
     figures: Annotated[Path | None, typer.Option(help="Write the figures and the numbers into this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
