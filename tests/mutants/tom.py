@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heappush
 
-from antiphon.core import GroupId, MessageId, ProcessId
+from antiphon.core import GroupId, MessageId
 from antiphon.protocols.tom import Batch, Entry, Stamp, Timestamp, Tom
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
@@ -41,9 +41,9 @@ class Opened(Tom):
         for id, stamp in decision.definitive:
             self.follow(stamp)
             self.synchronise(id, stamp)
+        self.catch_up()
         for id in new:
             self.settle(id)
-        self.catch_up()
         self.deliver_lowest()
 
     def advance(self) -> None:
@@ -65,16 +65,15 @@ class Opened(Tom):
         entry.definitive = True
         stamp = self.greatest(stamps)
         self.place(id, entry, stamp)
-        self.lagging[id] = stamp
-        self.catch_up()
+        if self.has_reached(stamp):
+            entry.synchronised = True
+        else:
+            self.lagging[id] = stamp
 
-    def on_timestamp(self, sender: ProcessId, timestamp: Timestamp) -> None:
-        if self.done.has(timestamp.label, self.group):
-            return
-        self.stamps.setdefault(timestamp.id, {})[timestamp.stamp.group] = timestamp.stamp
-        self.settle(timestamp.id)
-        self.deliver_lowest()
-        self.start()
+    def note(self, timestamp: Timestamp) -> None:
+        if not self.done.has(timestamp.label, self.group):
+            self.stamps.setdefault(timestamp.id, {})[timestamp.stamp.group] = timestamp.stamp
+            self.settle(timestamp.id)
 
     def place(self, id: MessageId, entry: Entry, stamp: Stamp) -> None:
         if stamp != entry.stamp:
@@ -109,10 +108,10 @@ class DoesNotWaitForTheLastGroup(Opened):
 
 
 class DoesNotTellTheLastGroup(Opened):
-    def on_timestamp(self, sender: ProcessId, timestamp: Timestamp) -> None:
+    def note(self, timestamp: Timestamp) -> None:
         """As if it had never been sent: the last destination group hears of nobody else's timestamp."""
         if timestamp.label.groups[-1] != self.group:
-            super().on_timestamp(sender, timestamp)
+            super().note(timestamp)
 
 
 class BreaksTiesByArrival(Opened):
@@ -203,9 +202,9 @@ class ShowsTheTimestampToABystander(Opened):
         assert entry.stamp is not None
         self.send(bystanders[:1], Timestamp(id, entry.label, entry.stamp))
 
-    def on_timestamp(self, sender: ProcessId, timestamp: Timestamp) -> None:
+    def note(self, timestamp: Timestamp) -> None:
         if self.group in timestamp.label.groups:
-            super().on_timestamp(sender, timestamp)
+            super().note(timestamp)
 
 
 MUTANTS = (

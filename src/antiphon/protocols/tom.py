@@ -6,6 +6,7 @@ L1-L15 are the lines of docs/protocols/tom.md. With sets, a consensus decides al
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -131,14 +132,13 @@ class Tom(StackedProtocol):
         if self.proposed == number or number in self.decisions or not (self.fresh or self.lagging):
             return
         self.proposed = number
-        batch = Batch(list(self.fresh), list(self.lagging.items()))
-        value = _encoder.encode(batch if self.options.sets else self.oldest(batch))
-        self.consensus.propose(Label("", (self.group,), (number,)), value)  # L4
+        batch = Batch(list(self.fresh), list(self.lagging.items())) if self.options.sets else self.oldest()
+        self.consensus.propose(Label("", (self.group,), (number,)), _encoder.encode(batch))  # L4
 
-    def oldest(self, batch: Batch) -> Batch:
-        waiting = [*batch.new, *(id for id, _ in batch.definitive)]
-        oldest = min(waiting, key=lambda id: self.queue[id].age)
-        return Batch([id for id in batch.new if id == oldest], [pair for pair in batch.definitive if pair[0] == oldest])
+    def oldest(self) -> Batch:
+        waiting = [*islice(self.fresh, 1), *self.lagging]  # those without a timestamp are in the order of their age
+        id = min(waiting, key=lambda id: self.queue[id].age)
+        return Batch([], [(id, self.lagging[id])]) if id in self.lagging else Batch([id], [])
 
     def on_decided(self, instance: Label, value: bytes) -> None:  # L5
         (number,) = instance.numbers
@@ -162,17 +162,17 @@ class Tom(StackedProtocol):
                 self.timestamp(id)
             self.announce()
             for id, stamp in decision.definitive:
-                self.clock = max(self.clock, stamp.clock)  # L7
+                self.clock = max(self.clock, stamp.clock)  # L9
                 self.synchronise(id, stamp)
+            self.catch_up()
             for id in decision.new:
                 self.settle(id)
-            self.catch_up()
             self.deliver_lowest()
 
     def timestamp(self, id: MessageId) -> None:
         entry, stamp = self.queue[id], Stamp(self.clock, self.group)
         assert entry.stamp is None, "a group timestamps a message once"
-        self.place(id, entry, stamp)  # L8
+        self.place(id, entry, stamp)  # L7
         del self.fresh[id]
         self.stamps.setdefault(id, {})[self.group] = stamp
         others = tuple(g for g in entry.message.destinations if g != self.group)
@@ -182,7 +182,7 @@ class Tom(StackedProtocol):
         """The timestamps of one decision travel together, to each set of groups that wants them."""
         for others, timestamps in self.unsent.items():
             alone = len(timestamps) == 1
-            self.send(self.topology.addressees(others), timestamps[0] if alone else Timestamps(timestamps))  # L9
+            self.send(self.topology.addressees(others), timestamps[0] if alone else Timestamps(timestamps))  # L8
         self.unsent.clear()
 
     def synchronise(self, id: MessageId, stamp: Stamp) -> None:
@@ -195,18 +195,23 @@ class Tom(StackedProtocol):
     # Step 2: the timestamps of the other groups -----------------------------------------------------------------
 
     def on_timestamp(self, sender: ProcessId, timestamp: Timestamp) -> None:  # L11
+        self.note(timestamp)
+        self.deliver_lowest()
+        self.start()
+
+    def on_timestamps(self, sender: ProcessId, several: Timestamps) -> None:
+        for timestamp in several.timestamps:
+            self.note(timestamp)
+        self.deliver_lowest()
+        self.start()
+
+    def note(self, timestamp: Timestamp) -> None:
         if self.done.has(timestamp.label, self.group):
             return
         stamps, stamp = self.stamps.setdefault(timestamp.id, {}), timestamp.stamp
         assert stamps.get(stamp.group, stamp) == stamp, "a group agrees on its timestamp"
         stamps[stamp.group] = stamp
         self.settle(timestamp.id)
-        self.deliver_lowest()
-        self.start()
-
-    def on_timestamps(self, sender: ProcessId, several: Timestamps) -> None:
-        for timestamp in several.timestamps:
-            self.on_timestamp(sender, timestamp)
 
     def settle(self, id: MessageId) -> None:
         """The greatest of all groups' timestamps is the definitive one."""
@@ -216,15 +221,19 @@ class Tom(StackedProtocol):
         stamp = max(stamps.values())  # L12
         entry.definitive = True
         self.place(id, entry, stamp)
-        self.lagging[id] = stamp
-        self.catch_up()
+        if self.has_reached(stamp):
+            entry.synchronised = True
+        else:
+            self.lagging[id] = stamp
 
     def catch_up(self) -> None:
+        for id in [id for id, stamp in self.lagging.items() if self.has_reached(stamp)]:
+            del self.lagging[id]
+            self.queue[id].synchronised = True
+
+    def has_reached(self, stamp: Stamp) -> bool:  # L13
         """With sets, a timestamp that the clock has reached needs no consensus. All members see that, or none."""
-        if self.options.sets:
-            for id in [id for id, stamp in self.lagging.items() if stamp.clock <= self.clock]:
-                del self.lagging[id]
-                self.queue[id].synchronised = True  # L13
+        return self.options.sets and stamp.clock <= self.clock
 
     # Step 4 -----------------------------------------------------------------------------------------------------
 
