@@ -24,7 +24,7 @@ def tom_command(
     messages: Annotated[int, typer.Option(min=100, help="Multicasts of one point.")] = 10_000,
     seconds: Annotated[
         float, typer.Option(min=1.0, help="A slow point has only what can be sent in this time.")
-    ] = 60.0,
+    ] = 100.0,
     samples: Annotated[int, typer.Option(min=10, help="Messages behind each mean delivery time.")] = 500,
     size: Annotated[list[int], typer.Option(help="Bytes of payload; may be repeated.")] = [10, 500, 1000],  # noqa: B006 - typer
     figures: Annotated[Path | None, typer.Option(help="Write the figures and the numbers into this folder.")] = None,

@@ -22,7 +22,7 @@ from antiphon.runtime.folder import ClusterFolder
 
 GROUPS = {"g1": 3, "g2": 3, "g3": 3}
 SIZES = (10, 500, 1000)
-RATES = (25, 50, 100, 200, 400, 800, 1600, 3200)
+RATES = (100, 200, 400, 800, 1600, 3200)
 OUTSTANDING = 2000
 PAPER_DELIVERY_MS = {10: (2.4, 4.5, 5.2), 500: (2.4, 8.6, 10.4), 1000: (3.0, 13.9, 16.0)}
 PAPER_SPEEDUP = {10: 5.6, 1000: 2.7}
