@@ -51,27 +51,12 @@ class ChandraToueg(Consensus):
     runs: dict[Label, Run]
     early: dict[Label, list[tuple[ProcessId, Estimate | Proposal | Ack]]]
 
-    def initialise(self) -> None:
-        super().initialise()
-        self.runs = {}
-        self.early = {}
-
-    def running(self) -> list[Label]:
-        return list(self.runs)
-
-    def forget(self, instance: Label) -> None:
-        self.runs.pop(instance, None)
-        self.early.pop(instance, None)
-
     def propose(self, instance: Label, value: bytes) -> None:  # C1
-        if self.is_done(instance) or instance in self.runs:
-            return
-        self.runs[instance] = Run(value)
-        self.watch()
-        self.enter(instance, self.runs[instance], 1)
-        for sender, message in self.early.pop(instance, []):
-            if instance in self.runs:
-                self.handlers[type(message)](sender, message)
+        if self.is_new(instance):
+            run = self.runs[instance] = Run(value)
+            self.watch()
+            self.enter(instance, run, 1)
+            self.handle_kept(instance, self.early.pop(instance, []))
 
     def enter(self, instance: Label, run: Run, round: int) -> None:  # C2
         """Phase 1. The estimate of a later round goes to all, so that nobody stays behind in an earlier one."""
@@ -135,6 +120,6 @@ class ChandraToueg(Consensus):
     def run_of(self, sender: ProcessId, message: Estimate | Proposal | Ack) -> Run | None:
         """The running instance that a message is for. If there is none yet, the message waits for it."""
         run = self.runs.get(message.instance)
-        if run is None and not self.is_done(message.instance):
-            self.early.setdefault(message.instance, []).append((sender, message))
+        if run is None:
+            self.keep_for_later(sender, message.instance, message)
         return run

@@ -6,7 +6,7 @@ D1-D4 are the lines of docs/protocols/consensus.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,21 +39,34 @@ class Consensus(Component):
     options: ConsensusOptions
     decided: Callable[[Label, bytes], None]
 
+    runs: dict[Label, Any]  # proposed in, and not decided; each kind of consensus says what it keeps of one
+    early: dict[Label, list[tuple[ProcessId, Any]]]  # what came for an instance that is not proposed in yet
     done: Seen
 
     def initialise(self) -> None:
+        self.runs, self.early = {}, {}
         self.done = Seen()
 
     def propose(self, instance: Label, value: bytes) -> None:
         raise NotImplementedError
 
+    def is_new(self, instance: Label) -> bool:
+        """Whether this process has neither proposed in an instance nor learnt its decision."""
+        return instance not in self.runs and not self.is_done(instance)
+
+    def keep_for_later(self, sender: ProcessId, instance: Label, message: Wire) -> None:
+        if self.is_new(instance):
+            self.early.setdefault(instance, []).append((sender, message))
+
+    def handle_kept(self, instance: Label, kept: list[tuple[ProcessId, Any]]) -> None:
+        for sender, message in kept:
+            if instance in self.runs:  # else one of them brought the decision
+                self.handlers[type(message)](sender, message)
+
     def forget(self, instance: Label) -> None:
         """Drop the state of an instance that was decided."""
-        raise NotImplementedError
-
-    def running(self) -> list[Label]:
-        """The instances that this process has proposed in and that are not decided."""
-        raise NotImplementedError
+        self.runs.pop(instance, None)
+        self.early.pop(instance, None)
 
     def members(self, instance: Label) -> tuple[ProcessId, ...]:
         return self.topology.addressees(instance.groups)
@@ -73,7 +86,7 @@ class Consensus(Component):
 
     def watch(self) -> None:
         """Only the members of running instances are monitored."""
-        self.monitor(p for instance in self.running() for p in self.members(instance))
+        self.monitor(p for instance in self.runs for p in self.members(instance))
 
     def decide(self, instance: Label, value: bytes, origin: ProcessId) -> None:  # D1
         if not self.done.add(instance, self.topology.group_of[self.me]):  # D2

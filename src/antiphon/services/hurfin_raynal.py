@@ -45,25 +45,12 @@ class HurfinRaynal(Consensus):
     runs: dict[Label, Run]
     early: dict[Label, list[tuple[ProcessId, Current | Next]]]
 
-    def initialise(self) -> None:
-        super().initialise()
-        self.runs = {}
-        self.early = {}
-
-    def running(self) -> list[Label]:
-        return list(self.runs)
-
-    def forget(self, instance: Label) -> None:
-        self.runs.pop(instance, None)
-        self.early.pop(instance, None)
-
     def propose(self, instance: Label, value: bytes) -> None:  # H1
-        if self.is_done(instance) or instance in self.runs:
-            return
-        run = self.runs[instance] = Run(value)
-        self.watch()
-        run.later = self.early.pop(instance, [])
-        self.enter(instance, run, 1)
+        if self.is_new(instance):
+            run = self.runs[instance] = Run(value)
+            self.watch()
+            run.later = self.early.pop(instance, [])
+            self.enter(instance, run, 1)
 
     def enter(self, instance: Label, run: Run, round: int) -> None:  # H2
         run.round = round
@@ -75,10 +62,8 @@ class HurfinRaynal(Consensus):
             self.vote_current(instance, run)  # H3
         elif coordinator in self.suspects:
             self.vote_next(instance, run)
-        waiting, run.later = run.later, []
-        for sender, message in waiting:
-            if instance in self.runs:
-                self.handlers[type(message)](sender, message)
+        kept, run.later = run.later, []
+        self.handle_kept(instance, kept)
 
     def vote_current(self, instance: Label, run: Run) -> None:
         run.voted_current = True
@@ -136,8 +121,7 @@ class HurfinRaynal(Consensus):
         """The running instance in whose present round the message is; if it came early, it waits."""
         run = self.runs.get(message.instance)
         if run is None:
-            if not self.is_done(message.instance):
-                self.early.setdefault(message.instance, []).append((sender, message))
+            self.keep_for_later(sender, message.instance, message)
             return None
         if message.round > run.round:
             run.later.append((sender, message))
