@@ -153,6 +153,8 @@ def refused(result: Result, *words: str) -> None:
         (["simulate", "--protocol", "paxos"], "paxos"),
         (["simulate", "-o", "speed=9"], "speed"),
         (["simulate", "-o", "speed"], "name=value"),
+        (["simulate", "--protocol", "tom", "-o", "sets=maybe"], "sets is false or true"),
+        (["simulate", "--runs", "3", "--groups", "2x2", "--trace", "t"], "no --groups or --trace"),
         (["simulate", "--groups", "three"], "three"),
         (["simulate", "--groups", "orders=0"], "orders"),
         (["simulate", "--groups", "a=1,a=2"], "a=1,a=2"),

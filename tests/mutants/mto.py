@@ -85,6 +85,13 @@ class WaitsOnlyForNumberedPredecessors(Mto):
         return self.sn(other) is not None and super().may_precede(other, label, key)
 
 
+class CountsOnlyWhatItRDelivered(Mto):
+    """Takes for pending what was R-delivered here, not what a timestamp shows to be R-delivered elsewhere."""
+
+    def potential_predecessors(self) -> list[tuple[MessageId, Label]]:
+        return [(id, label) for id, label in super().potential_predecessors() if id in self.entries]
+
+
 class ForgetsWhatIsPendingOnRestart(Mto):
     def restore(self, data: bytes) -> None:
         super().restore(data)
@@ -135,6 +142,7 @@ MUTANTS = (
     DoesNotAdvanceTheClock,
     DeliversWithoutItsPredecessors,
     WaitsOnlyForNumberedPredecessors,
+    CountsOnlyWhatItRDelivered,
     ForgetsWhatIsPendingOnRestart,
     TellsTimestampsToItsOwnGroupOnly,
     over_causal(AnyOrder),

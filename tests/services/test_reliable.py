@@ -255,7 +255,7 @@ def test_eager_is_refused_where_crashes_are_final_and_take_along_what_was_sent(n
     assert simulate(msgspec.structs.replace(crashed, faults=returning, journal=True)).violations == []
 
 
-@pytest.mark.parametrize("name", [name for name in STACKED if name != "mto"])
+@pytest.mark.parametrize("name", STACKED)
 def test_lazy_is_refused_where_crashes_are_final(name: str) -> None:
     crashed = Scenario(
         protocol=name,
@@ -272,9 +272,3 @@ def test_lazy_is_refused_where_crashes_are_final(name: str) -> None:
     )
     returning = (Crash("a.1", at=0, down_ns=MILLISECOND),)
     assert simulate(msgspec.structs.replace(crashed, faults=returning, journal=True)).violations == []
-
-
-@pytest.mark.parametrize("kind", ["lazy", "uniform"])
-def test_mto_takes_the_eager_one_only(kind: str) -> None:
-    with pytest.raises(UsageError, match=f"A bad option for mto: Invalid enum value '{kind}'"):
-        simulate(Scenario(protocol="mto", options={"reliable": kind}, groups={"a": 3}, plans=()))

@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
+from antiphon.core.declaration import Failures
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import parse_groups
+from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.client import Client, Delivery, connect
 from antiphon.runtime.folder import ClusterFolder
@@ -53,8 +55,10 @@ def up_command(
     Example: antiphon up --groups orders=3,billing=3 --dir shop
     """
     folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), journal, trace, base_port, run)
-    started = cluster.start(folder)
     config = folder.config
+    if not config.journal and protocol_named(config.protocol).declaration.assumes.failures is Failures.CRASH_RECOVERY:
+        typer.echo(f"Without a journal no process can return, and {config.protocol} waits for each of them.", err=True)
+    started = cluster.start(folder)
     if json:
         listed = {"cluster": config.cluster, "addresses": config.addresses, "started": started}
         print(msgspec.json.encode(listed).decode())

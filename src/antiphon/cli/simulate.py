@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +13,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.declaration import Failures
 from antiphon.core.errors import UsageError
-from antiphon.core.model import PAYLOAD_BYTES_MAX, Topology, parse_groups
-from antiphon.core.process import parse_options
+from antiphon.core.model import parse_groups
+from antiphon.core.options import option_choices, parse_options
 from antiphon.protocols import protocol_named, protocols
 from antiphon.simulation import (
     MILLISECOND,
@@ -25,21 +23,19 @@ from antiphon.simulation import (
     Exponential,
     Latency,
     Outcome,
-    Scenario,
     Uniform,
     Workload,
     as_code,
-    option_choices,
     parse_faults,
-    place_faults,
-    plan,
     shrink,
     simulate,
+    workload_scenario,
 )
 from antiphon.simulation.campaign import Campaign, run_campaign
 from antiphon.trace import write_run
 
 OptionFlag = Annotated[list[str], typer.Option("--option", "-o", help="Set a protocol's option, as name=value.")]
+CAMPAIGN_FLAGS = {"protocol", "option", "runs", "seed", "json"}
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 
 
@@ -71,6 +67,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate_command(
+    context: typer.Context,
     protocol: Annotated[str, typer.Option(help="Which protocol; see `antiphon protocols`.")] = "skeen",
     groups: Annotated[str, typer.Option(help="3x3, or orders=3,billing=3.")] = "3x3",
     clients: Annotated[int, typer.Option(min=0, max=10_000, help="Senders outside all groups; 0: members send.")] = 2,
@@ -98,47 +95,36 @@ def simulate_command(
     options = parse_option_flags(option)
     parse_options(chosen, options)
     if runs:
+        _refuse_what_a_campaign_chooses(context)
         _campaign(chosen, options, seed, runs, json)
         return
-    if size > PAYLOAD_BYTES_MAX:
-        raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {size}.")
-    topology = Topology.sized(parse_groups(groups))
-    senders = [f"c{i}" for i in range(1, clients + 1)] or [str(p) for p in topology.processes]
-    rng = random.Random(f"{seed}/command")
-    plans = plan(
-        rng,
-        topology,
-        senders,
+    scenario = workload_scenario(
+        chosen,
+        options,
+        parse_groups(groups),
+        clients=clients,
         messages=messages,
+        seed=seed,
         fanout=fanout,
-        assumes=chosen.declaration.assumes,
+        faults=parse_faults(faults),
+        sent_survives=sent_survives,
         workload=workload,
         interval_ns=round(interval * MILLISECOND),
-        size=size,
-    )
-    kinds = parse_faults(faults)
-    assumes = chosen.declaration.assumes
-    # In a closed loop a multicast takes a few latencies; the faults are spread over about that long.
-    span_ns = max((p.at for p in plans), default=0) or messages // len(senders) * 4 * MILLISECOND
-    everyone = [str(p) for p in topology.processes] + ([] if clients == 0 else senders)
-    count = max(4, messages // 50) if kinds else 0
-    permanent = assumes.failures is Failures.MINORITY
-    scenario = Scenario(
-        protocol=protocol,
-        options=options,
-        groups={str(group): len(members) for group, members in topology.groups.items()},
-        plans=plans,
-        faults=place_faults(rng, everyone, kinds, count, span_ns, topology, returning=bool(kinds), permanent=permanent),
         latency=parse_latency(latency),
-        sent_survives=sent_survives or assumes.sent_survives,
-        journal=bool(kinds),
-        closed_loop=workload is Workload.CLOSED,
-        seed=seed,
+        size=size,
     )
     outcome = simulate(scenario)
     if trace is not None:
         write_run(trace, outcome.facts, outcome.rows)
     _show(outcome, json)
+
+
+def _refuse_what_a_campaign_chooses(context: typer.Context) -> None:
+    """The runs of a campaign choose their own groups, faults and so on: a flag for one of these would do nothing."""
+    sources = {name: context.get_parameter_source(name) for name in context.params if name not in CAMPAIGN_FLAGS}
+    given = ["--" + name.replace("_", "-") for name, source in sources.items() if source and source.name != "DEFAULT"]
+    if given:
+        raise UsageError(f"--runs makes random runs of every kind, and takes no {' or '.join(given)}.")
 
 
 def _show(outcome: Outcome, json: bool) -> None:

@@ -3,7 +3,8 @@
 from antiphon.core.component import Component, NoOptions, OrderingProtocol, Wire
 from antiphon.core.declaration import Assumptions, Channels, Declaration, Detector, Failures, FaultModel, Promise
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Timestamp, Topology, parse_groups, user_name
-from antiphon.core.process import Process, parse_options
+from antiphon.core.options import option_choices, parse_options
+from antiphon.core.process import Process
 
 __all__ = [
     "Assumptions",
@@ -24,6 +25,7 @@ __all__ = [
     "Timestamp",
     "Topology",
     "Wire",
+    "option_choices",
     "parse_groups",
     "parse_options",
     "user_name",

@@ -16,6 +16,7 @@ from antiphon.core.declaration import Channels, Promise
 from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.model import PAYLOAD_BYTES_MAX, GroupId, Message, MessageId, ProcessId, Topology
+from antiphon.core.options import parse_options
 from antiphon.core.sessions import REQUESTS_MAX, Sessions
 
 CLIENT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -277,19 +278,6 @@ class Process:
         state.seq += 1
         if self.traced:
             self._effects.append(Record(state.seq, kind, message, destinations, peer, layer, size, time_ns))
-
-
-def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) -> msgspec.Struct:
-    """Turn ``-o name=value`` texts into the protocol's typed options."""
-    known = protocol.Options.__struct_fields__
-    for name in given:
-        if name not in known:
-            choice = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise UsageError(f"The {protocol.declaration.name} protocol has no option {name!r}; {choice}.")
-    try:
-        return msgspec.convert(dict(given), type=protocol.Options, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"A bad option for {protocol.declaration.name}: {error}.") from None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -6,7 +6,7 @@ L1-L14 are the lines of docs/protocols/mto.md.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from antiphon.core import (
 from antiphon.core.errors import UsageError
 from antiphon.services.causal import CausalOrder
 from antiphon.services.label import Label, Seen, has_qualified_majority
+from antiphon.services.reliable import ReliableKind
 from antiphon.services.stack import StackedProtocol, StackOptions
 
 
@@ -38,7 +39,7 @@ class RecTs(Wire, frozen=True, tag=1):
 
 
 class Entry(msgspec.Struct):
-    """A message that is pending (sn is None) or in the delivery queue."""
+    """A message that was R-delivered: still without a sequence number, or in the delivery queue."""
 
     message: Message
     label: Label
@@ -47,9 +48,7 @@ class Entry(msgspec.Struct):
 
 
 class MtoOptions(StackOptions, frozen=True):
-    # Only the eager one sends a message on before R-delivering it, so that causal order brings it to the others before
-    # anything that the process does then.
-    reliable: Literal["eager"] = "eager"
+    reliable: ReliableKind = "eager"  # uniform here: mto needs in any case that what was sent survives its sender
 
 
 class Mto(StackedProtocol):
@@ -73,10 +72,11 @@ class Mto(StackedProtocol):
     causal: CausalOrder
 
     ts: int  # the logical clock, moved by every message
+    heard_of: dict[MessageId, Label]  # pending: R-delivered here or, as a timestamp shows, elsewhere; not decided
     entries: dict[MessageId, Entry]
     rec_ts: dict[MessageId, dict[ProcessId, int]]
     proposed: set[MessageId]
-    sequence_numbers: dict[MessageId, int]  # decided, but not R-delivered here yet
+    decided: dict[MessageId, tuple[Label, int]]  # sn of messages not R-delivered here yet
     queue: list[tuple[int, MessageId]]  # the delivery queue, a heap
     done: Seen  # what was TO-delivered
 
@@ -86,7 +86,7 @@ class Mto(StackedProtocol):
         self.reliable = self.make_reliable(self.on_r_deliver)
         self.consensus = self.make_consensus(self.on_decided, qualified=True)
         self.ts = 0
-        self.entries, self.rec_ts, self.sequence_numbers = {}, {}, {}
+        self.heard_of, self.entries, self.rec_ts, self.decided = {}, {}, {}, {}
         self.proposed = set()
         self.queue = []
         self.done = Seen()
@@ -114,15 +114,17 @@ class Mto(StackedProtocol):
 
     def on_r_deliver(self, m: Message, label: Label) -> None:  # L3
         self.ts += 1
-        self.entries[m.id] = Entry(m, label)  # L4
+        self.entries[m.id] = Entry(m, label)
         self.send(self.topology.addressees(m.destinations), RecTs(m.id, label, self.ts))  # L5
-        if m.id in self.sequence_numbers:
-            self.number(m.id, self.sequence_numbers.pop(m.id))
+        if m.id in self.decided:
+            self.number(m.id, self.decided.pop(m.id)[1])
         else:
+            self.heard_of[m.id] = label  # L4
             self.start(m.id)
 
     def on_rec_ts(self, sender: ProcessId, message: RecTs) -> None:  # L6
         if not self.done.has(message.label, self.group) and self.sn(message.id) is None:
+            self.heard_of[message.id] = message.label
             self.rec_ts.setdefault(message.id, {})[sender] = message.rec_ts
             self.start(message.id)
 
@@ -136,10 +138,11 @@ class Mto(StackedProtocol):
 
     def on_decided(self, instance: Label, value: bytes) -> None:  # L9
         id, sn = _decoder.decode(value)
+        self.heard_of.pop(id, None)
         if id in self.entries:
             self.number(id, sn)
         else:
-            self.sequence_numbers[id] = sn
+            self.decided[id] = (instance, sn)
 
     def number(self, id: MessageId, sn: int) -> None:
         entry = self.entries[id]
@@ -147,9 +150,12 @@ class Mto(StackedProtocol):
         self.rec_ts.pop(id, None)
         self.proposed.discard(id)
         self.ts = max(self.ts, sn)  # L10
-        entry.predecessors = [(other, e.label) for other, e in self.entries.items() if e.sn is None]  # L11
+        entry.predecessors = self.potential_predecessors()
         heappush(self.queue, (sn, id))
         self.deliver_in_order()
+
+    def potential_predecessors(self) -> list[tuple[MessageId, Label]]:  # L11
+        return [*self.heard_of.items(), *((id, label) for id, (label, _) in self.decided.items())]
 
     def deliver_in_order(self) -> None:  # L12
         while self.queue:
@@ -172,7 +178,9 @@ class Mto(StackedProtocol):
         return sn is None or (sn, other) < key
 
     def sn(self, id: MessageId) -> int | None:
-        return self.entries[id].sn if id in self.entries else self.sequence_numbers.get(id)
+        if id in self.entries:
+            return self.entries[id].sn
+        return self.decided[id][1] if id in self.decided else None
 
     def pending(self) -> int:
         return len(self.entries)

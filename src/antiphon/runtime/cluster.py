@@ -15,7 +15,7 @@ from pathlib import Path
 
 from antiphon.core import FaultModel, ProcessId, Topology
 from antiphon.core.errors import AntiphonError, Unavailable, UsageError
-from antiphon.core.process import parse_options
+from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.runtime.control import ask_all
 from antiphon.runtime.folder import ClusterConfig, ClusterFolder

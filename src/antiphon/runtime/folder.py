@@ -18,7 +18,6 @@ import fcntl
 import os
 import resource
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,9 +26,9 @@ import msgspec
 
 from antiphon.core import ProcessId
 from antiphon.core.errors import UsageError
+from antiphon.runtime.locks import acquired
 
 CLUSTER_VERSION = 1
-LOCK_SECONDS = 2.0
 FILES_MAX = 1024
 
 
@@ -120,15 +119,8 @@ class ProcessFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         fd = self._open_last()
         try:
-            deadline = time.monotonic() + LOCK_SECONDS  # a killed process may take a moment to be gone
-            while True:
-                try:
-                    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError:
-                    if time.monotonic() > deadline:
-                        raise UsageError(f"Another process runs on {self.path}.") from None
-                    time.sleep(0.05)
+            if not acquired(lambda: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+                raise UsageError(f"Another process runs on {self.path}.")
             self._stopped.unlink(missing_ok=True)
             self.salvaged.unlink(missing_ok=True)
             yield

@@ -7,6 +7,7 @@ calls `append` and `take_batch`; meanwhile one worker thread may run `write_batc
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import threading
 from bisect import bisect_right
@@ -23,6 +24,7 @@ import msgspec
 
 from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, UsageError
 from antiphon.runtime import segments as disk
+from antiphon.runtime.locks import acquired
 from antiphon.runtime.segments import BLOCK_OVERHEAD, JournalIdentity, Segment, Snapshot
 
 __all__ = ["Batch", "Journal", "JournalIdentity", "Snapshot"]
@@ -290,7 +292,8 @@ class Journal:
     def _recover(self) -> None:
         _make_folder(self._folder)
         self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        disk.lock_folder(self._folder, self._folder_fd)
+        if not acquired(lambda: fcntl.flock(self._folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+            raise JournalError(f"Journal {self._folder} is in use by another process.")
         for path in self._folder.glob("spare-*.tmp"):
             path.unlink()
         self._load_snapshot()

@@ -15,12 +15,10 @@ hold a long run of zeros says so in its header, so that a zero sector there prov
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import struct
 import sys
-import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -34,7 +32,6 @@ import msgspec
 from antiphon.core.errors import JournalCorrupt, JournalError
 
 FORMAT = 1
-LOCK_SECONDS = 2.0
 
 RECORDS = 1  # block kind: records
 CLOSE = 2  # block kind: the journal was closed cleanly here; holds no record
@@ -388,17 +385,3 @@ def read_snapshot(path: Path, index: int) -> tuple[JournalIdentity, Snapshot]:
     if len(state) == length and zlib.crc32(state) == crc:
         return identity, Snapshot(index, state)
     raise JournalCorrupt(f"Journal file {path} cannot be trusted: the state in it is damaged.")
-
-
-def lock_folder(folder: Path, fd: int) -> None:
-    """Keep others out. The kernel lets go of a killed process's lock a moment after the process itself is gone."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise JournalError(f"Journal {folder} is in use by another process.") from error
-            time.sleep(0.01)
-        else:
-            return

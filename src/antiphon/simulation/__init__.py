@@ -4,11 +4,11 @@ from antiphon.simulation.generate import (
     FaultKind,
     Workload,
     faults_for,
-    option_choices,
     parse_faults,
     place_faults,
     plan,
     random_scenario,
+    workload_scenario,
 )
 from antiphon.simulation.run import INVARIANT, Outcome, simulate
 from antiphon.simulation.shrink import as_code, shrink
@@ -48,11 +48,11 @@ __all__ = [
     "WrongSuspicion",
     "as_code",
     "faults_for",
-    "option_choices",
     "parse_faults",
     "place_faults",
     "plan",
     "random_scenario",
     "shrink",
     "simulate",
+    "workload_scenario",
 ]

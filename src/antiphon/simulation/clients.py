@@ -8,8 +8,9 @@ from antiphon.core.effects import Deliver, Reply
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId, ProcessId, user_name
 from antiphon.simulation.links import sampler
+from antiphon.simulation.site import Site
 from antiphon.simulation.values import MILLISECOND, Plan
-from antiphon.simulation.world import Site, World
+from antiphon.simulation.world import World
 
 PATIENCE_NS = 20 * MILLISECOND
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from antiphon.checks import Violation
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.process import parse_options
+from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.simulation.explore_judge import Judge
 from antiphon.simulation.explore_state import Table

@@ -5,15 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, get_args, get_origin
-
-import msgspec
 
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Assumptions, Detector, Failures, FaultModel
 from antiphon.core.errors import UsageError
-from antiphon.core.model import ProcessId, Topology
-from antiphon.core.process import parse_options
+from antiphon.core.model import PAYLOAD_BYTES_MAX, ProcessId, Topology
+from antiphon.core.options import option_choices, parse_options
 from antiphon.simulation.values import (
     MILLISECOND,
     Constant,
@@ -157,17 +154,6 @@ def _partition(rng: random.Random, processes: Sequence[str], at: int, last: int)
     return Partition(tuple(sorted(side)), at, last, shape == "one-way", bridge)
 
 
-def option_choices(protocol: type[OrderingProtocol]) -> dict[str, list[str]]:
-    """Every value of every option with few values; a campaign runs over all of them."""
-    choices: dict[str, list[str]] = {}
-    for field in msgspec.structs.fields(protocol.Options):
-        if field.type is bool:
-            choices[field.name] = ["false", "true"]
-        elif get_origin(field.type) is Literal:
-            choices[field.name] = [str(value) for value in get_args(field.type)]
-    return choices
-
-
 SIZES, HARSH_SIZES = (1, 2, 3, 3), (1, 2, 3, 3, 3, 5)
 LATENCIES: tuple[Latency, ...] = (
     Constant(MILLISECOND),
@@ -257,3 +243,58 @@ def fault_model(rng: random.Random, protocol: type[OrderingProtocol], options: M
             continue
         return model
     raise AssertionError("every option works when all processes return")
+
+
+def workload_scenario(
+    protocol: type[OrderingProtocol],
+    options: Mapping[str, str],
+    groups: Mapping[str, int],
+    *,
+    clients: int,
+    messages: int,
+    seed: int,
+    fanout: int | None,
+    faults: Sequence[FaultKind],
+    sent_survives: bool,
+    workload: Workload,
+    interval_ns: int,
+    latency: Latency,
+    size: int,
+) -> Scenario:
+    """One run as described: a workload from clients (none: from the members), with faults spread over it."""
+    if size > PAYLOAD_BYTES_MAX:
+        raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {size}.")
+    topology, assumes = Topology.sized(groups), protocol.declaration.assumes
+    outside = [f"c{i}" for i in range(1, clients + 1)]
+    members = [str(p) for p in topology.processes]
+    senders = outside or members
+    rng = random.Random(f"{seed}/command")
+    plans = plan(
+        rng,
+        topology,
+        senders,
+        messages=messages,
+        fanout=fanout,
+        assumes=assumes,
+        workload=workload,
+        interval_ns=interval_ns,
+        size=size,
+    )
+    # In a closed loop a multicast takes a few latencies; the faults are spread over about that long.
+    span_ns = max((p.at for p in plans), default=0) or messages // len(senders) * 4 * MILLISECOND
+    count = max(4, messages // 50) if faults else 0
+    permanent = assumes.failures is Failures.MINORITY
+    return Scenario(
+        protocol=protocol.declaration.name,
+        options=dict(options),
+        groups=dict(groups),
+        plans=plans,
+        faults=place_faults(
+            rng, members + outside, faults, count, span_ns, topology, returning=bool(faults), permanent=permanent
+        ),
+        latency=latency,
+        sent_survives=sent_survives or assumes.sent_survives,
+        journal=bool(faults),
+        closed_loop=workload is Workload.CLOSED,
+        seed=seed,
+    )

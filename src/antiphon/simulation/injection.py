@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from antiphon.core.model import ProcessId
 from antiphon.simulation.links import Link
+from antiphon.simulation.site import Site
 from antiphon.simulation.values import Crash, Fault, Partition, Pause, Slow, WrongSuspicion
-from antiphon.simulation.world import Site, World
+from antiphon.simulation.world import World
 
 
 def schedule(world: World, fault: Fault) -> None:
@@ -74,5 +75,5 @@ def _heal(world: World, fault: Partition, links: list[Link]) -> None:
 
 def _suspect(world: World, site: Site, fault: WrongSuspicion) -> None:
     other = ProcessId(fault.suspect)
-    world.wrong(site, other, fault, suspected=True)
-    world.at(world.now + fault.for_ns, lambda *_: world.wrong(site, other, fault, suspected=False))
+    world.detector.wrong(site, other, fault, suspected=True)
+    world.at(world.now + fault.for_ns, lambda *_: world.detector.wrong(site, other, fault, suspected=False))

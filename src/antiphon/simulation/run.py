@@ -13,12 +13,13 @@ from antiphon.checks import Violation, check_run
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.effects import Deliver
 from antiphon.core.model import ProcessId
-from antiphon.core.process import parse_options
+from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.simulation.clients import MemberClient
 from antiphon.simulation.injection import schedule
+from antiphon.simulation.site import Site
 from antiphon.simulation.values import MILLISECOND, Crash, Fault, Plan, Scenario
-from antiphon.simulation.world import Site, World
+from antiphon.simulation.world import World
 from antiphon.trace import Kind, Row, RunFacts
 
 SETTLE_NS = 5_000 * MILLISECOND  # how long the world goes on after the last delivery, to see what should not come

@@ -7,52 +7,23 @@ durable; a restart is snapshot plus replay; frames are resent until they are ack
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Monitor, Record, Reply, Send, SetTimer
-from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover, Suspect, Trust
+from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
 from antiphon.core.model import ProcessId, Topology
 from antiphon.core.process import Process
+from antiphon.simulation.detector import FailureDetector
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
-from antiphon.simulation.values import MILLISECOND, Scenario
+from antiphon.simulation.site import Site, Steps
+from antiphon.simulation.values import Scenario
 from antiphon.trace import Row
 
-DETECTION_NS = (5 * MILLISECOND, 30 * MILLISECOND)  # how long a failure detector takes to notice a crash
 TRACKED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
-
-Steps = dict[str, int]  # for a message in flight: the longest chain of frames since its multicast
-
-
-class Site:
-    """A process and what surrounds it: its disk, its links, and whether it is up."""
-
-    def __init__(self, process: Process, disk: Disk | None) -> None:
-        self.id = process.me
-        self.process = process
-        self.disk = disk
-        self.up = True
-        self.life = 0  # counts restarts: timers and syncs of an earlier life are void
-        self.crashed_at = 0
-        self.held: list[tuple[AnyInput, Steps]] | None = None  # inputs that came during a pause
-        self.pause: object = None
-        self.delay_ns = 0
-        self.slowness: object = None
-        self.last_release = 0
-        self.waiting: deque[tuple[list[AnyEffect], Steps]] = deque()  # effects whose inputs are not durable yet
-        self.doom: tuple[int, object] | None = None  # crash after so many effects of the next release
-        self.links: dict[ProcessId, Link] = {}
-        self.monitored: tuple[ProcessId, ...] = ()
-        self.known_down: set[ProcessId] = set()  # crashed, and the failure detector has noticed
-        self.wronged: dict[ProcessId, object] = {}  # suspected for no reason, and the fault that makes it so
-        self.steps: Steps = {}
-        self.released_seq = 0  # effects up to this one left the process, in this life or an earlier one
-        self.released: dict[ProcessId, int] = {}  # the newest frame that left, by peer
-        self.durable: dict[ProcessId, int] = {}  # the newest frame held durably, by peer
 
 
 class World:
@@ -89,6 +60,7 @@ class World:
         self._ticket = 0
         self._fifo = scenario.fifo
         self._reliable = Process(ProcessId("?"), self.topology, protocol, scenario.options).numbered
+        self.detector = FailureDetector(self)
         members = self.topology.processes
         senders = () if scenario.through_members else (ProcessId(plan.sender) for plan in scenario.plans)
         self.sites = {process: self._site(process) for process in dict.fromkeys((*members, *senders))}
@@ -257,10 +229,7 @@ class World:
 
     def _release_monitor(self, site: Site, monitor: Monitor, _: Steps) -> None:
         site.monitored = monitor.processes
-        self.at(self.now, self._tell, site)  # after the other effects of this input: an input may not come in between
-
-    def _tell(self, site: Site, *_: object) -> None:
-        self.opinions(site)
+        self.at(self.now, self.detector.tell, site)  # after the other effects of this input: none may come in between
 
     def _release_reply(self, site: Site, reply: Reply, _: Steps) -> None:
         self.on_reply(site, reply)
@@ -323,7 +292,7 @@ class World:
         site.waiting.clear()
         if site.disk is not None:
             site.disk.crash(self.rng)
-        self.at(self.now + self.rng.randrange(*DETECTION_NS), self._detect, site, site.life)
+        self.detector.crashed(site)
         for link in site.links.values():
             if not self.scenario.sent_survives and self.rng.random() < 0.5:
                 link.void_before = self._ticket + 1
@@ -350,7 +319,7 @@ class World:
                 self.reconnect(site.links[peer.id])
                 self.reconnect(peer.links[site.id])
         self.take(site, Recover(self.now, site.crashed_at), {})
-        self._welcome(site)
+        self.detector.returned(site)
         self.on_restart(site)
 
     def reconnect(self, link: Link) -> None:
@@ -378,40 +347,4 @@ class World:
             held, site.held, site.pause = site.held, None, None
             for happened, carried in held:
                 self.take(site, happened, carried)
-            self.opinions(site)
-
-    # The failure detector ---------------------------------------------------------------------------------------
-
-    def opinions(self, site: Site) -> None:
-        """Tell a process what its failure detector thinks now, where that is not what it thought before."""
-        if not site.up or site.held is not None:
-            return
-        suspected = site.process.state.suspects
-        for other in site.monitored:
-            fault = site.wronged.get(other)
-            is_suspect = fault is not None or other in site.known_down
-            if is_suspect and other not in suspected:
-                self.effective(fault)
-                self.take(site, Suspect(self.now, other), {})
-            elif not is_suspect and other in suspected:
-                self.take(site, Trust(self.now, other), {})
-
-    def _detect(self, crashed: Site, life: int, *_: object) -> None:
-        """Completeness: some time after a crash, everybody who asks is told."""
-        if not crashed.up and crashed.life == life:
-            for site in self.sites.values():
-                site.known_down.add(crashed.id)
-                self.opinions(site)
-
-    def _welcome(self, returned: Site) -> None:
-        returned.monitored = returned.process.monitored()
-        for site in self.sites.values():
-            site.known_down.discard(returned.id)
-            self.opinions(site)
-
-    def wrong(self, site: Site, other: ProcessId, fault: object, *, suspected: bool) -> None:
-        if suspected:
-            site.wronged[other] = fault
-        elif site.wronged.get(other) is fault:
-            del site.wronged[other]
-        self.opinions(site)
+            self.detector.tell(site)
