@@ -47,18 +47,21 @@ class Opened(Scalatom):
         return rec_ts <= sn
 
     def compute(self) -> None:
-        for id, sn in list(self.computing.items()):
-            complete = [view for view in self.views.values() if view.clock > sn]
-            if len(complete) >= self.needed:
-                possible = {
-                    other: label
-                    for view in complete
-                    for other, (label, rec_ts) in view.events.items()
-                    if self.is_before(rec_ts, sn) and other != id
-                }
-                self.entries[id].predecessors = list(possible.items())
-                del self.computing[id]
-                heappush(self.queue, (sn, id))
+        clocks = sorted((view.clock for view in self.views.values()), reverse=True)
+        shown = clocks[self.needed - 1] if len(clocks) >= self.needed else 0
+        while self.computing and self.computing[0][0] < shown:
+            sn, id = heappop(self.computing)
+            self.entries[id].predecessors = self.potential_predecessors(sn, id)
+            heappush(self.queue, (sn, id))
+
+    def potential_predecessors(self, sn: int, id: MessageId) -> list[tuple[MessageId, Label]]:
+        shown = [view.events for view in self.views.values() if view.clock > sn]
+        return [
+            (other, label)
+            for other, label in super().potential_predecessors(sn, id)
+            if other in self.decided
+            or any(other in events and self.is_before(events[other][1], sn) for events in shown)
+        ]
 
 
 class SimpleForQualifiedMajority(Opened):
@@ -137,7 +140,7 @@ class TakesHistoriesAsTheyCome(Opened):
         view = self.views.setdefault(sender, View())
         view.clock = max(view.clock, increment.clock)
         for id, label, rec_ts in increment.events:
-            if not self.done.has(label, self.group):
+            if not self.done.has(label, self.group) and self.sn(id) is None:
                 view.events[id] = (label, rec_ts)
         self.compute()
         self.deliver_in_order()

@@ -13,6 +13,7 @@ import pytest
 from antiphon.checks import check_run
 from antiphon.core import FaultModel, Message, MessageId, Process, Topology
 from antiphon.protocols.scalatom import Scalatom
+from antiphon.services.causal import CausalOrder
 from antiphon.services.label import Label
 from antiphon.simulation import (
     MILLISECOND,
@@ -27,7 +28,14 @@ from antiphon.simulation import (
     random_scenario,
     simulate,
 )
-from mutants.mto import CountsOnlyWhatItRDelivered, DoesNotRaiseTheClockOnMessages, SimpleForQualifiedQuorums
+from mutants.mto import (
+    AnyOrder,
+    CountsOnlyWhatItRDelivered,
+    DoesNotRaiseTheClockOnMessages,
+    FifoOrder,
+    SimpleForQualifiedQuorums,
+    over_causal,
+)
 from mutants.scalatom import TakesHistoriesAsTheyCome
 
 # The lemmas --------------------------------------------------------------------------------------------------------
@@ -59,11 +67,14 @@ class Logged(Scalatom):
         super().number(id, sn)
 
     def compute(self) -> None:
-        before = list(self.computing)
+        before = sorted(self.computing)
+        numbered = {id: sn for id, entry in self.entries.items() if (sn := entry.sn) is not None}
         super().compute()
-        for id in before:
-            if id not in self.computing:
-                self.log.pps[id] = [other for other, _ in self.entries[id].predecessors]
+        for key in before:
+            if key not in self.computing:
+                sn, id = key
+                in_queue = [other for other, number in numbered.items() if (number, other) < key]
+                self.log.pps[id] = [other for other, _ in self.entries[id].predecessors] + in_queue
                 self.log.before_pps[id] = len(self.log.delivered)
 
     def deliver(self, m: Message, order_key: str | None = None) -> None:
@@ -512,6 +523,21 @@ def test_mto_raises_its_clock_on_every_message() -> None:
     assert simulate(scenario).violations == []
     (violation,) = simulate(scenario, DoesNotRaiseTheClockOnMessages).violations
     assert violation.detail == "Delivery 1 in group g1 is c2:1 at g1.1, but c3:1 at g1.2."
+
+
+@pytest.mark.parametrize("order", [AnyOrder, FifoOrder])
+def test_mto_depends_on_causal_order_delivery_of_messages(order: type[CausalOrder]) -> None:
+    """g2.1 tells g1.3 that m is decided, while its own group cannot tell g1.3 of an earlier message."""
+    scenario = Scenario(
+        protocol="mto",
+        groups={"g1": 3, "g2": 1},
+        plans=(Plan("c1", 0, ("g1",)), Plan("c2", 2 * MILLISECOND, ("g1", "g2"))),
+        faults=(Partition(("g1.3",), at=0, for_ns=20 * MILLISECOND, bridge="g2.1"),),
+        sent_survives=True,
+    )
+    assert simulate(scenario).violations == []
+    broken = {violation.property for violation in simulate(scenario, over_causal(order)).violations}
+    assert broken == {"total_order", "acyclic_order"}
 
 
 @pytest.mark.parametrize(("kind", "mean_ns", "seed"), [("uniform", 6_000_000, 635), ("lazy", 3_000_000, 2)])

@@ -49,7 +49,7 @@ def mutant_scopes(protocol: str) -> dict[str, Scope]:
     found["steps"] = replaced(found["crash"], breadth="steps")
     found["suspicion"] = replaced(three, options={"reliable": "eager"}, wrong_suspicions=1)
     if protocol == "scalatom":
-        found["overtaking"] = replaced(three, options={"reliable": "eager", "piggyback": "true"})
+        found["overtaking"] = replaced(three, options={"reliable": "eager", "piggyback": "true"}, states_max=40_000)
     return found
 
 

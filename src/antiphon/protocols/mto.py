@@ -93,11 +93,11 @@ class Mto(StackedProtocol):
 
     @classmethod
     def check(cls, options: StackOptions, model: FaultModel) -> None:
-        super().check(options, model)
         if model.permanent and not model.sent_survives:
             raise UsageError(
                 "mto needs causal order, which waits for ever for a message that died with its sender: it must survive."
             )
+        super().check(options, model)
 
     @property
     def group(self) -> GroupId:

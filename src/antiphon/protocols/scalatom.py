@@ -49,7 +49,7 @@ class View(msgspec.Struct):
 
     known: int = 0  # increments, without a gap
     clock: int = 0  # its clock after them: no later entry has a lower timestamp
-    events: dict[MessageId, tuple[Label, int]] = {}  # rec-ts of the messages that are not TO-delivered here
+    events: dict[MessageId, tuple[Label, int]] = {}  # rec-ts of messages without a sequence number, the lowest first
     early: dict[int, History] = {}  # increments that overtook others, by index
 
 
@@ -59,7 +59,7 @@ class Entry(msgspec.Struct):
     message: Message
     label: Label
     sn: int | None = None  # None: in the pending buffer
-    predecessors: list[tuple[MessageId, Label]] = []  # in the delivery queue: PPS, less what need not be waited for
+    predecessors: list[tuple[MessageId, Label]] = []  # in the delivery queue: PPS, less what the queue itself orders
 
 
 class ScalatomOptions(StackOptions, frozen=True):
@@ -92,7 +92,7 @@ class Scalatom(StackedProtocol):
     gossiped: int  # increments sent
     gossiped_clock: int
     views: dict[ProcessId, View]
-    computing: dict[MessageId, int]  # the compute-PPS buffer: sn by message
+    computing: list[tuple[int, MessageId]]  # the compute-PPS buffer, a heap by sn
     queue: list[tuple[int, MessageId]]  # the delivery queue, a heap
     decided: dict[MessageId, tuple[Label, int]]  # sn of messages not R-delivered here yet
     done: Seen  # what was TO-delivered
@@ -100,9 +100,9 @@ class Scalatom(StackedProtocol):
     def initialise(self) -> None:
         super().initialise()
         self.ts = self.gossiped = self.gossiped_clock = 0
-        self.entries, self.rec_ts, self.views, self.computing, self.decided = {}, {}, {}, {}, {}
+        self.entries, self.rec_ts, self.views, self.decided = {}, {}, {}, {}
         self.proposed = set()
-        self.history, self.queue = [], []
+        self.history, self.computing, self.queue = [], [], []
         self.done = Seen()
 
     @property
@@ -154,6 +154,8 @@ class Scalatom(StackedProtocol):
 
     def on_decided(self, instance: Label, value: bytes) -> None:  # L11
         id, sn = _decoder.decode(value)
+        for view in self.views.values():
+            view.events.pop(id, None)  # from now on its number orders it
         if id in self.entries:
             self.number(id, sn)
         else:
@@ -164,7 +166,7 @@ class Scalatom(StackedProtocol):
         self.rec_ts.pop(id, None)
         self.proposed.discard(id)
         self.ts = max(self.ts, sn) + 1  # L12
-        self.computing[id] = sn  # L13
+        heappush(self.computing, (sn, id))  # L13
         if self.gossiped_clock <= sn:  # else the group has this history already, as far as m needs it
             self.send(self.topology.members(self.group), self.increment())  # L14
         self.compute()
@@ -186,27 +188,34 @@ class Scalatom(StackedProtocol):
             view.known += 1
             view.clock = following.clock
             for id, label, rec_ts in following.events:
-                if not self.done.has(label, self.group):
+                if not self.done.has(label, self.group) and self.sn(id) is None:
                     view.events[id] = (label, rec_ts)
         self.compute()
         self.deliver_in_order()
 
     def compute(self) -> None:
-        """compute-PPS: messages to which a majority's histories give a timestamp that is not above sn(m)."""
+        """compute-PPS, for every message up to whose number a majority has shown its history."""
         needed = majority(self.topology.members(self.group))
         clocks = sorted((view.clock for view in self.views.values()), reverse=True)
-        shown = clocks[needed - 1] if len(clocks) >= needed else 0  # a majority has shown its history below this
-        for id, sn in [(id, sn) for id, sn in self.computing.items() if sn < shown]:  # L17
-            complete = [view for view in self.views.values() if view.clock > sn]
-            possible = {
-                other: label
-                for view in complete
-                for other, (label, rec_ts) in view.events.items()
-                if rec_ts <= sn and other != id
-            }  # L18
-            self.entries[id].predecessors = list(possible.items())
-            del self.computing[id]
+        shown = clocks[needed - 1] if len(clocks) >= needed else 0
+        while self.computing and self.computing[0][0] < shown:  # L17
+            sn, id = heappop(self.computing)
+            self.entries[id].predecessors = self.potential_predecessors(sn, id)
             heappush(self.queue, (sn, id))  # L19
+
+    def potential_predecessors(self, sn: int, id: MessageId) -> list[tuple[MessageId, Label]]:  # L18
+        """Those without a number, and those whose number is known but who are not here yet.
+
+        All others with a lower number are in the delivery queue too: what is not, is beyond what a majority has shown.
+        """
+        possible = {other: label for other, (label, number) in self.decided.items() if (number, other) < (sn, id)}
+        for view in self.views.values():
+            if view.clock > sn:
+                for other, (label, rec_ts) in view.events.items():
+                    if rec_ts > sn:
+                        break
+                    possible[other] = label
+        return list(possible.items())
 
     def deliver_in_order(self) -> None:  # L20
         while self.queue:
@@ -219,8 +228,6 @@ class Scalatom(StackedProtocol):
             heappop(self.queue)
             del self.entries[id]
             self.done.add(entry.label, self.group)
-            for view in self.views.values():
-                view.events.pop(id, None)
             self.deliver(entry.message, f"{sn:016d}.{id}")  # L22
 
     def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:

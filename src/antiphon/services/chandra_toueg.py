@@ -53,9 +53,8 @@ class ChandraToueg(Consensus):
 
     def propose(self, instance: Label, value: bytes) -> None:  # C1
         if self.is_new(instance):
-            run = self.runs[instance] = Run(value)
-            self.watch()
-            self.enter(instance, run, 1)
+            self.run(instance, Run(value))
+            self.enter(instance, self.runs[instance], 1)
             self.handle_kept(instance, self.early.pop(instance, []))
 
     def enter(self, instance: Label, run: Run, round: int) -> None:  # C2

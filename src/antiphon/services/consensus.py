@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from antiphon.core import Component, ProcessId, Wire
+from antiphon.core import Component, GroupId, ProcessId, Wire
 from antiphon.services.label import Label, Seen, has_qualified_majority, majority
 
 
@@ -41,10 +41,11 @@ class Consensus(Component):
 
     runs: dict[Label, Any]  # proposed in, and not decided; each kind of consensus says what it keeps of one
     early: dict[Label, list[tuple[ProcessId, Any]]]  # what came for an instance that is not proposed in yet
+    running: dict[tuple[GroupId, ...], int]  # how many instances run, by their groups
     done: Seen
 
     def initialise(self) -> None:
-        self.runs, self.early = {}, {}
+        self.runs, self.early, self.running = {}, {}, {}
         self.done = Seen()
 
     def propose(self, instance: Label, value: bytes) -> None:
@@ -63,10 +64,18 @@ class Consensus(Component):
             if instance in self.runs:  # else one of them brought the decision
                 self.handlers[type(message)](sender, message)
 
+    def run(self, instance: Label, run: Any) -> None:
+        self.runs[instance] = run
+        self.running[instance.groups] = self.running.get(instance.groups, 0) + 1
+        self.watch()
+
     def forget(self, instance: Label) -> None:
         """Drop the state of an instance that was decided."""
-        self.runs.pop(instance, None)
         self.early.pop(instance, None)
+        if self.runs.pop(instance, None) is not None:
+            self.running[instance.groups] -= 1
+            if not self.running[instance.groups]:
+                del self.running[instance.groups]
 
     def members(self, instance: Label) -> tuple[ProcessId, ...]:
         return self.topology.addressees(instance.groups)
@@ -86,7 +95,7 @@ class Consensus(Component):
 
     def watch(self) -> None:
         """Only the members of running instances are monitored."""
-        self.monitor(p for instance in self.runs for p in self.members(instance))
+        self.monitor(dict.fromkeys(p for groups in self.running for p in self.topology.addressees(groups)))
 
     def decide(self, instance: Label, value: bytes, origin: ProcessId) -> None:  # D1
         if not self.done.add(instance, self.topology.group_of[self.me]):  # D2

@@ -47,9 +47,8 @@ class HurfinRaynal(Consensus):
 
     def propose(self, instance: Label, value: bytes) -> None:  # H1
         if self.is_new(instance):
-            run = self.runs[instance] = Run(value)
-            self.watch()
-            run.later = self.early.pop(instance, [])
+            run = Run(value, later=self.early.pop(instance, []))
+            self.run(instance, run)
             self.enter(instance, run, 1)
 
     def enter(self, instance: Label, run: Run, round: int) -> None:  # H2

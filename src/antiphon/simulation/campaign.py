@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from itertools import count, islice
 
 import msgspec
 
@@ -65,19 +65,15 @@ def counts(outcome: Outcome) -> bool:
 
 
 def scenarios(
-    protocol: type[OrderingProtocol], first_seed: int, options: Mapping[str, str] | None = None, *, harsh: bool = False
+    protocol: type[OrderingProtocol], first_seed: int, options: Mapping[str, str] | None = None
 ) -> Iterator[Scenario]:
     """Scenarios from a seed on; ``options`` fixes some of the options that would be drawn."""
-    seed = first_seed
-    while True:
-        scenario = random_scenario(protocol, seed, harsh=harsh)
-        yield msgspec.structs.replace(scenario, options={**scenario.options, **(options or {})})
-        seed += 1
+    return (random_scenario(protocol, seed, options) for seed in count(first_seed))
 
 
-def run_chunk(protocol: str, first_seed: int, count: int, options: dict[str, str]) -> Campaign:
+def run_chunk(protocol: str, first_seed: int, runs: int, options: dict[str, str]) -> Campaign:
     campaign = Campaign(protocol=protocol, first_seed=first_seed)
-    for scenario in islice(scenarios(protocol_named(protocol), first_seed, options, harsh=True), count):
+    for scenario in islice(scenarios(protocol_named(protocol), first_seed, options), runs):
         campaign.add(simulate(scenario))
     return campaign
 

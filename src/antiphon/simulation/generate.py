@@ -167,12 +167,13 @@ HARSH_LATENCIES: tuple[Latency, ...] = (
 )
 
 
-def random_scenario(protocol: type[OrderingProtocol], seed: int, *, harsh: bool = False) -> Scenario:
-    """A small, nasty run: everything that the protocol's assumptions allow, from the seed.
+def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mapping[str, str] | None = None) -> Scenario:
+    """A small, nasty run: everything that the protocol's assumptions allow, from the seed. ``options`` fixes some.
 
-    ``harsh``: also groups of five, latencies with long tails, and crashes late in a long row of effects. Each such run
-    takes longer; the suite's own seeds do without, the campaigns do not.
+    Every second seed is harsh, and takes longer: also groups of five, latencies with long tails, and crashes late in a
+    long row of effects.
     """
+    harsh = seed % 2 == 1
     rng = random.Random(f"{seed}/scenario/{protocol.declaration.name}")
     assumes = protocol.declaration.assumes
     sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
@@ -194,8 +195,9 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, *, harsh: bool 
         interval_ns=interval_ns,
     )
     span_ns = max(plans[-1].at, messages // len(senders) * 5 * MILLISECOND if workload is Workload.CLOSED else 0)
-    options = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
-    model = fault_model(rng, protocol, options)
+    drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
+    chosen = {**drawn, **(options or {})}
+    model = fault_model(rng, protocol, chosen)
     returning = not model.permanent or rng.random() < 0.5
     faults = place_faults(
         rng,
@@ -210,7 +212,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, *, harsh: bool 
     )
     return Scenario(
         protocol=protocol.declaration.name,
-        options=options,
+        options=chosen,
         groups=sizes,
         plans=plans,
         faults=faults,
