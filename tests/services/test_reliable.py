@@ -246,12 +246,9 @@ def test_eager_is_refused_where_crashes_are_final_and_take_along_what_was_sent(n
     )
     with pytest.raises(UsageError) as refused:
         simulate(crashed)
-    assert str(refused.value) == (
-        "mto needs causal order, which waits for ever for a message that died with its sender: it must survive."
-        if name == "mto"
-        else f"{name} needs uniform agreement, which reliable=eager gives only where what was sent survives its sender: "
-        "use reliable=uniform."
-    )
+    causal = "causal order, which waits for ever for a message that died with its sender: it must survive."
+    uniform = "uniform agreement, which reliable=eager gives only where what was sent survives its sender: "
+    assert str(refused.value) == f"{name} needs {causal if name == 'mto' else uniform + 'use reliable=uniform.'}"
     assert simulate(msgspec.structs.replace(crashed, sent_survives=True)).violations == []
     returning = (Crash("a.1", at=0, down_ns=MILLISECOND),)
     assert simulate(msgspec.structs.replace(crashed, faults=returning, journal=True)).violations == []
