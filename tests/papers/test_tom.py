@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.protocols.tom import Batch, Tom
 from antiphon.services.label import Label
-from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, Uniform, random_scenario, simulate
+from antiphon.simulation import MILLISECOND, Crash, Outcome, Plan, Scenario, Uniform, random_scenario, simulate
 
 # Every optimisation off: TOM always runs its second consensus, and the eager multicast forwards every copy.
 AS_COUNTED = {
@@ -143,7 +143,7 @@ def test_if_we_assume_ten_groups_genuine_implementations_become_more_efficient(c
 # Sets of messages, section 4.1 ---------------------------------------------------------------------------------------
 
 
-def consensus_executions(interval_ns: int, **options: str) -> int:
+def consensus_executions(interval_ns: int, *, crashed: bool = False, **options: str) -> int:
     executed: set[tuple[str, int]] = set()
 
     class Counted(Tom):
@@ -152,11 +152,17 @@ def consensus_executions(interval_ns: int, **options: str) -> int:
             super().on_decided(instance, value)
 
     groups = {"g1": 3, "g2": 3, "g3": 3}
-    plans = tuple(Plan("c1", i * interval_ns, tuple(groups)) for i in range(60))
-    latency = Uniform(MILLISECOND // 2, 2 * MILLISECOND)
-    outcome = simulate(Scenario(protocol="tom", options=options, groups=groups, plans=plans, latency=latency), Counted)
+    scenario = Scenario(
+        protocol="tom",
+        options=options,
+        groups=groups,
+        plans=tuple(Plan("c1", 50 * MILLISECOND + i * interval_ns, tuple(groups)) for i in range(60)),
+        faults=tuple(Crash(f"{group}.1", at=0) for group in groups) if crashed else (),
+        latency=Uniform(MILLISECOND // 2, 2 * MILLISECOND),
+    )
+    outcome = simulate(scenario, Counted)
     assert outcome.violations == []
-    assert outcome.deliveries == 60 * 9
+    assert outcome.deliveries == 60 * (6 if crashed else 9)
     return len(executed)
 
 
@@ -165,6 +171,12 @@ def test_the_number_of_consensus_executions_decreases_as_the_rate_increases() ->
     counts = [consensus_executions(interval) for interval in (40 * MILLISECOND, 2 * MILLISECOND, MILLISECOND // 2, 0)]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > 10 * counts[-1]
+
+
+def test_behind_the_crash_of_a_coordinator_greater_sets_are_decided() -> None:
+    """ "Thus, the consensus protocol tends to propose and decide on greater sets of messages" (4.2)."""
+    for interval in (2 * MILLISECOND, MILLISECOND // 2):
+        assert consensus_executions(interval, crashed=True) < consensus_executions(interval)
 
 
 def test_one_message_per_consensus_needs_two_executions_each_at_any_rate() -> None:
