@@ -1,9 +1,12 @@
 """Which property catches each mutant of a protocol, and at which seed of the suite.
 
     python benchmarks/mutants.py [tom scalatom ...] [--seeds 300]
+    python benchmarks/mutants.py --search
 
 "first" is the first seed at which a run of the mutant goes wrong in any way, with what went wrong there; "property" is
 the first seed at which a checked property is broken, and not only an assertion in the protocol.
+
+With --search, the table of docs/exploration.md instead: in which small world the search finds each mutant.
 """
 
 from __future__ import annotations
@@ -50,11 +53,29 @@ def row(protocol: str, index: int, seeds: int) -> str:
     return f"| {protocol} | {mutant.__name__} | {first} | {checked} |"
 
 
+def search_rows() -> Iterator[str]:
+    sys.path.insert(0, str(TESTS))
+    scopes = importlib.import_module("mutants.scopes")
+    for protocol, mutant in scopes.SEARCHED:
+        shown = None if mutant in scopes.CANNOT_SHOW else scopes.search(protocol, mutant)
+        if shown is not None:
+            scope, found = shown
+            broken = found.violations[0].property
+            yield f"| {protocol} | `{mutant.__name__}` | {scope} | {found.states:,} | {len(found.path)} | {broken} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("protocols", nargs="*", default=[], metavar="protocol")
     parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--search", action="store_true")
     arguments = parser.parse_args()
+    if arguments.search:
+        print("| protocol | mutant | found in | states | moves to it | broken |")
+        print("| --- | --- | --- | ---: | ---: | --- |")
+        for line in search_rows():
+            print(line, flush=True)
+        return
     names: list[str] = arguments.protocols or sorted(protocols())
     jobs = [(name, index) for name in names for index in range(len(mutants(name)))]
     print("| protocol | mutant | first seed: what | first seed: checked property |")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from antiphon.core import Assumptions, Declaration, Failures, Message, OrderingProtocol, ProcessId, Promise, Wire
@@ -12,80 +11,37 @@ from antiphon.simulation.explore import Search, explore
 from antiphon.simulation.explore_replay import replay
 from antiphon.simulation.explore_state import Table
 from antiphon.simulation.explore_values import Exploration, MoveKind, Scope
-from mutants import scalatom, skeen, tom
+from mutants import tom
 from mutants.parts import EagerDoesNotForward, over_reliable
-
-A, AB = ("a",), ("a", "b")
-ONES, UNEQUAL, TWOS, THREE = {"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 3}
-OUTSIDE = (("c", AB), ("d", AB))
-INSIDE = (("a.1", A), ("a.2", A))
-MEMBERS = ("a.1", "a.2", "a.3")
-replaced = msgspec.structs.replace
-
-# What cannot show in so small a world. The campaigns of seeds find these (tests/simulation/test_seeds.py).
-CANNOT_SHOW = {
-    skeen.TellsNotEveryAddressee: "it errs where a final time is a multiple of 7: that takes seven messages",
-    skeen.DeliversTwice: "it errs where the clock is a multiple of 9: that takes nine messages",
-}
+from mutants.scopes import (
+    AB,
+    CANNOT_SHOW,
+    INSIDE,
+    MEMBERS,
+    ONES,
+    OUTSIDE,
+    SEARCHED,
+    THREE,
+    TWOS,
+    A,
+    mutant_scopes,
+    replaced,
+    search,
+)
 
 
 def ones(protocol: str, **others: object) -> Scope:
     return replaced(Scope(protocol=protocol, groups=ONES, plans=OUTSIDE), **others)
 
 
-def mutant_scopes(protocol: str) -> dict[str, Scope]:
-    """From the cheapest to the dearest; a mutant is found in the first in which it shows."""
-    small = Scope(protocol=protocol, groups=ONES, plans=OUTSIDE, breadth="deviations", states_max=20_000)
-    found = {
-        "ones": replaced(small, restarts=True),
-        "unequal": replaced(small, groups=UNEQUAL, plans=(*OUTSIDE, ("c", A))),
-        "more": replaced(small, plans=(*OUTSIDE, ("e", AB)), restarts=True),
-        "twos": replaced(small, groups=TWOS, plans=(("a.1", AB), ("b.1", AB), ("c", A))),
-    }
-    if protocol == "skeen":
-        return found
-    three = replaced(small, groups=THREE, plans=INSIDE)
-    found["crash"] = replaced(three, may_crash=MEMBERS, crashes=1)
-    found["steps"] = replaced(found["crash"], breadth="steps")
-    found["suspicion"] = replaced(three, options={"reliable": "eager"}, wrong_suspicions=1)
-    if protocol == "scalatom":
-        found["overtaking"] = replaced(three, options={"reliable": "eager", "piggyback": "true"}, states_max=40_000)
-    return found
-
-
-# Where a mutant shows soonest, if that is not one of the first scopes: it saves looking through the others.
-SOONEST = {
-    "AppliesDecisionsAsTheyCome": "steps",
-    "BreaksTiesByArrival": "twos",
-    "DoesNotWaitForItsMessages": "steps",
-    "DeliversOnTheProposal": "crash",
-    "ForgetsTheHistoriesOnRestart": "more",
-    "GossipsBeforeItRaisesTheClock": "more",
-    "HrVotesWithItsOwnEstimate": "crash",
-    "PpsFromOneProcess": "crash",
-    "TakesHistoriesAsTheyCome": "overtaking",
-    "CtDecidesItsOwnValueOnSuspicionAndHrDecidesItsOwnValueOnSuspicion": "suspicion",
-    "CtDecidesOnOneAcknowledgementAndHrDecidesWithoutAMajority": "steps",
-}
-MUTANTS = [("tom", m) for m in tom.MUTANTS] + [("scalatom", m) for m in scalatom.MUTANTS]
-MUTANTS += [("skeen", m) for m in skeen.MUTANTS]
-if scalatom.TakesHistoriesAsTheyCome not in scalatom.MUTANTS:  # it takes too rare an overtaking for random seeds
-    MUTANTS.append(("scalatom", scalatom.TakesHistoriesAsTheyCome))
-
-
-@pytest.mark.parametrize(("protocol", "mutant"), MUTANTS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(("protocol", "mutant"), SEARCHED, ids=lambda value: getattr(value, "__name__", value))
 def test_every_mutant_is_found_that_can_show(protocol: str, mutant: type[OrderingProtocol]) -> None:
-    scopes = mutant_scopes(protocol)
-    first = scopes[SOONEST.get(mutant.__name__, "ones")]
     if mutant in CANNOT_SHOW:
-        assert explore(first, mutant).complete
+        assert explore(mutant_scopes(protocol)["ones"], mutant).complete
         return
-    for scope in (first, *scopes.values()):
-        found = explore(scope, mutant)
-        if found.violations:
-            assert_replays(found, mutant)
-            return
-    pytest.fail(f"{mutant.__name__} shows in none of the scopes")
+    shown = search(protocol, mutant)
+    assert shown is not None, f"{mutant.__name__} shows in none of the scopes"
+    assert_replays(shown[1], mutant)
 
 
 def assert_replays(found: Exploration, protocol: type[OrderingProtocol]) -> None:
