@@ -34,6 +34,7 @@ from antiphon.trace import read_facts, read_rows
 CLIENTS = 2
 OUTSTANDING = 64  # per client
 RECOVERY_SECONDS_MAX = 5.0
+STUCK_SECONDS = 60.0
 SNAPSHOT_BYTES = 1 << 20  # small, so that kills also meet snapshots
 
 
@@ -143,9 +144,18 @@ class Campaign:
         begun = time.monotonic()
         await asyncio.to_thread(cluster.start, self._folder)
         self.report.restarts += 1
-        receipt = await client.multicast(self._folder.config.groups, b"probe", timeout=30)
-        await asyncio.gather(*(reader.see(receipt.name) for reader in self._readers))
+        try:
+            async with asyncio.timeout(STUCK_SECONDS):
+                receipt = await client.multicast(self._folder.config.groups, b"probe", timeout=None)
+                await asyncio.gather(*(reader.see(receipt.name) for reader in self._readers))
+        except TimeoutError:
+            raise SystemExit(f"Stuck after {self.report.kills} kills: {self._last_words()}") from None
         self.report.recovery_seconds.append(time.monotonic() - begun)
+
+    def _last_words(self) -> str:
+        alive = cluster.alive(self._folder)
+        down = {p: self._folder.process(p).last_words() for p in self._folder.config.processes if not alive[p]}
+        return "; ".join(f"{process}: {words}" for process, words in down.items()) or "every process is alive."
 
     async def _finish(self) -> None:
         """Let the cluster come to rest, and stop it; its readers are done by then."""

@@ -21,10 +21,10 @@ def load_campaign() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_nothing_is_lost_doubled_or_out_of_order_through_kills(tmp_path: Path, seed: int) -> None:
-    sizes = {"a": 3, "b": 3}
-    report = load_campaign().run_campaign(tmp_path / "cluster", sizes, kills=6, seed=seed, outstanding=8)
+@pytest.mark.parametrize(("protocol", "seed"), [("skeen", 1), ("tom", 1)])
+def test_nothing_is_lost_doubled_or_out_of_order_through_kills(tmp_path: Path, protocol: str, seed: int) -> None:
+    run_campaign = load_campaign().run_campaign
+    report = run_campaign(tmp_path / "cluster", {"a": 3, "b": 3}, kills=6, seed=seed, protocol=protocol, outstanding=8)
     assert report.faults == []
     assert report.kills >= 6
     assert report.receipts > 100

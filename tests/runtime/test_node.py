@@ -7,15 +7,18 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import uvloop
 
 import antiphon
-from antiphon.core import Message
+from antiphon.core import Message, Process, ProcessId, Topology
 from antiphon.core.errors import JournalBehind, JournalError, JournalFull
 from antiphon.core.inputs import Suspect, Trust
+from antiphon.protocols.tom import Tom
 from antiphon.runtime import cluster, detector
+from antiphon.runtime.channels import Link
 from antiphon.runtime.deliveries import Deliveries
 from antiphon.runtime.detector import HeartbeatDetector
 from antiphon.runtime.folder import ClusterFolder
@@ -178,6 +181,28 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
 
     asyncio.run(run())
     assert set(beats) == {"b", "c", "d"}
+
+
+def test_nothing_is_written_to_a_connection_that_broke_a_moment_ago() -> None:
+    """The heartbeat may come before the link's own task has noticed. It once ended the process."""
+
+    async def run() -> None:
+        process = Process(ProcessId("a.1"), Topology.sized({"a": 2}), Tom, {})
+        driver: Any = SimpleNamespace(process=process, received={})
+        link = Link(driver, ("cluster", 1), ProcessId("a.2"), ("127.0.0.1", 1))
+        link._closed = asyncio.get_running_loop().create_future()
+        transport: Any = MagicMock()
+        link.connection_made(transport)
+        link.ready = True
+        transport.write.reset_mock()
+        link.connection_lost(None)
+        link.heartbeat()
+        link.pump()
+        transport.write.assert_not_called()
+        assert await link._closed, "it was past the handshake"
+        assert not link.ready
+
+    asyncio.run(run())
 
 
 def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ class Link(asyncio.Protocol):
         self._paused = False
         self._transport: Any = None
         self._parser = Parser(HELLO_BYTES_MAX)
-        self._closed: asyncio.Future[None]
+        self._closed: asyncio.Future[bool]  # with whether the connection got past the handshake
         self._deadline: asyncio.TimerHandle | None = None
         self._progress_at = 0.0
         self._awake = asyncio.Event()
@@ -96,7 +96,7 @@ class Link(asyncio.Protocol):
             self._closed = loop.create_future()
             try:
                 await loop.create_connection(lambda: self, *self._address)
-                was_ready = await self._wait_closed()
+                was_ready = await self._closed
             except OSError as error:
                 was_ready = False
                 if isinstance(error, ConnectionRefusedError) and self.absent_since is None:
@@ -110,13 +110,6 @@ class Link(asyncio.Protocol):
     def wake(self) -> None:
         """The peer is surely there: dial now."""
         self._awake.set()
-
-    async def _wait_closed(self) -> bool:
-        await self._closed
-        was_ready, self.ready = self.ready, False
-        if was_ready:
-            self.lost_at = time.time()
-        return was_ready
 
     def close(self) -> None:
         if self._transport is not None:
@@ -149,10 +142,12 @@ class Link(asyncio.Protocol):
         self._deadline = loop.call_later(HANDSHAKE_SECONDS, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        was_ready, self.ready, self._transport = self.ready, False, None
+        if was_ready:
+            self.lost_at = time.time()
         self._cancel_deadline()
         if not self._closed.done():
-            self._closed.set_result(None)
+            self._closed.set_result(was_ready)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
@@ -228,7 +223,7 @@ class Link(asyncio.Protocol):
 
     def pump(self) -> None:
         """Hand everything that may go out to the transport, in few large writes."""
-        if not self.ready or self._transport is None:
+        if not self.ready:
             return
         buffers: list[bytes] = []
         while self._lossy:
