@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import msgspec
 
@@ -30,7 +30,7 @@ class Opened(Scalatom):
 
     def start(self, id: MessageId) -> None:
         entry, received = self.entries.get(id), self.rec_ts.get(id, {})
-        if entry is None or id in self.proposed or entry.sn is not None:
+        if entry is None or id in self.proposed or id in self.sn:
             return
         if self.has_enough(set(received), entry.label):
             self.proposed.add(id)
@@ -43,25 +43,11 @@ class Opened(Scalatom):
     def needed(self) -> int:
         return majority(self.topology.members(self.group))
 
-    def is_before(self, rec_ts: int, sn: int) -> bool:
-        return rec_ts <= sn
-
     def compute(self) -> None:
         clocks = sorted((view.clock for view in self.views.values()), reverse=True)
         shown = clocks[self.needed - 1] if len(clocks) >= self.needed else 0
         while self.computing and self.computing[0][0] < shown:
-            sn, id = heappop(self.computing)
-            self.entries[id].predecessors = self.potential_predecessors(sn, id)
-            heappush(self.queue, (sn, id))
-
-    def potential_predecessors(self, sn: int, id: MessageId) -> list[tuple[MessageId, Label]]:
-        shown = [view.events for view in self.views.values() if view.clock > sn]
-        return [
-            (other, label)
-            for other, label in super().potential_predecessors(sn, id)
-            if other in self.decided
-            or any(other in events and self.is_before(events[other][1], sn) for events in shown)
-        ]
+            heappush(self.queue, heappop(self.computing))
 
 
 class SimpleForQualifiedMajority(Opened):
@@ -119,15 +105,15 @@ class PpsFromOneProcess(Opened):
 class LeavesTiesOutOfPps(Opened):
     """Strictly lower timestamps only, as Figure 5 reads; with a tie-break that is too few (R10)."""
 
-    def is_before(self, rec_ts: int, sn: int) -> bool:
-        return rec_ts < sn
+    def has_predecessor(self, sn: int) -> bool:
+        return super().has_predecessor(sn - 1)
 
 
 class LogsTheTimestampAfterTheIncrement(Opened):
     """Step 2 to the letter: the history has the raised timestamp, and PPS those strictly below sn (R10)."""
 
-    def is_before(self, rec_ts: int, sn: int) -> bool:
-        return rec_ts + 1 < sn
+    def has_predecessor(self, sn: int) -> bool:
+        return super().has_predecessor(sn - 2)
 
 
 class TakesHistoriesAsTheyCome(Opened):
@@ -140,55 +126,52 @@ class TakesHistoriesAsTheyCome(Opened):
         view = self.views.setdefault(sender, View())
         view.clock = max(view.clock, increment.clock)
         for id, label, rec_ts in increment.events:
-            if not self.done.has(label, self.group) and self.sn(id) is None:
-                view.events[id] = (label, rec_ts)
+            heappush(self.predecessors, (rec_ts, id, label))
         self.compute()
         self.deliver_in_order()
 
 
 class DeliversWithoutItsPredecessors(Opened):
-    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
-        return False
+    """Neither those without a number nor those with a lower one that are not here."""
+
+    def deliver_in_order(self) -> None:
+        for sn, id in sorted(self.queue):
+            if id in self.entries:
+                self.queue.remove((sn, id))
+                self.hand_over(id)
+        heapify(self.queue)
 
 
 class WaitsOnlyForNumberedPredecessors(Opened):
     """A predecessor whose sequence number is not known yet is not waited for."""
 
-    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
-        return self.sn(other) is not None and super().may_precede(other, label, key)
+    def has_predecessor(self, sn: int) -> bool:
+        return False
+
+
+class DoesNotWaitForWhatIsNotHere(Opened):
+    """What has a lower number but is not R-delivered here yet is not waited for."""
+
+    def deliver_in_order(self) -> None:
+        for sn, id in sorted(self.queue):
+            if id in self.entries and not self.has_predecessor(sn):
+                self.queue.remove((sn, id))
+                self.hand_over(id)
+        heapify(self.queue)
 
 
 class BreaksTiesByArrival(Opened):
     """Among equal sequence numbers, the one R-delivered here first."""
 
-    def rank(self, id: MessageId) -> int:
-        return list(self.entries).index(id)
-
-    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
-        sn = self.sn(other)
-        if sn == key[0] and other in self.entries:
-            return self.rank(other) < self.rank(key[1])
-        return super().may_precede(other, label, key)
-
     def deliver_in_order(self) -> None:
-        """Whatever of the lowest number may go goes, the oldest first."""
-        waiting: list[tuple[int, MessageId]] = []
         while self.queue:
-            lowest = self.queue[0][0]
-            while self.queue and self.queue[0][0] == lowest:
-                waiting.append(heappop(self.queue))
-            for pair in sorted(waiting, key=lambda pair: self.rank(pair[1])):
-                before = len(self.done.streams), len(self.entries)
-                heappush(self.queue, pair)
-                rest, self.queue = self.queue, [pair]
-                super().deliver_in_order()
-                self.queue = [p for p in rest if p != pair]
-                if (len(self.done.streams), len(self.entries)) != before:
-                    waiting.remove(pair)
-            if waiting:
-                break
-        for pair in waiting:
-            heappush(self.queue, pair)
+            sn = self.queue[0][0]
+            tied = [id for id in self.entries if (sn, id) in self.queue]
+            if not tied or self.has_predecessor(sn):
+                return
+            self.queue.remove((sn, tied[0]))
+            heapify(self.queue)
+            self.hand_over(tied[0])
 
 
 class ForgetsItsClockOnRestart(Opened):
@@ -200,8 +183,7 @@ class ForgetsItsClockOnRestart(Opened):
 class ForgetsTheHistoriesOnRestart(Opened):
     def restore(self, data: bytes) -> None:
         super().restore(data)
-        for view in self.views.values():
-            view.events.clear()
+        self.predecessors = []
 
 
 class ForgetsWhatItDidNotGossipOnRestart(Opened):
@@ -237,6 +219,7 @@ MUTANTS = (
     LogsTheTimestampAfterTheIncrement,
     DeliversWithoutItsPredecessors,
     WaitsOnlyForNumberedPredecessors,
+    DoesNotWaitForWhatIsNotHere,
     BreaksTiesByArrival,
     ForgetsItsClockOnRestart,
     ForgetsTheHistoriesOnRestart,

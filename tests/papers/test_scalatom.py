@@ -68,13 +68,14 @@ class Logged(Scalatom):
 
     def compute(self) -> None:
         before = sorted(self.computing)
-        numbered = {id: sn for id, entry in self.entries.items() if (sn := entry.sn) is not None}
         super().compute()
         for key in before:
             if key not in self.computing:
                 sn, id = key
-                in_queue = [other for other, number in numbered.items() if (number, other) < key]
-                self.log.pps[id] = [other for other, _ in self.entries[id].predecessors] + in_queue
+                without = {
+                    o for rec_ts, o, label in self.predecessors if rec_ts <= sn and not self.has_number(o, label)
+                }
+                self.log.pps[id] = [*without, *(o for n, o in self.queue if (n, o) < key)]
                 self.log.before_pps[id] = len(self.log.delivered)
 
     def deliver(self, m: Message, order_key: str | None = None) -> None:
@@ -453,7 +454,7 @@ OVERTAKING = Scenario(
     latency=Exponential(floor_ns=10_000, mean_ns=8 * MILLISECOND),
     fifo=False,
     sent_survives=True,
-    seed=46,
+    seed=0,
 )
 
 
@@ -479,9 +480,9 @@ def test_histories_are_trimmed() -> None:
         simulate(msgspec.structs.replace(scenario, latency=Exponential(MILLISECOND // 10, MILLISECOND)), Kept)
         for process in processes:
             protocol = process.protocol
-            for left in ("entries", "rec_ts", "proposed", "computing", "queue", "decided"):
+            for left in ("entries", "rec_ts", "proposed", "predecessors", "sn", "computing", "queue"):
                 assert not getattr(protocol, left)
-            assert not any(view.events or view.early for view in protocol.views.values())
+            assert not any(view.early for view in protocol.views.values())
             assert len(protocol.history) <= 2  # R-deliveries since the last increment
         sizes[messages] = max(sum(len(part.snapshot()) for part in process.parts) for process in processes)
     assert sizes[1000] < sizes[10] + 100

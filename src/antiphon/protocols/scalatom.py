@@ -45,21 +45,18 @@ class RecTs(Wire, frozen=True, tag=2):
 
 
 class View(msgspec.Struct):
-    """What is known of the history of one process of the own group."""
+    """How far the history of one process of the own group is known."""
 
     known: int = 0  # increments, without a gap
     clock: int = 0  # its clock after them: no later entry has a lower timestamp
-    events: dict[MessageId, tuple[Label, int]] = {}  # rec-ts of messages without a sequence number, the lowest first
     early: dict[int, History] = {}  # increments that overtook others, by index
 
 
-class Entry(msgspec.Struct):
-    """A message in one of the three buffers."""
+class Entry(msgspec.Struct, frozen=True):
+    """A message that was R-delivered, in whichever buffer."""
 
     message: Message
     label: Label
-    sn: int | None = None  # None: in the pending buffer
-    predecessors: list[tuple[MessageId, Label]] = []  # in the delivery queue: PPS, less what the queue itself orders
 
 
 class ScalatomOptions(StackOptions, frozen=True):
@@ -85,24 +82,25 @@ class Scalatom(StackedProtocol):
     options: ScalatomOptions
 
     ts: int  # the logical clock
-    entries: dict[MessageId, Entry]  # the pending and compute-PPS buffers and the delivery queue
+    entries: dict[MessageId, Entry]  # R-delivered; without a sequence number, they are the pending buffer
     rec_ts: dict[MessageId, dict[ProcessId, int]]  # timestamps received
     proposed: set[MessageId]
     history: list[Event]  # own entries that are not gossiped yet
     gossiped: int  # increments sent
     gossiped_clock: int
     views: dict[ProcessId, View]
+    predecessors: list[tuple[int, MessageId, Label]]  # a heap of the group's histories, less what has its number
+    sn: dict[MessageId, int]  # sequence numbers of messages not TO-delivered; some may not be R-delivered here yet
     computing: list[tuple[int, MessageId]]  # the compute-PPS buffer, a heap by sn
-    queue: list[tuple[int, MessageId]]  # the delivery queue, a heap
-    decided: dict[MessageId, tuple[Label, int]]  # sn of messages not R-delivered here yet
+    queue: list[tuple[int, MessageId]]  # the delivery queue, a heap by sn
     done: Seen  # what was TO-delivered
 
     def initialise(self) -> None:
         super().initialise()
         self.ts = self.gossiped = self.gossiped_clock = 0
-        self.entries, self.rec_ts, self.views, self.decided = {}, {}, {}, {}
+        self.entries, self.rec_ts, self.views, self.sn = {}, {}, {}, {}
         self.proposed = set()
-        self.history, self.computing, self.queue = [], [], []
+        self.history, self.predecessors, self.computing, self.queue = [], [], [], []
         self.done = Seen()
 
     @property
@@ -119,10 +117,8 @@ class Scalatom(StackedProtocol):
         self.entries[m.id] = Entry(m, label)  # L4
         self.history.append((m.id, label, rec_ts))  # L5
         self.send_timestamp(m, RecTs(m.id, label, rec_ts))  # L6
-        if m.id in self.decided:
-            self.number(m.id, self.decided.pop(m.id)[1])
-        else:
-            self.start(m.id)
+        self.start(m.id)
+        self.deliver_in_order()
 
     def send_timestamp(self, m: Message, message: RecTs) -> None:
         if not self.options.piggyback:
@@ -135,7 +131,7 @@ class Scalatom(StackedProtocol):
     def on_rec_ts(self, sender: ProcessId, message: RecTs) -> None:  # L7
         if message.history is not None:
             self.on_history(sender, message.history)
-        if not self.done.has(message.label, self.group) and self.sn(message.id) is None:
+        if not self.has_number(message.id, message.label):
             self.rec_ts.setdefault(message.id, {})[sender] = message.rec_ts
             self.start(message.id)
 
@@ -143,7 +139,7 @@ class Scalatom(StackedProtocol):
 
     def start(self, id: MessageId) -> None:
         entry, received = self.entries.get(id), self.rec_ts.get(id, {})
-        if entry is None or id in self.proposed or entry.sn is not None:
+        if entry is None or id in self.proposed or id in self.sn:
             return
         if has_qualified_majority(set(received), entry.label.groups, self.topology):  # L8
             self.proposed.add(id)
@@ -153,16 +149,10 @@ class Scalatom(StackedProtocol):
     # Step 4: the sequence number, and gossip --------------------------------------------------------------------
 
     def on_decided(self, instance: Label, value: bytes) -> None:  # L11
-        id, sn = _decoder.decode(value)
-        for view in self.views.values():
-            view.events.pop(id, None)  # from now on its number orders it
-        if id in self.entries:
-            self.number(id, sn)
-        else:
-            self.decided[id] = (instance, sn)
+        self.number(*_decoder.decode(value))
 
     def number(self, id: MessageId, sn: int) -> None:
-        self.entries[id].sn = sn
+        self.sn[id] = sn
         self.rec_ts.pop(id, None)
         self.proposed.discard(id)
         self.ts = max(self.ts, sn) + 1  # L12
@@ -171,6 +161,9 @@ class Scalatom(StackedProtocol):
             self.send(self.topology.members(self.group), self.increment())  # L14
         self.compute()
         self.deliver_in_order()
+
+    def has_number(self, id: MessageId, label: Label) -> bool:
+        return id in self.sn or self.done.has(label, self.group)
 
     def increment(self) -> History:
         """What the group does not have of the own history."""
@@ -188,59 +181,37 @@ class Scalatom(StackedProtocol):
             view.known += 1
             view.clock = following.clock
             for id, label, rec_ts in following.events:
-                if not self.done.has(label, self.group) and self.sn(id) is None:
-                    view.events[id] = (label, rec_ts)
+                if not self.has_number(id, label):
+                    heappush(self.predecessors, (rec_ts, id, label))
         self.compute()
         self.deliver_in_order()
 
     def compute(self) -> None:
-        """compute-PPS, for every message up to whose number a majority has shown its history."""
+        """compute-PPS: all is known of PPS(m) when a majority has shown its history up to sn(m)."""
         needed = majority(self.topology.members(self.group))
         clocks = sorted((view.clock for view in self.views.values()), reverse=True)
         shown = clocks[needed - 1] if len(clocks) >= needed else 0
         while self.computing and self.computing[0][0] < shown:  # L17
-            sn, id = heappop(self.computing)
-            self.entries[id].predecessors = self.potential_predecessors(sn, id)
-            heappush(self.queue, (sn, id))  # L19
-
-    def potential_predecessors(self, sn: int, id: MessageId) -> list[tuple[MessageId, Label]]:  # L18
-        """Those without a number, and those whose number is known but who are not here yet.
-
-        All others with a lower number are in the delivery queue too: what is not, is beyond what a majority has shown.
-        """
-        possible = {other: label for other, (label, number) in self.decided.items() if (number, other) < (sn, id)}
-        for view in self.views.values():
-            if view.clock > sn:
-                for other, (label, rec_ts) in view.events.items():
-                    if rec_ts > sn:
-                        break
-                    possible[other] = label
-        return list(possible.items())
+            heappush(self.queue, heappop(self.computing))  # L19
 
     def deliver_in_order(self) -> None:  # L20
         while self.queue:
             sn, id = self.queue[0]
-            entry = self.entries[id]
-            while entry.predecessors:
-                if self.may_precede(*entry.predecessors[-1], (sn, id)):  # L21
-                    return
-                entry.predecessors.pop()
+            if id not in self.entries or self.has_predecessor(sn):  # L21
+                return
             heappop(self.queue)
-            del self.entries[id]
-            self.done.add(entry.label, self.group)
-            self.deliver(entry.message, f"{sn:016d}.{id}")  # L22
+            self.hand_over(id)
 
-    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
-        """Whether another message is neither delivered nor known to come later. Equal numbers: the id decides."""
-        if self.done.has(label, self.group):
-            return False
-        sn = self.sn(other)
-        return sn is None or (sn, other) < key
+    def has_predecessor(self, sn: int) -> bool:  # L18
+        """Whether a message without a number may get a lower one. Those that have theirs are in order already."""
+        while self.predecessors and self.has_number(*self.predecessors[0][1:]):
+            heappop(self.predecessors)
+        return bool(self.predecessors) and self.predecessors[0][0] <= sn
 
-    def sn(self, id: MessageId) -> int | None:
-        if id in self.entries:
-            return self.entries[id].sn
-        return self.decided[id][1] if id in self.decided else None
+    def hand_over(self, id: MessageId) -> None:
+        entry, sn = self.entries.pop(id), self.sn.pop(id)
+        self.done.add(entry.label, self.group)
+        self.deliver(entry.message, f"{sn:016d}.{id}")  # L22
 
     def pending(self) -> int:
         return len(self.entries)

@@ -14,11 +14,12 @@ from antiphon.core.process import Process, ProcessState
 # Every other dict keeps its order as part of the state. ``Table.shuffle`` puts this list to the test.
 UNORDERED = frozenset(
     {
-        *("acks", "collections", "computing", "counts", "decided", "decisions", "early", "echoes", "estimates"),
-        *("events", "holdback", "predecessors", "proposals", "queue", "rec_ts", "stamps", "streams", "views"),
+        *("acks", "collections", "counts", "decided", "decisions", "early", "echoes", "estimates", "holdback"),
+        *("proposals", "queue", "rec_ts", "running", "sn", "stamps", "streams", "views"),
     }
 )
-HEAPS = frozenset(("order", "queue"))  # lists that are heaps: in which layout does not matter
+# Lists that are heaps, or sets in all but name: in which layout does not matter.
+HEAPS = frozenset(("computing", "order", "predecessors", "queue"))
 
 
 def save(process: Process) -> bytes:
