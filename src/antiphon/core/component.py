@@ -65,6 +65,9 @@ class Component:
     def begin(self) -> None:
         """The process starts for the first time."""
 
+    def validate(self, message: Wire) -> None:
+        """Raise BadFrame for a message of the right type that no component of this kind sends."""
+
     def on_suspect(self, process: ProcessId) -> None:
         """The failure detector began to suspect a process."""
 

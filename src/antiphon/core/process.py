@@ -91,7 +91,9 @@ class Process:
 
     def check_frame(self, frame: bytes) -> None:
         """Raise BadFrame for bytes that no component of ours sent; call before the frame is journaled."""
-        self._checked = (frame, self.decode(frame))
+        part, message = self.decode(frame)
+        part.validate(message)
+        self._checked = (frame, (part, message))
 
     def check_request(
         self, client: str, number: int, settled: int, destinations: Iterable[str], payload: bytes

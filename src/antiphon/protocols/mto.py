@@ -16,7 +16,6 @@ from antiphon.core import (
     Detector,
     Failures,
     FaultModel,
-    GroupId,
     Message,
     MessageId,
     ProcessId,
@@ -99,10 +98,6 @@ class Mto(StackedProtocol):
             )
         super().check(options, model)
 
-    @property
-    def group(self) -> GroupId:
-        return self.topology.group_of[self.me]
-
     def time(self) -> int:
         return self.ts
 
@@ -143,6 +138,7 @@ class Mto(StackedProtocol):
             self.number(id, sn)
         else:
             self.decided[id] = (instance, sn)
+            self.deliver_in_order()  # what waited for it need not, if its number is higher
 
     def number(self, id: MessageId, sn: int) -> None:
         entry = self.entries[id]

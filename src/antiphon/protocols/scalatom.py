@@ -14,7 +14,6 @@ from antiphon.core import (
     Declaration,
     Detector,
     Failures,
-    GroupId,
     Message,
     MessageId,
     ProcessId,
@@ -102,10 +101,6 @@ class Scalatom(StackedProtocol):
         self.proposed = set()
         self.history, self.predecessors, self.computing, self.queue = [], [], [], []
         self.done = Seen()
-
-    @property
-    def group(self) -> GroupId:
-        return self.topology.group_of[self.me]
 
     def multicast(self, m: Message) -> None:  # L1: step 1
         self.reliable.multicast(m)

@@ -110,10 +110,6 @@ class Tom(StackedProtocol):
         self.order = []
         self.done = Seen()
 
-    @property
-    def group(self) -> GroupId:
-        return self.topology.group_of[self.me]
-
     def multicast(self, m: Message) -> None:  # L1
         self.reliable.multicast(m)
 

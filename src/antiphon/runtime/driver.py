@@ -55,6 +55,7 @@ class Driver:
         self.deliveries = Deliveries(delivered_log, self._submit)
         self._snapshot_bytes = snapshot_bytes
         self._since_snapshot = 0
+        self._state_bytes = 0  # of the newest snapshot
         self._snapshot_pending = False
         self._held: list[AnyEffect] = []
         self._after: list[Callable[[], None]] = []
@@ -157,7 +158,8 @@ class Driver:
                 action()
         if self.recorder is not None and self.recorder.is_due:
             self._submit(partial(self.recorder.write, self.recorder.take()))
-        if self._since_snapshot >= self._snapshot_bytes and not self._snapshot_pending:
+        # A large state is written less often, so that snapshots never cost more than the journal itself.
+        if self._since_snapshot >= max(self._snapshot_bytes, self._state_bytes) and not self._snapshot_pending:
             self.snapshot()
 
     def _release(self, effects: list[AnyEffect]) -> None:
@@ -228,6 +230,7 @@ class Driver:
         if journal.snapshot is not None:
             start = journal.snapshot.index
             process.restore(journal.snapshot.state)
+            self._state_bytes = len(journal.snapshot.state)
         if deliveries.end < process.state.position:
             raise JournalBehind(
                 f"The delivered log of {process.me} ends at {deliveries.end}, but its snapshot has delivered "
@@ -261,6 +264,7 @@ class Driver:
         rows = self.recorder.take() if self.recorder is not None else []
         self.spills.relieve(self.process)
         index, state = self.journal.next_index, self.process.snapshot()
+        self._state_bytes = len(state)
 
         def write() -> None:
             try:

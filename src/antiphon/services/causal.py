@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from antiphon.core import MessageId, ProcessId, Wire
 from antiphon.core.component import Channel, Component
+from antiphon.core.errors import BadFrame
 
 
 class Carried(Wire, frozen=True, tag=1):
@@ -41,6 +42,15 @@ class CausalOrder(Channel):
         self.matrix = [0] * (size * size)
         self.handed = [0] * size
         self.waiting = []
+
+    def validate(self, message: Wire) -> None:
+        assert isinstance(message, Carried)
+        if len(message.matrix) != len(self.matrix):
+            raise BadFrame(f"A matrix has {len(self.matrix)} numbers here, not {len(message.matrix)}.")
+        part, inner = self.process.decode(message.frame)
+        if isinstance(part, Channel):
+            raise BadFrame("A channel carries no message of a channel.")
+        part.validate(inner)
 
     def send_for(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:  # M1
         find = part.contract.subjects[type(message)]

@@ -98,8 +98,6 @@ class ChandraToueg(Consensus):
         run.round = proposal.round
         run.estimate, run.adopted = proposal.estimate, proposal.round  # C10
         self.send(sender, Ack(proposal.instance, proposal.round))  # C11
-        if sender in self.suspects:  # nobody will say so again
-            self.enter(proposal.instance, run, run.round + 1)
 
     def on_ack(self, sender: ProcessId, ack: Ack) -> None:  # C12
         """Phase 4. Acknowledgements of an earlier round still count: a majority has locked its value."""

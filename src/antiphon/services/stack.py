@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.core import FaultModel, Message, OrderingProtocol
+from antiphon.core import FaultModel, GroupId, Message, OrderingProtocol
 from antiphon.core.errors import UsageError
 from antiphon.services.chandra_toueg import ChandraToueg
 from antiphon.services.consensus import Consensus, ConsensusKind, ConsensusOptions
@@ -37,6 +37,10 @@ class StackedProtocol(OrderingProtocol):
     def initialise(self) -> None:
         self.reliable = self.make_reliable(self.on_r_deliver)
         self.consensus = self.make_consensus(self.on_decided)
+
+    @property
+    def group(self) -> GroupId:
+        return self.topology.group_of[self.me]
 
     def make_reliable(self, delivered: Callable[[Message, Label], None]) -> ReliableMulticast:
         options = ReliableOptions(self.options.echo_origin)
