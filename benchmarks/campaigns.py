@@ -16,11 +16,12 @@ from antiphon.simulation.campaign import Campaign, run_campaign
 
 def row(campaign: Campaign, seconds: float) -> str:
     faults = ", ".join(f"{name} {count:,}" for name, count in sorted(campaign.faults.items()))
+    options = ", ".join(f"{name} {count:,}" for name, count in sorted(campaign.options.items())) or "none"
     failures = ", ".join(str(scenario.seed) for scenario in campaign.failures) or "none"
     last = campaign.first_seed + campaign.seeds - 1
     return (
         f"| {campaign.protocol} | {campaign.runs:,} | {campaign.first_seed} to {last} | {campaign.events:,} | "
-        f"{campaign.multicasts:,} | {campaign.deliveries:,} | {faults} | {failures} | {seconds:.0f} |"
+        f"{campaign.multicasts:,} | {campaign.deliveries:,} | {faults} | {options} | {failures} | {seconds:.0f} |"
     )
 
 
@@ -31,8 +32,8 @@ def main() -> None:
     parser.add_argument("protocols", nargs="*", default=list(protocols()))
     arguments = parser.parse_args()
     print("| protocol | runs that count | seeds | events | multicasts | deliveries | faults that took effect |", end="")
-    print(" seeds in violation | seconds |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(" runs by option | seeds in violation | seconds |")
+    print("|" + " --- |" * 10)
     for protocol in arguments.protocols:
         start = time.perf_counter()
         campaign = run_campaign(protocol, arguments.seed, arguments.runs, {})
