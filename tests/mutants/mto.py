@@ -95,6 +95,16 @@ class CountsOnlyWhatItRDelivered(Mto):
         return [(id, label) for id, label in super().potential_predecessors() if id in self.entries]
 
 
+class DoesNotWaitForWhatIsNotHere(Mto):
+    """Leaves out of PPS what is decided and not R-delivered here yet.
+
+    The suite's seeds do not show it; tests/papers/test_scalatom.py has a run that does.
+    """
+
+    def potential_predecessors(self) -> list[tuple[MessageId, Label]]:
+        return list(self.heard_of.items())
+
+
 class ForgetsWhatIsPendingOnRestart(Mto):
     def restore(self, data: bytes) -> None:
         super().restore(data)

@@ -15,6 +15,7 @@ from antiphon.services.reliable import (
     KINDS,
     Copy,
     EagerReliableMulticast,
+    LazyReliableMulticast,
     ReliableMulticast,
     ReliableOptions,
     UniformReliableMulticast,
@@ -175,6 +176,19 @@ class HrDropsVotesOfRoundsToCome(HurfinRaynal):
         return run
 
 
+class HrDoesNotJoinNext(HurfinRaynal):
+    """Leaves a round on a majority's votes without its own, which a slower process may need.
+
+    Too rare for random seeds; the search finds it (tests/simulation/test_explore.py).
+    """
+
+    def on_next(self, sender: ProcessId, vote: hr.Next) -> None:
+        run = self.runs.get(vote.instance)
+        if run is not None and run.round == vote.round and self.is_quorum(vote.instance, run.nexts | {sender}):
+            run.voted_next = True
+        super().on_next(sender, vote)
+
+
 class HrDoesNotFlood(HurfinRaynal):
     def on_decide(self, sender: ProcessId, decision: Decide) -> None:
         _decide_silently(self, decision)
@@ -214,6 +228,35 @@ HR_MUTANTS: tuple[type[Consensus], ...] = (
 
 
 # Reliable multicast ----------------------------------------------------------------------------------------------
+
+
+class LazyIgnoresAnEarlierSuspicion(LazyReliableMulticast):
+    """Forwards when a suspicion begins, but not what comes from somebody who is suspected already."""
+
+    def forward(self, copy: Copy, *, to_origin: bool) -> None:
+        if copy is not self.newest:
+            super().forward(copy, to_origin=to_origin)
+
+    newest: Copy | None
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.newest = None
+
+    def on_copy(self, sender: ProcessId, copy: Copy) -> None:
+        self.newest = copy
+        super().on_copy(sender, copy)
+        self.newest = None
+
+
+class LazyForgetsWhatOneOtherHas(LazyReliableMulticast):
+    """Keeps a copy only until the first of the other addressees has the message too."""
+
+    def is_everywhere(self, copy: Copy) -> bool:
+        label = copy.label
+        numbers = dict(zip(label.groups, label.numbers, strict=True))
+        group_of = self.topology.group_of
+        return any(self.holds.get(p, {}).get(label.origin, 0) >= numbers[group_of[p]] for p in self.others(copy))
 
 
 class EagerDoesNotForward(EagerReliableMulticast):

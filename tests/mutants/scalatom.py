@@ -208,6 +208,27 @@ class ShowsTheTimestampToABystander(Opened):
             super().on_rec_ts(sender, message)
 
 
+class GossipsToOldAcquaintances(Opened):
+    """Histories also go to everybody with whom this process once shared a message, concerned or not.
+
+    A history is about no single message: the suite's seeds cannot tell; tests/papers/test_scalatom.py can.
+    """
+
+    met: set[ProcessId]
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.met = set()
+
+    def on_r_deliver(self, m: Message, label: Label) -> None:
+        self.met.update(self.topology.addressees(m.destinations))
+        super().on_r_deliver(m, label)
+
+    def number(self, id: MessageId, sn: int) -> None:
+        super().number(id, sn)
+        self.send(sorted(self.met - {self.me}), History(0, [], 0))
+
+
 MUTANTS = (
     SimpleForQualifiedMajority,
     TakesTheMinimumForTheMaximum,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from antiphon.core import OrderingProtocol
+from antiphon.protocols.tom import Tom
 from antiphon.simulation.explore import explore
 from antiphon.simulation.explore_values import Exploration, Scope
-from mutants import scalatom, skeen, tom
+from mutants import mto, scalatom, skeen, tom
+from mutants.parts import HrDoesNotJoinNext, over_consensus
 
 A, AB = ("a",), ("a", "b")
 ONES, UNEQUAL, TWOS, THREE = {"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 3}
@@ -20,6 +22,9 @@ SEARCHED: list[tuple[str, type[OrderingProtocol]]] = [
     *(("tom", mutant) for mutant in tom.MUTANTS),
     *(("scalatom", mutant) for mutant in scalatom.MUTANTS),
     ("scalatom", scalatom.TakesHistoriesAsTheyCome),  # it takes too rare an overtaking for random seeds
+    ("tom", over_consensus(Tom, HrDoesNotJoinNext)),  # nor does this one show in random seeds
+    ("mto", mto.CountsOnlyWhatItRDelivered),
+    ("mto", mto.DoesNotWaitForWhatIsNotHere),
     *(("skeen", mutant) for mutant in skeen.MUTANTS),
 ]
 
@@ -45,6 +50,9 @@ def mutant_scopes(protocol: str) -> dict[str, Scope]:
     found["crash"] = replaced(three, may_crash=MEMBERS, crashes=1)
     found["steps"] = replaced(found["crash"], breadth="steps")
     found["suspicion"] = replaced(three, options={"reliable": "eager"}, wrong_suspicions=1)
+    found["round"] = replaced(found["steps"], plans=(("a.1", A),), wrong_suspicions=1)
+    if protocol == "mto":
+        return {"lazy": replaced(three, plans=(("c", A), ("d", A)), options={"reliable": "lazy"})}
     if protocol == "scalatom":
         found["overtaking"] = replaced(three, options={"reliable": "eager", "piggyback": "true"}, states_max=40_000)
     return found
@@ -60,6 +68,9 @@ SOONEST = {
     "GossipsBeforeItRaisesTheClock": "more",
     "HrVotesWithItsOwnEstimate": "crash",
     "PpsFromOneProcess": "crash",
+    "HrDoesNotJoinNext": "round",
+    "CountsOnlyWhatItRDelivered": "lazy",
+    "DoesNotWaitForWhatIsNotHere": "lazy",
     "TakesHistoriesAsTheyCome": "overtaking",
     "CtDecidesItsOwnValueOnSuspicionAndHrDecidesItsOwnValueOnSuspicion": "suspicion",
     "CtDecidesOnOneAcknowledgementAndHrDecidesWithoutAMajority": "steps",
@@ -70,7 +81,7 @@ def search(protocol: str, mutant: type[OrderingProtocol]) -> tuple[str, Explorat
     """The scope in which a mutant shows, and how; None where it shows in none."""
     scopes = mutant_scopes(protocol)
     first = SOONEST.get(mutant.__name__, "ones")
-    for name in dict.fromkeys((first, *scopes)):
+    for name in dict.fromkeys((first if first in scopes else next(iter(scopes)), *scopes)):
         found = explore(scopes[name], mutant)
         if found.violations:
             return name, found

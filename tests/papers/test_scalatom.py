@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from antiphon.checks import check_run
-from antiphon.core import FaultModel, Message, MessageId, Process, Topology
+from antiphon.core import FaultModel, Message, MessageId, OrderingProtocol, Process, Topology
+from antiphon.protocols.mto import Mto
 from antiphon.protocols.scalatom import Scalatom
 from antiphon.services.causal import CausalOrder
 from antiphon.services.label import Label
@@ -32,11 +33,12 @@ from mutants.mto import (
     AnyOrder,
     CountsOnlyWhatItRDelivered,
     DoesNotRaiseTheClockOnMessages,
+    DoesNotWaitForWhatIsNotHere,
     FifoOrder,
     SimpleForQualifiedQuorums,
     over_causal,
 )
-from mutants.scalatom import TakesHistoriesAsTheyCome
+from mutants.scalatom import GossipsToOldAcquaintances, TakesHistoriesAsTheyCome
 
 # The lemmas --------------------------------------------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ def campaign(seed: int) -> Scenario:
 def deadly(seed: int) -> Scenario:
     """A minority of each group and some senders in mid-multicast crash for good, and what they sent with them."""
     rng = random.Random(f"{seed}/deadly")
-    sizes = {f"g{i}": rng.choice((3, 3, 5)) for i in range(1, rng.choice((2, 3)))}
+    sizes = {f"g{i}": rng.choice((3, 3, 5)) for i in range(1, rng.choice((1, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
     senders = ["c1", "c2", "c3", *rng.sample(topology.processes, 2)]
     plans = []
@@ -304,14 +306,30 @@ def strangers(outcome: Outcome) -> int:
     return sum(row.process not in allowed[row.message] or row.peer not in allowed[row.message] for row in frames)
 
 
-def random_destinations(protocol: str, seed: int) -> Outcome:
+def meddlers(outcome: Outcome) -> int:
+    """Frames at the ends of which is somebody whom the message under way does not concern.
+
+    For multicasts so far apart that only one is under way at a time: then it is known of every frame what it is for.
+    """
+    found, concerned = 0, set[str]()
+    for row in sorted(outcome.rows, key=lambda row: (row.time_ns, row.kind != "multicast")):
+        if row.kind == "multicast":
+            concerned = {p for group in row.destinations or () for p in outcome.facts.groups[group]} | {row.process}
+        elif row.kind in ("send", "receive"):
+            found += row.process not in concerned or row.peer not in concerned
+    return found
+
+
+def random_destinations(
+    protocol: str, seed: int, kind: type[OrderingProtocol] | None = None, *, apart_ms: int = 1
+) -> Outcome:
     rng = random.Random(f"{seed}/genuine")
     groups = {f"g{i}": rng.randint(1, 3) for i in range(8)}
     plans = []
     for i in range(20):
         chosen = tuple(rng.sample(list(groups), rng.randint(1, 4)))
-        plans.append(Plan(rng.choice(["c1", "c2", "g0.1", "g3.1"]), i * MILLISECOND, chosen))
-    return simulate(Scenario(protocol=protocol, groups=groups, plans=tuple(plans), seed=seed))
+        plans.append(Plan(rng.choice(["c1", "c2", "g0.1", "g3.1"]), i * apart_ms * MILLISECOND, chosen))
+    return simulate(Scenario(protocol=protocol, groups=groups, plans=tuple(plans), seed=seed), kind)
 
 
 @pytest.mark.parametrize("protocol", ["scalatom", "tom", "mto"])
@@ -328,6 +346,14 @@ def test_only_the_sender_and_the_addressees_take_part(protocol: str) -> None:
             for p in (row.process, *(p for group in row.destinations or () for p in outcome.facts.groups[group]))
         }
         assert {row.process for row in outcome.rows} <= concerned
+
+
+@pytest.mark.parametrize("protocol", ["scalatom", "tom", "mto", "skeen"])
+def test_nobody_else_takes_part_in_a_consensus_or_sees_a_history(protocol: str) -> None:
+    for seed in range(3):
+        assert meddlers(random_destinations(protocol, seed, apart_ms=100)) == 0
+    if protocol == "scalatom":
+        assert meddlers(random_destinations(protocol, 0, GossipsToOldAcquaintances, apart_ms=100)) > 100
 
 
 def test_a_multicast_by_broadcast_involves_even_those_that_are_not_concerned() -> None:
@@ -488,6 +514,32 @@ def test_histories_are_trimmed() -> None:
     assert sizes[1000] < sizes[10] + 100
 
 
+def test_mto_keeps_nothing_when_nothing_is_under_way() -> None:
+    for reliable in ("eager", "lazy", "uniform"):
+        processes: list[Process] = []
+
+        class Kept(Mto):
+            def initialise(self) -> None:
+                super().initialise()
+                processes.append(self.process)  # noqa: B023 - used within this turn of the loop
+
+        scenario = Scenario(
+            protocol="mto",
+            options={"reliable": reliable},
+            groups={"a": 3, "b": 2},
+            plans=tuple(Plan("c1", i * MILLISECOND, ("a", "b") if i % 2 else ("a",)) for i in range(100)),
+            latency=Exponential(MILLISECOND // 10, MILLISECOND),
+            fifo=False,
+            sent_survives=True,
+        )
+        assert simulate(scenario, Kept).violations == []
+        for process in processes:
+            protocol = process.protocol
+            for left in ("heard_of", "entries", "rec_ts", "proposed", "decided", "queue"):
+                assert not getattr(protocol, left), (reliable, left)
+            assert not protocol.causal.waiting
+
+
 # MTO, as far as our page goes beyond the text -----------------------------------------------------------------------
 
 # g2's clock is ahead. c2:1 goes to both groups, and nothing that g1.1 or g2 sends reaches g1.2 and g1.3 for a while:
@@ -564,3 +616,19 @@ def test_mto_counts_as_pending_what_was_r_delivered_elsewhere(kind: str, mean_ns
     assert simulate(scenario).violations == []
     eager = msgspec.structs.replace(scenario, options={**scenario.options, "reliable": "eager"})
     assert simulate(eager, CountsOnlyWhatItRDelivered).violations == []
+
+
+def test_mto_waits_for_a_lower_number_whose_message_is_not_here() -> None:
+    scenario = Scenario(
+        protocol="mto",
+        options={"reliable": "lazy", "consensus": "hr"},
+        groups={"g1": 3},
+        plans=(Plan("c2", 2963975, ("g1",)), Plan("c1", 7123987, ("g1",)), Plan("c1", 7540825, ("g1",))),
+        latency=Exponential(floor_ns=10_000, mean_ns=3 * MILLISECOND),
+        fifo=False,
+        sent_survives=True,
+        seed=2803,
+    )
+    assert simulate(scenario).violations == []
+    broken = {violation.property for violation in simulate(scenario, DoesNotWaitForWhatIsNotHere).violations}
+    assert broken == {"total_order", "acyclic_order"}

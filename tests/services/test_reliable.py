@@ -12,6 +12,7 @@ from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Fire, Multicast, Receive, Suspect
 from antiphon.protocols import protocols
 from antiphon.protocols.reliable import Reliable
+from antiphon.services.reliable import LazyReliableMulticast
 from antiphon.services.stack import StackedProtocol
 from antiphon.simulation import (
     MILLISECOND,
@@ -25,6 +26,7 @@ from antiphon.simulation import (
     WrongSuspicion,
     simulate,
 )
+from mutants.parts import LazyForgetsWhatOneOtherHas, LazyIgnoresAnEarlierSuspicion
 
 KINDS = ("eager", "lazy", "uniform")
 SEED_OF_THE_LOST_COPIES = 6
@@ -229,6 +231,47 @@ def test_lazy_keeps_nothing_that_everybody_has(seed: int) -> None:
     scenario = Scenario(protocol="reliable", options={"reliable": "lazy"}, groups={"g": 2, "h": 1}, plans=plans)
     simulate(msgspec.structs.replace(scenario, latency=latency, seed=seed), Watched)
     assert [process.protocol.multicasting.kept for process in processes] == [{}] * len(processes)
+
+
+def test_lazy_forwards_what_comes_from_somebody_who_is_suspected_already() -> None:
+    """g.1 alone has the second message, and has suspected its dead sender since the first."""
+    scenario = Scenario(
+        protocol="reliable",
+        options={"reliable": "lazy"},
+        groups={"g": 3},
+        plans=(Plan("c1", 0, ("g",)), Plan("c1", 2 * MILLISECOND, ("g",))),
+        faults=(
+            Partition(("c1",), 1_500_000, 43 * MILLISECOND, one_way=True),
+            Crash("c1", at=1_600_000, effects=2),
+        ),
+        sent_survives=True,
+    )
+    assert simulate(scenario).violations == []
+    assert {v.property for v in simulate(scenario, over_lazy(LazyIgnoresAnEarlierSuspicion)).violations} == {
+        "agreement"
+    }
+
+
+def test_lazy_keeps_what_only_some_of_the_others_have() -> None:
+    """g.3 is out of contact when the sender dies; g.1 and g.2 have told one another that they have the message."""
+    scenario = Scenario(
+        protocol="reliable",
+        options={"reliable": "lazy"},
+        groups={"g": 3},
+        plans=(Plan("c1", 0, ("g",)),),
+        faults=(Partition(("g.3",), 0, 500 * MILLISECOND), Crash("c1", at=200 * MILLISECOND)),
+    )
+    assert simulate(scenario).violations == []
+    (violation,) = simulate(scenario, over_lazy(LazyForgetsWhatOneOtherHas)).violations
+    assert violation.property == "agreement"
+
+
+def over_lazy(kind: type[LazyReliableMulticast]) -> type[Reliable]:
+    class Mutant(Reliable):
+        def part(self, part, name, options=None, /, **upcalls):  # type: ignore[no-untyped-def]
+            return super().part(kind if part is LazyReliableMulticast else part, name, options, **upcalls)
+
+    return Mutant
 
 
 # What is refused -------------------------------------------------------------------------------------------------

@@ -121,12 +121,20 @@ def test_the_same_mutants_are_found_without_the_reduction(mutant: type[OrderingP
 
 @pytest.mark.parametrize("protocol", ["skeen", "tom", "scalatom"])
 def test_the_order_of_an_unordered_dict_never_shows(protocol: str) -> None:
-    scope = ones(protocol, groups=THREE, plans=INSIDE, states_max=3_000)
+    scope = ones(protocol, groups=THREE, plans=(*INSIDE, ("c", A)), breadth="deviations", states_max=6_000)
     if protocol != "skeen":
         scope = replaced(scope, may_crash=MEMBERS, crashes=1, options={"consensus": "ct"})
     table = Table(scope, protocol_named(protocol))
     table.shuffle = True
     assert not Search(scope, table).run().violations
+
+
+def test_two_who_suspect_one_another_for_ever_do_not_stop_the_search() -> None:
+    """A schedule that no ◇S detector allows: the rounds of such a consensus have no end, but the search has."""
+    scope = ones("tom", groups=THREE, plans=(("a.1", A),), may_crash=MEMBERS, crashes=1, wrong_suspicions=2)
+    found = explore(replaced(scope, breadth="deviations", states_max=20_000))
+    assert found.violations == []
+    assert found.states == 20_000
 
 
 def test_fifo_channels_allow_less() -> None:

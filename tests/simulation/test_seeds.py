@@ -11,6 +11,7 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.protocols import protocols
+from antiphon.services.stack import StackedProtocol
 from antiphon.simulation import as_code, random_scenario, simulate
 from antiphon.simulation.campaign import counts, scenarios
 
@@ -43,7 +44,7 @@ def mutants() -> list[object]:
     found = []
     for name in PROTOCOLS:
         module = importlib.import_module(f"mutants.{name}")
-        assert len(module.MUTANTS) >= 5
+        assert len(module.MUTANTS) >= (10 if issubclass(protocols()[name], StackedProtocol) else 5)
         found += [pytest.param(name, mutant, id=f"{name}-{mutant.__name__}") for mutant in module.MUTANTS]
     return found
 

@@ -51,7 +51,7 @@ class Search:
         self.held: dict[int, Held] = {}  # by state, where any is held
         self.parents = array("I")
         self.causes = array("I")
-        self.depths = array("H")
+        self.depths = array("I")
         self.transitions = self.terminal = 0
         self.level = 0  # of deviations, in the search at present
         self.violations: list[Violation] = []
@@ -136,7 +136,7 @@ class Search:
 
     def _run_on(self, state: int | None, held: Held) -> Iterator[int]:
         """Make default moves until nothing is left to do, or the rest is known."""
-        while state is not None and not self.violations:
+        while state is not None and not self.violations and len(self.worlds) < self.scope.states_max:
             yield state
             if held:
                 self.held[state] = held
