@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from antiphon.protocols.tom import Batch, Tom
+from antiphon.reproduce.tom import SIZES, Point, Reproduction, check
 from antiphon.services.label import Label
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Plan, Scenario, Uniform, random_scenario, simulate
 
@@ -256,3 +259,49 @@ def test_scalatom_and_the_non_minimal_protocol_have_no_locality() -> None:
             if row.kind == "send" and row.layer == f"{protocol}/consensus" and row.process[:2] != (row.peer or "")[:2]
         ]
         assert crossing
+
+
+# Real processes, section 4 (R3, R4) ----------------------------------------------------------------------------------
+
+
+def recorded() -> Reproduction:
+    """What `antiphon bench tom` measured, as docs/measurements.md shows it."""
+    path = Path(__file__).parents[2] / "docs" / "pictures" / "tom.json"
+    return msgspec.json.decode(path.read_bytes(), type=Reproduction)
+
+
+def test_the_recorded_reproduction_has_every_curve_and_reaches_the_paper() -> None:
+    result = recorded()
+    assert check(result) == []
+    for size in SIZES:
+        for sets in (False, True):
+            assert (
+                len([p for p in result.points if (p.sets, p.size, p.crashed, p.journal) == (sets, size, 0, False)]) >= 5
+            )
+    assert {point.messages for point in result.points} == {10_000}
+    assert {(t.size, t.groups) for t in result.delivery_times} == {(size, g) for size in SIZES for g in (1, 2, 3)}
+
+
+def changed(point: Point, **values: float) -> Point:
+    return msgspec.structs.replace(point, **values)
+
+
+@pytest.mark.parametrize(
+    ("forge", "sentence"),
+    [
+        (lambda p: changed(p, delivered_per_s=p.delivered_per_s / 2) if p.sets and not p.crashed else p, "not 5.6"),
+        (lambda p: changed(p, consensus=p.messages), "do not fall"),
+        (lambda p: changed(p, delivered_per_s=p.delivered_per_s / 10) if p.crashed else p, "With crashed"),
+    ],
+    ids=["too slow with sets", "executions do not fall", "too slow after a crash"],
+)
+def test_a_reproduction_that_falls_short_says_so(forge: Callable[[Point], Point], sentence: str) -> None:
+    result = recorded()
+    result.points = [forge(point) for point in result.points]
+    assert any(sentence in missed for missed in check(result))
+
+
+def test_a_delivery_time_above_the_papers_says_so() -> None:
+    result = recorded()
+    result.delivery_times = [msgspec.structs.replace(t, mean_ms=t.paper_ms) for t in result.delivery_times]
+    assert len(check(result)) == len(result.delivery_times)

@@ -225,7 +225,9 @@ def reproduce(
 
 
 def check(result: Reproduction) -> list[str]:
-    """What the reproduction must reach and did not, as sentences."""
+    """What the reproduction must reach and did not, as sentences. What was not measured is not judged."""
+    if not result.points:
+        raise AntiphonError("Nothing was measured.")
     missed = []
     single, together = result.best(sets=False, size=10), result.best(sets=True, size=10)
     if together < PAPER_SPEEDUP[10] * single:
@@ -235,6 +237,12 @@ def check(result: Reproduction) -> list[str]:
         for t in result.delivery_times
         if t.mean_ms >= t.paper_ms
     ]
-    if not result.points:
-        raise AntiphonError("Nothing was measured.")
+    for size in {point.size for point in result.points}:
+        curve = [p for p in result.points if (p.sets, p.size, p.crashed, p.journal) == (True, size, 0, False)]
+        if curve and curve[-1].consensus / curve[-1].messages >= curve[0].consensus / curve[0].messages:
+            missed.append(f"Consensus executions do not fall as the rate of {size}-byte messages rises.")
+    after_crash = max((p.delivered_per_s for p in result.points if p.crashed), default=0.0)
+    before_crash = result.best(sets=True, size=500)
+    if 0 < after_crash < before_crash:
+        missed.append(f"With crashed coordinators {after_crash}/s are followed, without {before_crash}/s.")
     return missed
