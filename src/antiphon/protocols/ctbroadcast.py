@@ -27,6 +27,8 @@ class CtBroadcast(StackedProtocol):
         ),
     )
 
+    Value = list[MessageId]
+
     received: dict[MessageId, Message]  # R-delivered, not ordered yet
     decisions: dict[int, list[MessageId]]  # decided, not carried out yet
     applied: int  # the number of the newest decision carried out
@@ -60,7 +62,7 @@ class CtBroadcast(StackedProtocol):
         self.consensus.propose(instance, _encoder.encode(list(self.received)))  # L4
 
     def on_decided(self, instance: Label, value: bytes) -> None:  # L5
-        self.decisions[instance.numbers[0]] = _decoder.decode(value)
+        self.decisions[instance.numbers[0]] = self.decode(value)
         self.apply()
         self.start()
 
@@ -89,4 +91,3 @@ class CtBroadcast(StackedProtocol):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[MessageId])

@@ -67,6 +67,7 @@ class Mto(StackedProtocol):
     )
     Options: ClassVar[type[StackOptions]] = MtoOptions
     options: MtoOptions
+    Value = tuple[MessageId, int]
 
     causal: CausalOrder
 
@@ -97,6 +98,10 @@ class Mto(StackedProtocol):
                 "mto needs causal order, which waits for ever for a message that died with its sender: it must survive."
             )
         super().check(options, model)
+
+    def validate(self, message: Wire) -> None:
+        assert isinstance(message, RecTs)
+        message.label.check(self.topology, self.me)
 
     def time(self) -> int:
         return self.ts
@@ -132,7 +137,7 @@ class Mto(StackedProtocol):
             self.consensus.propose(entry.label, _encoder.encode((id, max(received.values()))))  # L8
 
     def on_decided(self, instance: Label, value: bytes) -> None:  # L9
-        id, sn = _decoder.decode(value)
+        id, sn = self.decode(value)
         self.heard_of.pop(id, None)
         if id in self.entries:
             self.number(id, sn)
@@ -183,4 +188,3 @@ class Mto(StackedProtocol):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[MessageId, int])

@@ -79,6 +79,7 @@ class Scalatom(StackedProtocol):
     )
     Options = ScalatomOptions
     options: ScalatomOptions
+    Value = tuple[MessageId, int]
 
     ts: int  # the logical clock
     entries: dict[MessageId, Entry]  # R-delivered; without a sequence number, they are the pending buffer
@@ -101,6 +102,13 @@ class Scalatom(StackedProtocol):
         self.proposed = set()
         self.history, self.predecessors, self.computing, self.queue = [], [], [], []
         self.done = Seen()
+
+    def validate(self, message: Wire) -> None:
+        history = message.history if isinstance(message, RecTs) else message
+        labels = [message.label] if isinstance(message, RecTs) else []
+        labels += [label for _, label, _ in history.events] if isinstance(history, History) else []
+        for label in labels:
+            label.check(self.topology, self.me)
 
     def multicast(self, m: Message) -> None:  # L1: step 1
         self.reliable.multicast(m)
@@ -144,7 +152,7 @@ class Scalatom(StackedProtocol):
     # Step 4: the sequence number, and gossip --------------------------------------------------------------------
 
     def on_decided(self, instance: Label, value: bytes) -> None:  # L11
-        self.number(*_decoder.decode(value))
+        self.number(*self.decode(value))
 
     def number(self, id: MessageId, sn: int) -> None:
         self.sn[id] = sn
@@ -213,4 +221,3 @@ class Scalatom(StackedProtocol):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[MessageId, int])

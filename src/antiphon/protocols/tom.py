@@ -88,6 +88,7 @@ class Tom(StackedProtocol):
     )
     Options = TomOptions
     options: TomOptions
+    Value = Batch
 
     clock: int  # the group clock
     age: int  # counts R-deliveries
@@ -109,6 +110,11 @@ class Tom(StackedProtocol):
         self.queue, self.fresh, self.lagging, self.stamps, self.decisions, self.unsent = {}, {}, {}, {}, {}, {}
         self.order = []
         self.done = Seen()
+
+    def validate(self, message: Wire) -> None:
+        for timestamp in message.timestamps if isinstance(message, Timestamps) else (message,):
+            assert isinstance(timestamp, Timestamp)
+            timestamp.label.check(self.topology, self.me)
 
     def multicast(self, m: Message) -> None:  # L1
         self.reliable.multicast(m)
@@ -138,7 +144,7 @@ class Tom(StackedProtocol):
 
     def on_decided(self, instance: Label, value: bytes) -> None:  # L5
         (number,) = instance.numbers
-        self.decisions[number] = _decoder.decode(value)
+        self.decisions[number] = self.decode(value)
         self.apply()
         self.start()
 
@@ -261,4 +267,3 @@ class Tom(StackedProtocol):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Batch)

@@ -38,6 +38,7 @@ class Consensus(Component):
     Options = ConsensusOptions
     options: ConsensusOptions
     decided: Callable[[Label, bytes], None]
+    accept: Callable[[bytes], object]  # raises BadFrame for what is no value to decide on
 
     runs: dict[Label, Any]  # proposed in, and not decided; each kind of consensus says what it keeps of one
     early: dict[Label, list[tuple[ProcessId, Any]]]  # what came for an instance that is not proposed in yet
@@ -47,6 +48,13 @@ class Consensus(Component):
     def initialise(self) -> None:
         self.runs, self.early, self.running = {}, {}, {}
         self.done = Seen()
+
+    def validate(self, message: Wire) -> None:
+        message.instance.check(self.topology, self.me)  # type: ignore[attr-defined]
+        for field in ("estimate", "value"):
+            value = getattr(message, field, None)
+            if value is not None:
+                self.accept(value)
 
     def propose(self, instance: Label, value: bytes) -> None:
         raise NotImplementedError

@@ -12,6 +12,7 @@ import msgspec
 
 from antiphon.core import GroupId, ProcessId, Topology
 from antiphon.core.channel import Inbox
+from antiphon.core.errors import BadFrame
 
 
 class Label(NamedTuple):
@@ -20,6 +21,13 @@ class Label(NamedTuple):
     origin: str
     groups: tuple[GroupId, ...]
     numbers: tuple[int, ...]
+
+    def check(self, topology: Topology, member: ProcessId) -> None:
+        """Raise BadFrame for a label that no honest process sends to this member."""
+        if topology.group_of.get(member) not in self.groups or not topology.groups.keys() >= set(self.groups):
+            raise BadFrame(f"Something for the groups {', '.join(self.groups)} is not for {member}.")
+        if len(self.numbers) != len(self.groups) or min(self.numbers) < 1:
+            raise BadFrame("A label has a number from 1 on for each of its groups.")
 
 
 class Counter(msgspec.Struct):

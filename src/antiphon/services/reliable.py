@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from antiphon.core import Component, GroupId, Message, ProcessId, Wire
+from antiphon.core.errors import BadFrame
 from antiphon.services.label import Counter, Label, Seen, has_qualified_majority
 
 
@@ -42,6 +43,12 @@ class ReliableMulticast(Component):
     @property
     def group(self) -> GroupId:
         return self.topology.group_of[self.me]
+
+    def validate(self, message: Wire) -> None:
+        if isinstance(message, Copy):
+            message.label.check(self.topology, self.me)
+            if message.label.groups != message.message.destinations:
+                raise BadFrame("A copy's label is for other groups than its message.")
 
     def multicast(self, m: Message) -> None:  # E1 Z1 U1
         label = self.counter.next(self.me, m.destinations)  # E2 Z2 U2

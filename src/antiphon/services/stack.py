@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar
 
 import msgspec
 
 from antiphon.core import FaultModel, GroupId, Message, OrderingProtocol
-from antiphon.core.errors import UsageError
+from antiphon.core.errors import BadFrame, UsageError
 from antiphon.services.chandra_toueg import ChandraToueg
 from antiphon.services.consensus import Consensus, ConsensusKind, ConsensusOptions
 from antiphon.services.hurfin_raynal import HurfinRaynal
@@ -30,6 +32,7 @@ class StackedProtocol(OrderingProtocol):
 
     Options = StackOptions
     options: StackOptions
+    Value: ClassVar[Any]  # what its consensus decides on
 
     reliable: ReliableMulticast
     consensus: Consensus
@@ -48,7 +51,15 @@ class StackedProtocol(OrderingProtocol):
 
     def make_consensus(self, decided: Callable[[Label, bytes], None], *, qualified: bool = False) -> Consensus:
         options = ConsensusOptions(self.options.estimates, self.options.flood_origin, qualified)
-        return self.part(CONSENSUS[self.options.consensus], "consensus", options, decided=decided)
+        kind = CONSENSUS[self.options.consensus]
+        return self.part(kind, "consensus", options, decided=decided, accept=self.decode)
+
+    def decode(self, value: bytes) -> Any:
+        """A value of the consensus; BadFrame where it is none."""
+        try:
+            return _decoder(self.Value).decode(value)
+        except msgspec.DecodeError:
+            raise BadFrame(f"{self.declaration.name} cannot decide on such a value.") from None
 
     def on_r_deliver(self, m: Message, label: Label) -> None:
         raise NotImplementedError
@@ -67,3 +78,8 @@ class StackedProtocol(OrderingProtocol):
                 f"{name} needs uniform agreement, which reliable=eager gives only where what was sent survives its "
                 "sender: use reliable=uniform."
             )
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)

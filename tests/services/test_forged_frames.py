@@ -1,0 +1,103 @@
+"""What has the right types, but no honest peer sends: refused before it is journaled, so that no replay meets it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from antiphon.core import Message, MessageId, Process, ProcessId, Topology, Wire
+from antiphon.core.component import Component
+from antiphon.core.errors import BadFrame
+from antiphon.protocols import protocol_named
+from antiphon.protocols.mto import RecTs as MtoRecTs
+from antiphon.protocols.scalatom import History, RecTs
+from antiphon.protocols.tom import Stamp, Timestamp, Timestamps
+from antiphon.services.causal import Carried
+from antiphon.services.hurfin_raynal import Current
+from antiphon.services.label import Label
+from antiphon.services.reliable import Copy
+
+TOPOLOGY = Topology.sized({"a": 2, "b": 2})
+A, B = TOPOLOGY.destinations({"a"})[0], TOPOLOGY.destinations({"b"})[0]
+NAME = MessageId("c:1")
+GOOD = Label("c", (A,), (1,))
+BAD_LABELS = [
+    Label("c", (B,), (1,)),
+    Label("c", (), ()),
+    Label("c", (A, "x"), (1, 1)),  # type: ignore[arg-type]
+    Label("c", (A,), ()),
+    Label("c", (A,), (0,)),
+]
+
+
+def process(name: str) -> Process:
+    return Process(ProcessId("a.1"), TOPOLOGY, protocol_named(name), {})
+
+
+def part_of(process: Process, message: Wire) -> Component:
+    return next(part for part in process.parts if type(message) in part.handlers)
+
+
+def check(name: str, message: Wire) -> None:
+    at = process(name)
+    at.check_frame(at.encode(part_of(at, message), message))
+
+
+def value_of(name: str) -> bytes:
+    values = {"tom": ([NAME], []), "scalatom": (NAME, 1), "mto": (NAME, 1), "ctbroadcast": [NAME]}
+    return msgspec.msgpack.encode(values[name])
+
+
+def labelled(name: str, label: Label) -> list[Wire]:
+    """One of each message of a protocol that has a label."""
+    found: list[Wire] = [Copy(Message(NAME, label.groups, b""), label), Current(label, 1, value_of(name))]
+    if name == "tom":
+        timestamp = Timestamp(NAME, label, Stamp(1, B))
+        found += [timestamp, Timestamps([timestamp])]
+    elif name == "scalatom":
+        history = History(1, [(NAME, label, 0)], 1)
+        found += [history, RecTs(NAME, label, 0), RecTs(NAME, GOOD, 0, history)]
+    elif name == "mto":
+        found += [MtoRecTs(NAME, label, 0)]
+    return found
+
+
+@pytest.mark.parametrize("name", ["tom", "scalatom", "mto", "ctbroadcast"])
+def test_a_label_that_is_none(name: str) -> None:
+    for message in labelled(name, GOOD):
+        check(name, message)
+    for label in BAD_LABELS:
+        for message in labelled(name, label):
+            with pytest.raises(BadFrame):
+                check(name, message)
+
+
+def test_a_copy_that_is_labelled_for_other_groups_than_its_message() -> None:
+    with pytest.raises(BadFrame):
+        check("tom", Copy(Message(NAME, (A, B), b""), GOOD))
+
+
+@pytest.mark.parametrize("name", ["tom", "scalatom", "mto", "ctbroadcast"])
+def test_a_value_that_the_protocol_cannot_decide_on(name: str) -> None:
+    for value in (b"", b"\xc1", msgspec.msgpack.encode("x"), value_of(name) + b"x"):
+        with pytest.raises(BadFrame):
+            check(name, Current(GOOD, 1, value))
+
+
+def test_what_a_causal_channel_carries() -> None:
+    at = process("mto")
+    causal = next(part for part in at.parts if Carried in part.handlers)
+    inner = at.encode(part_of(at, MtoRecTs(NAME, GOOD, 1)), MtoRecTs(NAME, GOOD, 1))
+    matrix = [0] * 16
+    check("mto", Carried(NAME, 1, matrix, inner))
+    forged = at.encode(part_of(at, MtoRecTs(NAME, BAD_LABELS[0], 1)), MtoRecTs(NAME, BAD_LABELS[0], 1))
+    nested = at.encode(causal, Carried(NAME, 1, matrix, inner))
+    for carried in (
+        Carried(NAME, 1, matrix[1:], inner),
+        Carried(NAME, 1, matrix, b""),
+        Carried(NAME, 1, matrix, b"\xff\x00"),
+        Carried(NAME, 1, matrix, forged),
+        Carried(NAME, 1, matrix, nested),
+    ):
+        with pytest.raises(BadFrame):
+            check("mto", carried)
