@@ -25,6 +25,8 @@ BAD_LABELS = [
     Label("c", (B,), (1,)),
     Label("c", (), ()),
     Label("c", (A, "x"), (1, 1)),  # type: ignore[arg-type]
+    Label("c", (A, A), (1, 1)),
+    Label("c", (B, A), (1, 1)),
     Label("c", (A,), ()),
     Label("c", (A,), (0,)),
 ]

@@ -61,6 +61,7 @@ class Topology:
         self.index_of: dict[ProcessId, int] = {p: index for index, p in enumerate(self.processes)}
         self.group_of: dict[ProcessId, GroupId] = {p: g for g, members in self.groups.items() for p in members}
         self._addressees: dict[tuple[GroupId, ...], tuple[ProcessId, ...]] = {}
+        self._destination_sets: set[tuple[GroupId, ...]] = set()  # those checked before
         if len(self.group_of) != len(self.processes):
             raise UsageError("A process belongs to one group only, but the groups given overlap.")
 
@@ -99,6 +100,14 @@ class Topology:
             known = ", ".join(self.groups)
             raise UsageError(f"There is no group {', '.join(unknown)}; the groups are {known}.")
         return tuple(group for group in self.groups if group in wanted)
+
+    def is_destination_set(self, groups: tuple[GroupId, ...]) -> bool:
+        """Whether groups from the network are what ``destinations`` gives: known, some, each once, in their order."""
+        if groups not in self._destination_sets:
+            if not groups or groups != tuple(group for group in self.groups if group in groups):
+                return False
+            self._destination_sets.add(groups)
+        return True
 
 
 def parse_groups(text: str) -> dict[str, int]:

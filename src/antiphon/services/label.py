@@ -24,7 +24,7 @@ class Label(NamedTuple):
 
     def check(self, topology: Topology, member: ProcessId) -> None:
         """Raise BadFrame for a label that no honest process sends to this member."""
-        if topology.group_of.get(member) not in self.groups or not topology.groups.keys() >= set(self.groups):
+        if not topology.is_destination_set(self.groups) or topology.group_of.get(member) not in self.groups:
             raise BadFrame(f"Something for the groups {', '.join(self.groups)} is not for {member}.")
         if len(self.numbers) != len(self.groups) or min(self.numbers) < 1:
             raise BadFrame("A label has a number from 1 on for each of its groups.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 import msgspec
@@ -52,14 +52,15 @@ class StackedProtocol(OrderingProtocol):
     def make_consensus(self, decided: Callable[[Label, bytes], None], *, qualified: bool = False) -> Consensus:
         options = ConsensusOptions(self.options.estimates, self.options.flood_origin, qualified)
         kind = CONSENSUS[self.options.consensus]
-        return self.part(kind, "consensus", options, decided=decided, accept=self.decode)
+        return self.part(kind, "consensus", options, decided=decided, accept=self.accept)
 
     def decode(self, value: bytes) -> Any:
-        """A value of the consensus; BadFrame where it is none."""
-        try:
-            return _decoder(self.Value).decode(value)
-        except msgspec.DecodeError:
-            raise BadFrame(f"{self.declaration.name} cannot decide on such a value.") from None
+        """A value of the consensus, as decided."""
+        return _decoder(self.Value).decode(value)
+
+    def accept(self, value: bytes) -> None:
+        if not _is_value(self.Value, value):
+            raise BadFrame(f"{self.declaration.name} cannot decide on such a value.")
 
     def on_r_deliver(self, m: Message, label: Label) -> None:
         raise NotImplementedError
@@ -83,3 +84,12 @@ class StackedProtocol(OrderingProtocol):
 @cache
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind)
+
+
+@lru_cache(maxsize=16)  # most messages of an instance have the same value
+def _is_value(kind: Any, value: bytes) -> bool:
+    try:
+        _decoder(kind).decode(value)
+    except msgspec.DecodeError:
+        return False
+    return True
