@@ -178,8 +178,6 @@ class Campaign:
             if [record.message for record in first] != reader.names:
                 report.faults.append(f"the subscriber of {group} saw another order than its members")
         report.faults += judge_receipts(logs, load.receipts)
-        if max(report.recovery_seconds) > RECOVERY_SECONDS_MAX:
-            report.faults.append(f"delivery went on only after {max(report.recovery_seconds):.1f} s")
         if not report.drained:
             report.faults.append("the cluster did not come to rest")
         if self._folder.config.trace:
@@ -254,7 +252,10 @@ def main() -> int:
     print(f"{report.receipts} messages with a receipt ({report.unknown} without), {report.delivered} deliveries")
     print(f"delivery went on after {recovery[len(recovery) // 2]:.2f} s (median), {recovery[-1]:.2f} s (longest)")
     print("\n".join(report.faults[:20]) if report.faults else "nothing lost, doubled or out of order")
-    return 1 if report.faults else 0
+    is_late = recovery[-1] > RECOVERY_SECONDS_MAX  # judged here, not in the suite: a busy machine is slow
+    if is_late:
+        print(f"delivery went on later than after {RECOVERY_SECONDS_MAX:.0f} s")
+    return 1 if report.faults or is_late else 0
 
 
 if __name__ == "__main__":
