@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Assumptions, Detector, Failures, FaultModel
@@ -178,6 +179,54 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     assumes = protocol.declaration.assumes
     sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
+    load = _random_load(rng, topology, assumes)
+    drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
+    chosen = {**drawn, **(options or {})}
+    model = fault_model(rng, protocol, chosen)
+    returning = not model.permanent or rng.random() < 0.5
+    faults = place_faults(
+        rng,
+        [*topology.processes, *(() if load.through_members else load.clients)],
+        faults_for(protocol),
+        rng.randint(5, 9),
+        load.span_ns + 5 * MILLISECOND,
+        topology,
+        returning=returning,
+        permanent=model.permanent,
+        effects_max=12 if harsh else 4,
+    )
+    return Scenario(
+        protocol=protocol.declaration.name,
+        options=chosen,
+        groups=sizes,
+        plans=load.plans,
+        faults=faults,
+        latency=rng.choice(HARSH_LATENCIES if harsh else LATENCIES),
+        fifo=assumes.fifo or rng.random() < 0.5,
+        loss=0.1,
+        duplication=0.1,
+        sent_survives=model.sent_survives,
+        journal=returning,
+        sync_ns=rng.choice((50_000, 500_000)),
+        snapshot_every=rng.choice((0, 5, 20)) if returning else 0,
+        closed_loop=load.closed_loop,
+        through_members=load.through_members,
+        seed=seed,
+        limit_ns=load.span_ns * 2 + 30_000 * MILLISECOND,
+    )
+
+
+class Load(NamedTuple):
+    """Who sends what in a random run."""
+
+    clients: list[str]
+    through_members: bool  # the clients are no processes, and hand their messages to members
+    closed_loop: bool
+    plans: tuple[Plan, ...]
+    span_ns: int  # about how long it takes
+
+
+def _random_load(rng: random.Random, topology: Topology, assumes: Assumptions) -> Load:
     clients = [f"c{i}" for i in range(1, rng.randint(0, 3) + 1)]
     through_members = bool(clients) and rng.random() < 0.3
     senders = clients or rng.sample(list(topology.processes), rng.randint(1, len(topology.processes)))
@@ -195,40 +244,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         interval_ns=interval_ns,
     )
     span_ns = max(plans[-1].at, messages // len(senders) * 5 * MILLISECOND if workload is Workload.CLOSED else 0)
-    drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
-    chosen = {**drawn, **(options or {})}
-    model = fault_model(rng, protocol, chosen)
-    returning = not model.permanent or rng.random() < 0.5
-    faults = place_faults(
-        rng,
-        [*topology.processes, *(() if through_members else clients)],
-        faults_for(protocol),
-        rng.randint(5, 9),
-        span_ns + 5 * MILLISECOND,
-        topology,
-        returning=returning,
-        permanent=model.permanent,
-        effects_max=12 if harsh else 4,
-    )
-    return Scenario(
-        protocol=protocol.declaration.name,
-        options=chosen,
-        groups=sizes,
-        plans=plans,
-        faults=faults,
-        latency=rng.choice(HARSH_LATENCIES if harsh else LATENCIES),
-        fifo=assumes.fifo or rng.random() < 0.5,
-        loss=0.1,
-        duplication=0.1,
-        sent_survives=model.sent_survives,
-        journal=returning,
-        sync_ns=rng.choice((50_000, 500_000)),
-        snapshot_every=rng.choice((0, 5, 20)) if returning else 0,
-        closed_loop=workload is Workload.CLOSED,
-        through_members=through_members,
-        seed=seed,
-        limit_ns=span_ns * 2 + 30_000 * MILLISECOND,
-    )
+    return Load(clients, through_members, workload is Workload.CLOSED, plans, span_ns)
 
 
 def fault_model(rng: random.Random, protocol: type[OrderingProtocol], options: Mapping[str, str]) -> FaultModel:
