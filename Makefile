@@ -32,7 +32,7 @@ lint: $(STAMP)   ## ruff, mypy --strict, and the arrows between the rooms
 
 bench: $(STAMP)  ## the simulator's and the cluster's speed
 	@$(BIN)/python benchmarks/simulator.py
-	@$(BIN)/python benchmarks/cluster.py
+	@$(BIN)/python benchmarks/throughput.py
 
 pictures: $(STAMP) ## draw the docs' pictures again; REPORT=antiphon-demo/report.html photographs that too
 	@$(BIN)/python docs/pictures/make.py $(REPORT)

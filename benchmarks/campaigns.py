@@ -21,7 +21,8 @@ def row(campaign: Campaign, seconds: float) -> str:
     last = campaign.first_seed + campaign.seeds - 1
     return (
         f"| {campaign.protocol} | {campaign.runs:,} | {campaign.first_seed} to {last} | {campaign.events:,} | "
-        f"{campaign.multicasts:,} | {campaign.deliveries:,} | {faults} | {options} | {failures} | {seconds:.0f} |"
+        f"{campaign.multicasts:,} | {campaign.deliveries:,} | {campaign.payloads:,} | {faults} | "
+        f"{options} | {failures} | {seconds:.0f} |"
     )
 
 
@@ -31,9 +32,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2_000_000)
     parser.add_argument("protocols", nargs="*", default=list(protocols()))
     arguments = parser.parse_args()
-    print("| protocol | runs that count | seeds | events | multicasts | deliveries | faults that took effect |", end="")
-    print(" runs by option | seeds in violation | seconds |")
-    print("|" + " --- |" * 10)
+    print("| protocol | runs that count | seeds | events | multicasts | deliveries | payloads |", end="")
+    print(" faults that took effect | runs by option | seeds in violation | seconds |")
+    print("|" + " --- |" * 11)
     for protocol in arguments.protocols:
         start = time.perf_counter()
         campaign = run_campaign(protocol, arguments.seed, arguments.runs, {})

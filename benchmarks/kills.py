@@ -22,13 +22,13 @@ from pathlib import Path
 import uvloop
 
 from antiphon.checks import check_run
+from antiphon.client import Client, connect
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError
+from antiphon.core.events import decode_event
 from antiphon.runtime import cluster
-from antiphon.runtime.client import Client, connect
-from antiphon.runtime.folder import ClusterFolder
-from antiphon.runtime.frames import DeliveredRecord, decode
-from antiphon.runtime.journal import Journal, JournalIdentity
+from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.trace import read_facts, read_rows
 
 CLIENTS = 2
@@ -36,6 +36,9 @@ OUTSTANDING = 64  # per client
 RECOVERY_SECONDS_MAX = 5.0
 STUCK_SECONDS = 60.0
 SNAPSHOT_BYTES = 1 << 20  # small, so that kills also meet snapshots
+BATCH_MAX = 8  # payloads that a client sends at once, at most
+
+Name = tuple[str, tuple[str, ...], int]  # of a payload: the client, its destination groups, its number
 
 
 @dataclass
@@ -54,7 +57,7 @@ class Load:
     """Clients that multicast all the time, and remember what they were promised."""
 
     def __init__(self, folder: ClusterFolder, seed: int, outstanding: int) -> None:
-        self.receipts: dict[str, tuple[bytes, frozenset[str]]] = {}
+        self.receipts: dict[Name, bytes] = {}
         self.unknown = 0
         self.stopping = False
         self._folder = folder
@@ -72,36 +75,42 @@ class Load:
     async def _sender(self, client: Client, name: str) -> None:
         number = 0
         while not self.stopping:
-            wanted = frozenset(self._random.sample(self._groups, self._random.randint(1, len(self._groups))))
-            payload = f"{name}.{number} ".encode().ljust(100, b".")
-            number += 1
+            wanted = tuple(self._random.sample(self._groups, self._random.randint(1, len(self._groups))))
+            count = self._random.choice((1, 1, 1, BATCH_MAX))
+            payloads = [f"{name}.{number + k} ".encode().ljust(100, b".") for k in range(count)]
+            number += count
             try:
-                receipt = await client.multicast(wanted, payload, timeout=60)
+                if count == 1:
+                    receipt = await client.multicast(wanted, payloads[0], timeout=60)
+                else:
+                    receipt = await client.multicast_many(wanted, payloads, timeout=60)
             except AntiphonError:
-                self.unknown += 1
+                self.unknown += count
             else:
-                self.receipts[receipt.name] = (payload, wanted)
+                for k, payload in enumerate(payloads):
+                    self.receipts[receipt.client, receipt.destinations, receipt.number + k] = payload
 
 
 class Reader:
     """Follows one group from its first message, through every crash."""
 
     def __init__(self, client: Client, group: str) -> None:
-        self.names: list[str] = []
+        self.names: list[Name] = []
         self._client = client
         self._group = group
-        self._awaited: dict[str, asyncio.Event] = {}
-        self._seen: set[str] = set()
+        self._awaited: dict[Name, asyncio.Event] = {}
+        self._seen: set[Name] = set()
 
     async def run(self) -> None:
         async for delivery in self._client.subscribe(self._group):
             assert delivery.position == len(self.names), "positions have no gaps"
-            self.names.append(delivery.name)
-            self._seen.add(delivery.name)
-            if delivery.name in self._awaited:
-                self._awaited[delivery.name].set()
+            name = (delivery.client, delivery.destinations, delivery.number)
+            self.names.append(name)
+            self._seen.add(name)
+            if name in self._awaited:
+                self._awaited[name].set()
 
-    async def see(self, name: str) -> None:
+    async def see(self, name: Name) -> None:
         if name not in self._seen:
             await self._awaited.setdefault(name, asyncio.Event()).wait()
 
@@ -147,7 +156,8 @@ class Campaign:
         try:
             async with asyncio.timeout(STUCK_SECONDS):
                 receipt = await client.multicast(self._folder.config.groups, b"probe", timeout=None)
-                await asyncio.gather(*(reader.see(receipt.name) for reader in self._readers))
+                name = (receipt.client, receipt.destinations, receipt.number)
+                await asyncio.gather(*(reader.see(name) for reader in self._readers))
         except TimeoutError:
             raise SystemExit(f"Stuck after {self.report.kills} kills: {self._last_words()}") from None
         self.report.recovery_seconds.append(time.monotonic() - begun)
@@ -169,14 +179,15 @@ class Campaign:
     def _judge(self, groups: Sequence[str]) -> None:
         report, load = self.report, self._load
         report.receipts, report.unknown = len(load.receipts), load.unknown
-        logs: dict[str, list[DeliveredRecord]] = {}
+        logs: dict[str, list[tuple[Name, bytes]]] = {}
         for group, reader in zip(groups, self._readers, strict=True):
             first, *others = [read_log(self._folder, p) for p in self._folder.config.groups[group]]
             logs[group] = first
             report.delivered += len(first)
             report.faults += [f"two members of {group} deliver differently" for log in others if log != first]
-            if [record.message for record in first] != reader.names:
+            if [name for name, _ in first] != reader.names:
                 report.faults.append(f"the subscriber of {group} saw another order than its members")
+            report.faults += judge_order(group, reader.names)
         report.faults += judge_receipts(logs, load.receipts)
         if not report.drained:
             report.faults.append("the cluster did not come to rest")
@@ -186,33 +197,50 @@ class Campaign:
             report.faults += [f"trace: {violation.property}: {violation.detail}" for violation in violations]
 
 
-def judge_receipts(
-    logs: Mapping[str, Sequence[DeliveredRecord]], receipts: Mapping[str, tuple[bytes, frozenset[str]]]
-) -> list[str]:
-    """What is lost, doubled or changed."""
-    faults: list[str] = []
-    for group, log in logs.items():
-        found = {record.message: record for record in log}
-        if len(found) != len(log):
-            faults.append(f"{len(log) - len(found)} messages are doubled in {group}")
-        for name, (payload, wanted) in receipts.items():
-            if group not in wanted:
-                continue
-            if name not in found:
-                faults.append(f"{name} is lost in {group}")
-            elif found[name].payload != payload or set(found[name].destinations) != wanted:
-                faults.append(f"{name} is changed in {group}")
+def judge_order(group: str, names: Sequence[Name]) -> list[str]:
+    """Where a client's payloads for one set of groups are not in its order, without a hole."""
+    following: dict[tuple[str, tuple[str, ...]], int] = {}
+    faults = []
+    for client, destinations, number in names:
+        expected = following.get((client, destinations), 0)
+        if number != expected:
+            faults.append(f"{client}:{number} stands in {group} where {expected} is due")
+        following[client, destinations] = number + 1
     return faults
 
 
-def read_log(folder: ClusterFolder, process: str) -> list[DeliveredRecord]:
+def judge_receipts(logs: Mapping[str, Sequence[tuple[Name, bytes]]], receipts: Mapping[Name, bytes]) -> list[str]:
+    """What is lost, doubled or changed."""
+    faults: list[str] = []
+    for group, log in logs.items():
+        found = dict(log)
+        if len(found) != len(log):
+            faults.append(f"{len(log) - len(found)} payloads are doubled in {group}")
+        for name, payload in receipts.items():
+            client, destinations, number = name
+            if group not in destinations:
+                continue
+            if name not in found:
+                faults.append(f"{client}:{number} is lost in {group}")
+            elif found[name] != payload:
+                faults.append(f"{client}:{number} is changed in {group}")
+    return faults
+
+
+def read_log(folder: ClusterFolder, process: str) -> list[tuple[Name, bytes]]:
     """What a stopped process delivered."""
     identity = JournalIdentity(folder.config.cluster, process, "")
-    log = Journal.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
+    log = SegmentedLog.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
     try:
-        return [decode(DeliveredRecord, record) for _, record in log.replay(0)]
+        events = [decode_event(record) for _, record in log.replay(0)]
     finally:
         log.abandon()
+    return [
+        ((request.client, event.destinations, request.first + k), payload)
+        for event in events
+        for request in event.requests
+        for k, payload in enumerate(request.payloads())
+    ]
 
 
 def run_campaign(
@@ -249,7 +277,7 @@ def main() -> int:
         seconds = time.monotonic() - begun
     recovery = sorted(report.recovery_seconds)
     print(f"{report.kills} kills in {report.restarts} restarts, {seconds:.0f} s, seed {arguments.seed}")
-    print(f"{report.receipts} messages with a receipt ({report.unknown} without), {report.delivered} deliveries")
+    print(f"{report.receipts} payloads with a receipt ({report.unknown} without), {report.delivered} deliveries")
     print(f"delivery went on after {recovery[len(recovery) // 2]:.2f} s (median), {recovery[-1]:.2f} s (longest)")
     print("\n".join(report.faults[:20]) if report.faults else "nothing lost, doubled or out of order")
     is_late = recovery[-1] > RECOVERY_SECONDS_MAX  # judged here, not in the suite: a busy machine is slow

@@ -12,8 +12,8 @@ import time
 from collections import deque
 
 from antiphon.core import Process, ProcessId, Topology
-from antiphon.core.effects import Deliver, Send
-from antiphon.core.inputs import Begin, Multicast, Receive
+from antiphon.core.effects import Log, Send, SetTimer
+from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, TurnEnd
 from antiphon.protocols import protocol_named
 
 
@@ -26,23 +26,33 @@ class Bare:
         kind = protocol_named(protocol)
         self.processes = {name: Process(name, self.topology, kind, options) for name in names}
         self.frames: deque[tuple[ProcessId, Send]] = deque()
+        self.timers: deque[tuple[ProcessId, Fire]] = deque()
         self.deliveries = 0
         for name in names:
+            self.processes[name].traced = False
             self.step(name, Begin(0))
 
-    def step(self, name: ProcessId, happened: Begin | Multicast | Receive) -> None:
-        for effect in self.processes[name].step(happened):
+    def step(self, name: ProcessId, happened: AnyInput) -> None:
+        process = self.processes[name]
+        for effect in process.step(happened):
             if isinstance(effect, Send):
                 self.frames.append((name, effect))
-            elif isinstance(effect, Deliver):
+            elif isinstance(effect, Log):
                 self.deliveries += 1
+            elif isinstance(effect, SetTimer):
+                self.timers.append((name, Fire(effect.due, effect.part, effect.timer, effect.due)))
+        if not isinstance(happened, TurnEnd) and process.turn_is_open:
+            self.step(name, TurnEnd(0))
 
     def multicast(self, destinations: tuple[str, ...]) -> None:
-        self.step(ProcessId("c1"), Multicast(0, self.topology.destinations(destinations), b"x"))
-        while self.frames:
-            sender, send = self.frames.popleft()
-            self.step(send.to, Receive(0, sender, send.number, send.frame))
-            self.processes[sender].channels.outbox(send.to).acknowledge(send.number)
+        self.step(ProcessId("c1"), Multicast(0, self.topology.destinations(destinations), (b"x",)))
+        while self.frames or self.timers:  # a timer comes when nothing is under way
+            if self.frames:
+                sender, send = self.frames.popleft()
+                for to, number in zip(send.to, send.numbers or (0,) * len(send.to), strict=True):
+                    self.step(to, Receive(0, sender, send.transport, number, send.frame))
+            else:
+                self.step(*self.timers.popleft())
 
     def state_bytes(self) -> int:
         return sum(len(process.snapshot()) for process in self.processes.values())

@@ -1,4 +1,4 @@
-"""Send one message to two groups at once, and read what one of them delivers.
+"""Send to two groups at once, and read what one of them delivers.
 
 antiphon up --groups orders=3,billing=3 --dir shop
 python examples/shop.py shop
@@ -16,9 +16,11 @@ async def main(cluster: str) -> None:
     async with antiphon.connect(cluster, name="counter") as client:
         receipt = await client.multicast({"orders", "billing"}, b"one espresso")
         print("accepted by", receipt.member)
+        table = await client.multicast_many({"orders", "billing"}, [b"two teas", b"one cake", b"the bill"])
+        print("accepted together:", table.count)
         async for message in client.subscribe("orders"):
             print(message.position, message.destinations, message.payload.decode())
-            if message.name == receipt.name:
+            if message.client == client.name and message.payload == b"the bill":
                 break
 
 

@@ -6,11 +6,21 @@ is known exactly; some change its middle. They need three groups of three member
 
 from __future__ import annotations
 
-from forging import delivery, genuineness, kit, locality, odd, order, precedence
+from forging import clients, delivery, genuineness, incomplete, kit, locality, odd, order, precedence
 from forging.honest import PROPERTIES, Tape, honest_run
 from forging.kit import Forgery, Harmless
 
-FAMILIES = (delivery, order, precedence, genuineness, locality, odd)  # importing them fills the lists
+# Importing them fills the lists.
+FAMILIES = (
+    delivery,
+    order,
+    precedence,
+    clients,
+    genuineness,
+    locality,
+    incomplete,
+    odd,
+)
 
 FORGERIES: tuple[Forgery, ...] = tuple(kit.FORGED)
 HARMLESS: tuple[Harmless, ...] = tuple(kit.HARMLESS)

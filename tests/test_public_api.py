@@ -16,10 +16,12 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXPORTS = {
     "AntiphonError",
+    "Batch",
     "Client",
     "Delivery",
     "OutcomeUnknown",
     "Receipt",
+    "Subscription",
     "Unavailable",
     "UsageError",
     "__version__",

@@ -5,42 +5,35 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable, UsageError
-    from antiphon.runtime.client import Client, Delivery, Receipt, connect
+from antiphon.core.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from antiphon.client import Batch, Client, Delivery, Receipt, Subscription, connect
+    from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable, UsageError
 
 __all__ = [
     "AntiphonError",
+    "Batch",
     "Client",
     "Delivery",
     "OutcomeUnknown",
     "Receipt",
+    "Subscription",
     "Unavailable",
     "UsageError",
     "__version__",
     "connect",
 ]
 
-_HOMES = {
-    "AntiphonError": "antiphon.core.errors",
-    "Client": "antiphon.runtime.client",
-    "Delivery": "antiphon.runtime.client",
-    "OutcomeUnknown": "antiphon.core.errors",
-    "Receipt": "antiphon.runtime.client",
-    "Unavailable": "antiphon.core.errors",
-    "UsageError": "antiphon.core.errors",
-    "connect": "antiphon.runtime.client",
-}
+_ERRORS = frozenset({"AntiphonError", "OutcomeUnknown", "Unavailable", "UsageError"})
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for, and no more: a simulation needs no sockets, a client no simulation."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
+    home = importlib.import_module("antiphon.core.errors" if name in _ERRORS else "antiphon.client")
+    value = globals()[name] = getattr(home, name)
     return value
 
 

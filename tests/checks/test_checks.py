@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.checks import CHECKS, VIOLATIONS_MAX, History, Violation, check_run
+from antiphon.checks import CHECKS, VIOLATIONS_MAX, History, Status, Violation, check_run, verdicts
 from antiphon.checks.clocks import Clocks
-from antiphon.trace import Kind, Row, RunFacts, read_facts, read_rows, write_run
+from antiphon.trace import RequestCell, Row, RunFacts, read_facts, read_rows, write_run
 from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Harmless, Tape, honest_run
 from forging.mutations import MUTATIONS
 from forging.oracle import Oracle
@@ -41,7 +41,7 @@ def test_honest_runs_break_nothing(seed: int) -> None:
         seed,
         groups=shape.randint(1, 5),
         members=shape.randint(1, 4),
-        clients=shape.randint(0, 4),
+        senders=shape.randint(0, 4),
         messages=shape.randint(0, 60),
     )
     assert check_run(*run) == []
@@ -78,7 +78,7 @@ def test_the_fast_checks_agree_with_the_oracle(batch: int) -> None:
     count: Counter[str] = Counter()
     for seed in range(batch * 100, batch * 100 + 100):
         chance = random.Random(seed)
-        shape = {"groups": chance.randint(1, 3), "members": chance.randint(1, 3), "clients": chance.randint(0, 2)}
+        shape = {"groups": chance.randint(1, 3), "members": chance.randint(1, 3), "senders": chance.randint(0, 2)}
         tape = Tape(*honest_run(seed, messages=chance.randint(1, 12), **shape))
         done = [chance.choice(MUTATIONS) for _ in range(chance.randint(1, 4))]
         for mutation in done:
@@ -97,6 +97,43 @@ def test_only_what_is_promised_is_checked() -> None:
     assert broken((facts, rows)) == {"causal"}
     facts.promises = ["virtual_synchrony"]
     assert check_run(facts, rows) == []
+
+
+# ---- verdicts
+
+
+def verdict(name: str, promise: str) -> Status:
+    odd = next(f for f in (*FORGERIES, *HARMLESS) if f.name == name)
+    facts, rows = odd.forge(*honest_run(1))
+    return verdicts(facts, check_run(facts, rows))[promise]
+
+
+def test_what_nothing_was_checked_of_does_not_hold() -> None:
+    assert verdict("unknown_promise", "virtual_synchrony") is Status.UNCHECKED
+    assert verdict("unknown_promise", "causal") is Status.HOLDS
+    assert verdict("undrained_with_missing_deliveries", "agreement") is Status.UNCHECKED
+    assert verdict("undrained_with_missing_deliveries", "total_order") is Status.HOLDS
+    facts, rows = honest_run(1)
+    facts.promises = []
+    assert set(verdicts(facts, check_run(facts, rows)).values()) == {Status.NOT_PROMISED}
+
+
+def test_where_rows_are_missing_nothing_holds_but_what_is_broken_is_broken() -> None:
+    facts, rows = honest_run(1)
+    facts.incomplete = ["g2.1"]
+    assert set(verdicts(facts, check_run(facts, rows)).values()) == {Status.INCOMPLETE}
+    assert verdict("lost_at_one_in_an_incomplete_run", "agreement") is Status.BROKEN
+    assert verdict("lost_at_one_in_an_incomplete_run", "fifo") is Status.INCOMPLETE
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_missing_row_of_a_process_that_says_so_makes_a_violation(seed: int) -> None:
+    chance = random.Random(seed)
+    facts, rows = honest_run(seed, messages=chance.randint(2, 30))
+    facts.incomplete = chance.sample(sorted({row.process for row in rows}), chance.randint(1, 3))
+    share = chance.choice([0.0, 0.2, 0.8, 1.0])
+    kept = [row for row in rows if row.process not in facts.incomplete or chance.random() < share]
+    assert check_run(facts, kept) == []
 
 
 # ---- proofs are small, and say what happened
@@ -144,6 +181,15 @@ def test_a_long_cycle_is_found_without_recursion() -> None:
     assert len(violation.messages) == count
 
 
+def test_requests_are_named_by_client_and_numbers() -> None:
+    (violation,) = forged("half_a_request")
+    assert violation.processes == ("g2.2",)
+    assert "request 0 of dora to g1 and g2 with g1.1:901, which was multicast with other payloads" in violation.detail
+    assert "request 3 to 6 of dora" in forged("hole_in_the_numbers")[0].detail
+    assert "where number 2 should come" in forged("hole_in_the_numbers")[0].detail
+    assert forged("receipt_of_what_one_never_delivers")[0].processes == ("g1.1", "g2.2")
+
+
 def test_total_order_names_the_fork() -> None:
     (violation,) = forged("members_go_different_ways")
     assert set(violation.processes) == {"g2.1", "g2.2"}
@@ -183,8 +229,9 @@ def test_at_most_ten_violations_of_each_property() -> None:
         tape.rows[process] = [row for row in tape.rows[process] if row.kind != "deliver"]
     for number in range(50):
         tape.frame("idle.1", "idle.2", f"ghost:{number}")
-        tape.event(f"f{number}", Kind.SEND, peer="g1.1", layer="forge/consensus", bytes=64)
+        tape.send(f"f{number}", ["g1.1"], layer="forge/consensus")
         tape.multicast("f1", f"f1:{number}", "g1")
+        tape.receipt("g1.1", RequestCell("dora", number, 1, 0), "g1")
     for message in tape.delivered("g3.1"):
         tape.deliver(message, "g1.2")
     count = Counter(v.property for v in check_run(*tape.result()))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from antiphon.core.model import PAYLOAD_BYTES_MAX
+from antiphon.core.requests import PAYLOAD_BYTES_MAX
 from antiphon.protocols import protocols
 from antiphon.trace import EVENTS
 from cli.command import Command, Result
@@ -193,7 +193,7 @@ def test_a_trace_without_a_column(antiphon: Command, trace: Path) -> None:
 
 def test_a_trace_of_another_version(antiphon: Command, trace: Path) -> None:
     (facts,) = trace.glob("runs/*.json")
-    facts.write_text(facts.read_text().replace('"version":1', '"version":99'))
+    facts.write_text(facts.read_text().replace('"version":2', '"version":99'))
     refused(antiphon("verify", trace), "99")
 
 
@@ -211,7 +211,7 @@ def test_a_file_that_is_not_parquet(antiphon: Command, trace: Path) -> None:
 
 def test_a_demo_does_not_replace_a_folder_that_is_not_its_own(antiphon: Command, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("keep me")
-    refused(antiphon("demo", "--dir", tmp_path), "no earlier demo")
+    refused(antiphon("demo", "--dir", tmp_path), "not an earlier demo")
     assert (tmp_path / "precious").read_text() == "keep me"
 
 

@@ -27,14 +27,14 @@ def measured(run: str) -> dict[str, Any]:
 
 
 def test_a_few_runs_stand_side_by_side() -> None:
-    text = shown(tables.verdicts(verdict("a", integrity="holds") + verdict("b", integrity="undecided")))
-    assert text.split() == ["property", "a", "b", "integrity", "holds", "undecided"]
+    text = shown(tables.verdicts(verdict("a", integrity="holds") + verdict("b", integrity="unchecked")))
+    assert text.split() == ["property", "a", "b", "integrity", "holds", "unchecked"]
 
 
 def test_of_many_runs_the_broken_ones_are_shown_first() -> None:
-    rows = [row for i in range(30) for row in verdict(f"run{i:02}", fifo="violated" if i == 29 else "holds")]
+    rows = [row for i in range(30) for row in verdict(f"run{i:02}", fifo="broken" if i == 29 else "holds")]
     text = shown(tables.verdicts(rows))
-    assert "run29  violated" in text
+    assert "run29  broken" in text
     assert "and 10 more runs" in text
 
 
@@ -48,14 +48,25 @@ def test_a_violation_names_property_processes_and_messages() -> None:
     assert "and 1 more" in text
 
 
-def test_an_undecided_run_says_who_was_down() -> None:
+def test_what_was_not_judged_is_explained() -> None:
     console = Console(width=120)
     facts = RunFacts(
-        run="r", driver="runtime", protocol="skeen", groups={}, promises=[], drained=False, faulty=["orders.1"]
+        run="r",
+        driver="runtime",
+        protocol="skeen",
+        groups={},
+        promises=["validity", "kindness"],
+        drained=False,
+        faulty=["orders.1"],
+        incomplete=["orders.2"],
     )
     with console.capture() as capture:
-        tables.explain_undecided(console, verdict("r", validity="undecided"), [facts])
-    assert capture.get() == "\nr ended before everything was delivered (orders.1 was down).\n"
+        tables.explain_unchecked(console, verdict("r", validity="unchecked", kindness="unchecked"), [facts])
+    assert capture.get() == (
+        "\nr ended before everything was delivered (orders.1 was down).\n"
+        "\nRows of orders.2 are missing in r.\n"
+        "\nNothing here checks kindness, which r promises.\n"
+    )
 
 
 def test_metrics_of_a_few_and_of_many_runs() -> None:

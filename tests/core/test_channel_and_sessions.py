@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import sessions
+from antiphon.core import Buffers, GroupId, sessions
 from antiphon.core.channel import Inbox, Outbox
-from antiphon.core.sessions import Sessions
+from antiphon.core.requests import Request, encode_request, parse_request
+from antiphon.core.sessions import OutOfTurn, SessionId, Sessions
+
+# Channels -----------------------------------------------------------------------------------------------------------
 
 
 @given(st.permutations(range(1, 12)))
@@ -21,48 +24,147 @@ def test_an_inbox_takes_every_number_once_in_any_order(numbers: list[int]) -> No
     assert (inbox.received, inbox.early) == (11, set())
 
 
+def outbox(*frames: bytes) -> Outbox:
+    box = Outbox()
+    for number, frame in enumerate(frames, 1):
+        box.push(number, Buffers(frame))
+    return box
+
+
 def test_an_outbox_keeps_what_is_not_acknowledged() -> None:
-    outbox = Outbox()
-    assert [outbox.push(frame) for frame in (b"a", b"bb", b"ccc")] == [1, 2, 3]
-    outbox.acknowledge(2)
-    outbox.acknowledge(1)  # an old acknowledgement says nothing new
-    assert (outbox.frames, outbox.size, outbox.acknowledged) == ({3: b"ccc"}, 3, 2)
+    box = outbox(b"a", b"bb", b"ccc")
+    box.acknowledge(2)
+    box.acknowledge(1)  # an old acknowledgement says nothing new
+    assert (list(box.frames_from(1)), box.size, box.acknowledged) == ([(3, Buffers(b"ccc"))], 3, 2)
     with pytest.raises(AssertionError):
-        outbox.acknowledge(4)
+        box.acknowledge(4)
+    with pytest.raises(AssertionError):
+        box.push(5, Buffers(b"e"))
 
 
-@given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), max_size=60))
-def test_the_first_copy_is_delivered_and_no_other(copies: list[tuple[int, int]]) -> None:
-    """Against a memory that forgets nothing. A client's mark is never above a number not yet delivered."""
-    table, delivered = Sessions(), set()
-    for number, wish in copies:
-        lowest_missing = next(n for n in range(1, 10) if n not in delivered)
-        settled = min(wish, lowest_missing, number)
-        assert table.admit("c", number, settled) == (number not in delivered)
-        delivered.add(number)
-        assert set(table.delivered("c", 1, 100)) == delivered
+def test_what_is_on_disk_is_let_go_and_not_taken_for_acknowledged() -> None:
+    box = outbox(b"a", b"bb", b"ccc", b"dddd")
+    box.let_go(2)
+    assert (box.acknowledged, box.first_kept, box.size) == (0, 3, 7)
+    assert [number for number, _ in box.frames_from(1)] == [3, 4]
+    assert [number for number, _ in box.frames_from(4)] == [4]
+    box.acknowledge(1)
+    assert (box.acknowledged, box.first_kept) == (1, 3)
+    box.acknowledge(3)
+    assert (box.acknowledged, box.first_kept, box.size) == (3, 4, 4)
 
 
-def test_a_member_multicasts_a_request_once_while_it_is_under_way() -> None:
+# Sessions -----------------------------------------------------------------------------------------------------------
+
+SESSION = SessionId("c", (GroupId("a"),))
+
+
+def request(first: int, count: int = 1, settled: int = 0) -> Request:
+    payloads = [f"{first + k}".encode() for k in range(count)]
+    return parse_request(encode_request("c", first, settled, payloads))
+
+
+def admitted(table: Sessions, wanted: Request, *, ordered: bool = True) -> list[tuple[int, int]]:
+    return [(each.first, each.end) for each in table.admit(SESSION, wanted, ordered=ordered)]
+
+
+@st.composite
+def copies_of_a_session(draw: st.DrawFn) -> list[Request]:
+    """A client's requests, each at least once, in any order: what two members make of its retries."""
+    requests, first = [], 0
+    for count in draw(st.lists(st.integers(1, 4), min_size=1, max_size=8)):
+        requests.append(request(first, count))
+        first += count
+    repeats = draw(st.lists(st.sampled_from(requests), max_size=8))
+    return draw(st.permutations([*requests, *repeats]))
+
+
+@given(copies_of_a_session(), st.booleans())
+def test_requests_are_admitted_once_and_in_order_however_they_come(copies: list[Request], ordered: bool) -> None:
     table = Sessions()
-    assert table.accept("c", 1)
-    assert not table.accept("c", 1)
-    assert table.admit("c", 1, 0)
-    assert not table.accept("c", 1)
-    assert table.accepted == {}
+    log: list[Request] = []
+    for copy in copies:
+        log += table.admit(SESSION, copy, ordered=ordered)
+    assert [(each.first, each.end) for each in log] == sorted({(each.first, each.end) for each in copies})
+    assert all(bytes(each.data) == bytes(request(each.first, each.count).data) for each in log)
+    assert table.known[SESSION].waiting == {}
+    assert table.progress("c") == {SESSION.destinations: max(each.end for each in copies)}
 
 
-def test_the_numbers_below_the_mark_are_forgotten_and_still_refused() -> None:
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 5)), max_size=30))
+def test_the_ranges_of_a_dishonest_client_never_overlap_in_the_log(ranges: list[tuple[int, int]]) -> None:
     table = Sessions()
-    for number in range(1, 100):
-        assert table.admit("c", number, number)
-    assert len(table.seen["c"].delivered) == 1
-    assert not table.admit("c", 5, 1)
+    end = 0
+    for first, count in ranges:
+        for each in table.admit(SESSION, request(first, count), ordered=True):
+            assert each.first == end, "no hole and no repeat"
+            end = each.end
+        assert all(waits > end for waits in table.known[SESSION].waiting), "nothing is kept that can never come"
 
 
-def test_the_client_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "CLIENTS_MAX", 2)
+def test_a_request_waits_for_its_predecessor_and_comes_right_behind_it() -> None:
     table = Sessions()
-    for client in ("a", "b", "a", "c"):
-        table.admit(client, 1, 0)
-    assert list(table.seen) == ["a", "c"]
+    assert admitted(table, request(5, 2)) == []
+    assert admitted(table, request(2, 3)) == []
+    assert admitted(table, request(0, 2)) == [(0, 2), (2, 5), (5, 7)]
+    assert admitted(table, request(2, 3)) == []
+
+
+def test_a_session_that_is_not_known_begins_where_the_client_is_sure() -> None:
+    """With one order, what is settled was delivered before; without, it may be what comes next."""
+    assert admitted(Sessions(), request(7, 1, settled=7)) == [(7, 8)]
+    assert admitted(Sessions(), request(7, 1, settled=6)) == []
+    assert admitted(Sessions(), request(7, 1, settled=7), ordered=False) == []
+    table = Sessions()
+    assert admitted(table, request(0)) == [(0, 1)]
+    assert admitted(table, request(7, 1, settled=7)) == [], "a known session goes by what was delivered here"
+
+
+def take(table: Sessions, wanted: Request) -> bool:
+    table.check(SESSION, wanted)
+    return table.take(SESSION, wanted)[1]
+
+
+def test_a_member_takes_a_request_only_behind_its_predecessor() -> None:
+    table = Sessions()
+    with pytest.raises(OutOfTurn) as refused:
+        take(table, request(2))
+    assert refused.value.expected == 0
+    assert take(table, request(0, 2))
+    assert not take(table, request(0, 2)), "it is under way"
+    assert take(table, request(2))
+    assert table.expected(SESSION, 0) == 3
+    with pytest.raises(OutOfTurn):
+        take(table, request(2, 4))  # another range over the same numbers
+    assert take(table, request(9, 1, settled=9)), "what is settled need not have come through this member"
+
+
+def test_what_was_delivered_through_another_member_is_not_multicast_again() -> None:
+    table = Sessions()
+    assert admitted(table, request(0, 2)) == [(0, 2)]
+    assert not take(table, request(0, 2))
+    assert take(table, request(2))
+    assert table.taken == {SESSION: 3}
+    assert admitted(table, request(2)) == [(2, 3)]
+    assert table.taken == {}, "what is delivered says it all"
+
+
+def test_sets_of_groups_and_clients_are_numbered_apart() -> None:
+    table = Sessions()
+    other_set = SessionId("c", (GroupId("a"), GroupId("b")))
+    assert admitted(table, request(0)) == [(0, 1)]
+    assert [each.first for each in table.admit(other_set, request(0), ordered=True)] == [0]
+    assert table.progress("c") == {("a",): 1, ("a", "b"): 1}
+    assert table.progress("d") == {}
+
+
+def test_the_session_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
+    table = Sessions()
+    ids = {name: SessionId(name, (GroupId("a"),)) for name in "abc"}
+    for number, name in ((0, "a"), (0, "b"), (1, "a"), (0, "c")):
+        table.admit(ids[name], request(number), ordered=True)
+    assert list(table.known) == [ids["a"], ids["c"]]
+    for name in "abc":
+        table.admit(ids[name], request(7), ordered=False)
+    assert len(table.known) == 3, "without one order, nobody can know when to begin again"

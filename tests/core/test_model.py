@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.core import ProcessId, Timestamp, Topology, parse_groups, user_name
+from antiphon.core import MessageId, ProcessId, Topology, parse_groups
 from antiphon.core.errors import UsageError
 from antiphon.protocols import protocol_named
 from antiphon.simulation import parse_faults
@@ -38,14 +38,17 @@ def test_destinations_are_in_one_order_everywhere() -> None:
     assert topology.addressees(("b", "a")) == ("b.1", "a.1", "a.2")
 
 
-def test_order_keys_sort_as_timestamps_do() -> None:
-    stamps = [Timestamp(time, ProcessId(p)) for time in (1, 9, 10, 123456789) for p in ("a.1", "a.2", "b.1")]
-    assert sorted(stamps) == sorted(stamps, key=Timestamp.order_key)
+def test_a_set_of_groups_from_the_network_has_one_spelling() -> None:
+    topology = Topology.sized({"b": 1, "a": 2})
+    assert all(topology.is_destination_set(groups) for groups in (("b",), ("a",), ("b", "a"), ("b", "a")))
+    wrong = [(), ("a", "b"), ("a", "a"), ("zebra",), ("b", "zebra")]
+    assert not any(topology.is_destination_set(groups) for groups in wrong)
 
 
-def test_the_copy_for_a_client_has_the_name_of_the_request() -> None:
-    assert user_name("c:1@orders.2") == "c:1"
-    assert user_name("orders.1:7") == "orders.1:7"
+def test_a_message_is_named_for_its_origin_and_sorts_by_number() -> None:
+    ninth, tenth = MessageId(ProcessId("orders.2"), 9), MessageId(ProcessId("orders.2"), 10)
+    assert str(tenth) == "orders.2:10"
+    assert ninth < tenth
 
 
 def test_unknown_names_get_a_sentence_with_the_known_ones() -> None:

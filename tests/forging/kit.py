@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from antiphon.trace import Kind, Row, RunFacts
+from antiphon.trace import EventKind, Row, RunFacts
 from forging.honest import Tape
 
 Edit = Callable[[Tape], None]
@@ -52,7 +52,7 @@ def harmless(edit: Edit) -> Edit:
 def claim(t: Tape, process: str, message: str, destinations: tuple[str, ...]) -> None:
     rows = t.rows[process]
     t.rows[process] = [
-        row._replace(destinations=destinations) if row[3:5] == (Kind.DELIVER, message) else row for row in rows
+        row._replace(destinations=destinations) if row[3:5] == (EventKind.DELIVER, message) else row for row in rows
     ]
 
 

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from antiphon.trace import Kind
 from forging.honest import Tape
 from forging.kit import breaks, harmless
 
 
 @breaks("locality")
 def consensus_with_another_group(t: Tape) -> None:
-    t.event("g1.1", Kind.SEND, peer="g2.1", layer="forge/consensus", bytes=64)
-    t.event("g2.1", Kind.RECEIVE, peer="g1.1", layer="forge/consensus", bytes=64)
+    t.send("g1.1", ["g2.1"], layer="forge/consensus")
+    t.receive("g2.1", "g1.1", layer="forge/consensus")
 
 
 @breaks("locality")
 def consensus_heard_from_another_group(t: Tape) -> None:
     """Of the sender's row nothing is left."""
-    t.event("g3.2", Kind.RECEIVE, peer="g1.2", layer="forge/part/consensus", bytes=64)
+    t.receive("g3.2", "g1.2", layer="forge/part/consensus")
 
 
 @breaks("locality")
-def consensus_with_a_client(t: Tape) -> None:
+def consensus_as_the_whole_protocol(t: Tape) -> None:
+    """The layer's path is this one name."""
+    t.send("g1.1", ["g2.1"], layer="consensus")
+
+
+@breaks("locality")
+def one_receiver_of_many_is_of_another_group(t: Tape) -> None:
+    t.send("g1.1", ["g1.2", "g3.1"], layer="forge/consensus")
+
+
+@breaks("locality")
+def consensus_with_an_outsider(t: Tape) -> None:
     t.deliver_all(t.multicast("f1", "f1:1", "g1"))
-    t.event("f1", Kind.SEND, message="f1:1", peer="g1.1", layer="forge/consensus", bytes=64)
+    t.send("f1", ["g1.1"], ["f1:1"], layer="forge/consensus")
 
 
 @harmless
 def consensus_within_a_group(t: Tape) -> None:
-    t.event("g1.1", Kind.SEND, peer="g1.2", layer="forge/consensus", bytes=64)
-    t.event("g1.2", Kind.RECEIVE, peer="g1.1", layer="forge/consensus", bytes=64)
+    t.send("g1.1", ["g1.2"], layer="forge/consensus")
+    t.receive("g1.2", "g1.1", layer="forge/consensus")
+    t.send("g1.1", ["g1.2"], layer="consensus")
 
 
 @harmless
 def another_layer_with_a_similar_name(t: Tape) -> None:
-    t.event("g1.1", Kind.SEND, peer="g2.1", layer="forge/consensus_free", bytes=64)
-    t.event("g1.1", Kind.SEND, peer="g2.1", layer="forge/consensus/reliable", bytes=64)
+    for layer in ("forge/consensus_free", "forge/consensus/reliable", "forge/reconsensus", "reconsensus"):
+        t.send("g1.1", ["g2.1"], layer=layer)

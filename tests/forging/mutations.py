@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from antiphon.trace import Kind, Row
+from antiphon.trace import EventKind, RequestCell, Row
 from forging.honest import Tape
 
 Mutation = Callable[[Tape, random.Random], None]
@@ -66,7 +66,7 @@ def repeat_an_act(t: Tape, r: random.Random) -> None:
     rows.insert(r.randrange(len(rows) + 1), rows[i])
 
 
-def retry_elsewhere(t: Tape, r: random.Random) -> None:
+def multicast_elsewhere(t: Tape, r: random.Random) -> None:
     rows, i = _pick(t, r, "multicast")
     _copy(t, r, rows[i])
 
@@ -88,17 +88,91 @@ def change_destinations(t: Tape, r: random.Random) -> None:
 
 
 def change_the_message(t: Tape, r: random.Random) -> None:
-    rows, i = _pick(t, r, "deliver", "send", "receive")
+    rows, i = _pick(t, r, "deliver")
     rows[i] = rows[i]._replace(message=r.choice([*sorted(t.destinations), "ghost:1"]))
 
 
-def change_the_peer(t: Tape, r: random.Random) -> None:
+def change_the_subjects(t: Tape, r: random.Random) -> None:
     rows, i = _pick(t, r, "send", "receive")
-    rows[i] = rows[i]._replace(peer=_process(t, r))
+    names = [*sorted(t.destinations), "ghost:1"]
+    rows[i] = rows[i]._replace(about=tuple(r.sample(names, r.randint(0, min(3, len(names))))))
+
+
+def change_the_peers(t: Tape, r: random.Random) -> None:
+    rows, i = _pick(t, r, "send", "receive")
+    rows[i] = rows[i]._replace(peers=tuple(_process(t, r) for _ in range(r.randint(0, 3))))
 
 
 def untag(t: Tape, r: random.Random) -> None:
-    t.event(_process(t, r), Kind.SEND, peer=_process(t, r), message=None)
+    t.event(_process(t, r), EventKind.SEND, peers=(_process(t, r),), about=r.choice([None, ()]))
+
+
+def _pick_request(t: Tape, r: random.Random, *kinds: str) -> tuple[list[Row], int, int]:
+    """A random request of rows of these kinds: rows, index of the row, index of the request."""
+    places = [
+        (rows, i, k)
+        for _, rows in sorted(t.rows.items())
+        for i, row in enumerate(rows)
+        if row.kind in kinds
+        for k in range(len(row.requests or ()))
+    ]
+    return r.choice(places) if places else ([Row("c1", 0, 0, "crash", requests=(RequestCell("c1", 0, 1, 0),))], 0, 0)
+
+
+def lose_a_request(t: Tape, r: random.Random) -> None:
+    rows, i, k = _pick_request(t, r, "multicast", "deliver", "deliver", "deliver")
+    cells = rows[i].requests or ()
+    rows[i] = rows[i]._replace(requests=cells[:k] + cells[k + 1 :])
+
+
+def change_a_request(t: Tape, r: random.Random) -> None:
+    rows, i, k = _pick_request(t, r, "multicast", "deliver", "receipt")
+    cells = list(rows[i].requests or ())
+    change = r.choice(
+        [
+            {"digest": cells[k].digest + 1},
+            {"payloads": r.randint(1, 3)},
+            {"first": max(0, cells[k].first + r.randint(-1, 2))},
+            {"client": r.choice(["alice", "bob", "zoe", rows[i].process])},
+        ]
+    )
+    cells[k] = cells[k]._replace(**change)  # type: ignore[arg-type]
+    rows[i] = rows[i]._replace(requests=tuple(cells))
+
+
+def repeat_a_request(t: Tape, r: random.Random) -> None:
+    """In another row, where it may be another set's or never have been multicast to it."""
+    rows, i, k = _pick_request(t, r, "multicast", "deliver", "receipt")
+    cell = (rows[i].requests or ())[k]
+    others, j = _pick(t, r, "multicast", "deliver", "deliver")
+    cells = list(others[j].requests or ())
+    cells.insert(r.randint(0, len(cells)), cell)
+    others[j] = others[j]._replace(requests=tuple(cells))
+
+
+def shuffle_requests(t: Tape, r: random.Random) -> None:
+    rows, i = _pick(t, r, "deliver")
+    cells = list(rows[i].requests or ())
+    r.shuffle(cells)
+    rows[i] = rows[i]._replace(requests=tuple(cells))
+
+
+def acknowledge(t: Tape, r: random.Random) -> None:
+    """A request that there is, at any process, for its own set or for another."""
+    rows, i, k = _pick_request(t, r, "multicast", "deliver")
+    cell = (rows[i].requests or ())[k]
+    groups = sorted(t.facts.groups)
+    destinations = r.choice([rows[i].destinations or (), tuple(r.sample(groups, r.randint(1, len(groups))))])
+    t.receipt(_process(t, r), cell, *destinations)
+
+
+def lose_rows(t: Tape, r: random.Random) -> None:
+    """Some rows of a process are missing, and the facts say so."""
+    process = _process(t, r)
+    t.facts.incomplete.append(process)
+    rows = t.rows.get(process, [])
+    start, end = sorted(r.randint(0, len(rows)) for _ in range(2))
+    del rows[start:end]
 
 
 def drop_keys(t: Tape, r: random.Random) -> None:
@@ -113,8 +187,10 @@ def change_who_is_faulty(t: Tape, r: random.Random) -> None:
 
 
 def call_it_consensus(t: Tape, r: random.Random) -> None:
-    rows, i = _pick(t, r, "send", "receive")
-    rows[i] = rows[i]._replace(layer="forge/consensus")
+    """All frames of one process."""
+    rows, _ = _pick(t, r, "send", "receive")
+    layer = r.choice(["consensus", "forge/consensus"])
+    rows[:] = [row._replace(layer=layer) if row.kind in ("send", "receive") else row for row in rows]
 
 
 def do_not_drain(t: Tape, r: random.Random) -> None:
@@ -134,14 +210,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     move_an_act,
     swap_in_a_group,
     repeat_an_act,
-    retry_elsewhere,
+    multicast_elsewhere,
     erase_a_multicast,
     deliver_elsewhere,
     change_destinations,
     change_the_message,
-    change_the_peer,
+    change_the_subjects,
+    change_the_peers,
     untag,
     call_it_consensus,
+    lose_a_request,
+    change_a_request,
+    repeat_a_request,
+    shuffle_requests,
+    acknowledge,
+    lose_rows,
     drop_keys,
     change_who_is_faulty,
     do_not_drain,

@@ -2,55 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from antiphon.trace import Row, RunFacts
+from antiphon.trace import RequestCell, Row, RunFacts
 
 Relation = set[tuple[str, str]]
+Groups = frozenset[str]
+
+DRAINED = ("validity", "agreement", "uniform_agreement", "receipts")
 
 
 class Oracle:
     def __init__(self, facts: RunFacts, rows: Sequence[Row]) -> None:
         self.facts = facts
-        self.rows = sorted(rows, key=lambda row: (row.process, row.seq))
+        self.whole = not facts.incomplete
+        # Of a process whose rows are not all here, only the multicasts count, and nothing is expected of it.
+        kept = [row for row in rows if row.kind == "multicast" or row.process not in facts.incomplete]
+        self.rows = sorted(kept, key=lambda row: (row.process, row.seq))
         self.deliver = [row for row in self.rows if row.kind == "deliver"]
         self.multicast = [row for row in self.rows if row.kind == "multicast"]
+        self.row_of: dict[str, Row] = {}
+        for row in self.multicast:
+            self.row_of.setdefault(row.message or "", row)  # the first counts
         self.messages = sorted({row.message for row in self.deliver + self.multicast if row.message})
         self.processes = sorted({row.process for row in self.rows}.union(*facts.groups.values()))
-        self.correct = [p for p in self.processes if p not in facts.faulty]
+        self.correct = [p for p in self.processes if p not in facts.faulty and p not in facts.incomplete]
         self.delivered = {p: [row.message for row in self.deliver if row.process == p] for p in self.processes}
         # The first delivery is the one that counts.
         self.order = {p: list(dict.fromkeys(messages)) for p, messages in self.delivered.items()}
 
-    def senders(self, m: str) -> set[str]:
-        return {row.process for row in self.multicast if row.message == m}
-
     def sender(self, m: str) -> str | None:
-        return min(self.senders(m)) if len(self.senders(m)) == 1 else None
+        return self.row_of[m].process if m in self.row_of else None
+
+    def members(self, groups: Sequence[str] | None) -> set[str]:
+        return {p for g in groups or () for p in self.facts.groups.get(g, ())}
 
     def addressed(self, m: str) -> set[str]:
-        groups = {g for row in self.multicast if row.message == m for g in row.destinations or ()}
-        return {p for g in groups for p in self.facts.groups.get(g, ())}
+        return self.members(self.row_of[m].destinations) if m in self.row_of else set()
 
     def before(self, p: str, m: str, n: str) -> bool:
         order = self.order[p]
         return m in order and n in order and order.index(m) < order.index(n)
+
+    def is_its_own_client(self, client: str) -> bool:
+        own = any(row.process == client and cell.client == client for row, cell in _cells(self.multicast))
+        return own or client in self.facts.incomplete
+
+    def sessions(self, p: str) -> dict[tuple[str, Groups], list[RequestCell]]:
+        found: dict[tuple[str, Groups], list[RequestCell]] = {}
+        for row, cell in _cells(self.deliver):
+            if row.process == p:
+                found.setdefault((cell.client, frozenset(row.destinations or ())), []).append(cell)
+        return found
 
     def integrity(self) -> bool:
         for p in self.processes:
             if len(set(self.delivered[p])) < len(self.delivered[p]):
                 return False
         for row in self.deliver:
-            sent = [set(other.destinations or ()) for other in self.multicast if other.message == row.message]
-            if set(row.destinations or ()) not in sent or row.process not in self.addressed(row.message or ""):
+            sent = self.row_of.get(row.message or "")
+            if sent is None:
+                if self.whole:
+                    return False
+            elif set(row.destinations or ()) != set(sent.destinations or ()) or row.process not in self.addressed(
+                row.message or ""
+            ):
                 return False
+        return self._requests_are_real() and self._no_number_twice()
+
+    def _requests_are_real(self) -> bool:
+        sent = [(frozenset(row.destinations or ()), cell) for row, cell in _cells(self.multicast)]
+        got = [(frozenset(row.destinations or ()), cell) for row, cell in _cells(self.deliver)]
+        return not self.whole or all(request in sent for request in got)
+
+    def _no_number_twice(self) -> bool:
+        for p in self.processes:
+            for (client, _), cells in self.sessions(p).items():
+                numbers: list[int] = []
+                for cell in cells:
+                    count = 1 if self.is_its_own_client(client) else max(1, cell.payloads)
+                    numbers += range(cell.first, cell.first + count)
+                if len(set(numbers)) < len(numbers):
+                    return False
         return True
 
     def validity(self) -> bool:
-        for m in self.messages:
+        for m in self.row_of:
             addressed = self.addressed(m) & set(self.correct)
-            if self.senders(m) & set(self.correct) and addressed and not any(m in self.order[p] for p in addressed):
-                return not self.facts.drained
+            unknown = self.addressed(m) & set(self.facts.incomplete) - set(self.facts.faulty)
+            arrived = any(m in self.order[p] for p in addressed)
+            if self.sender(m) in self.correct and addressed and not unknown and not arrived:
+                return False
         return True
 
     def agreement(self) -> bool:
@@ -63,7 +105,7 @@ class Oracle:
         for m in self.messages:
             addressed = self.addressed(m) & set(self.correct)
             if any(m in self.order[p] for p in witnesses) and not all(m in self.order[p] for p in addressed):
-                return not self.facts.drained
+                return False
         return True
 
     def total_order(self) -> bool:
@@ -85,24 +127,20 @@ class Oracle:
     def causal(self) -> bool:
         return self._respected(_closure(self._sent_before() | self._seen_before(), self.messages))
 
-    def _sent_at(self, m: str) -> int:
-        return min(row.seq for row in self.multicast if row.message == m)
-
     def _sent_before(self) -> Relation:
-        single = [m for m in self.messages if self.sender(m)]
         return {
             (m, n)
-            for m in single
-            for n in single
-            if self.sender(m) == self.sender(n) and self._sent_at(m) < self._sent_at(n)
+            for m, sent in self.row_of.items()
+            for n, later in self.row_of.items()
+            if sent.process == later.process and sent.seq < later.seq
         }
 
     def _seen_before(self) -> Relation:
         return {
             (row.message or "", n)
             for row in self.deliver
-            for n in self.messages
-            if self.sender(n) == row.process and row.seq < self._sent_at(n)
+            for n, sent in self.row_of.items()
+            if sent.process == row.process and row.seq < sent.seq
         }
 
     def _respected(self, relation: Relation) -> bool:
@@ -112,33 +150,63 @@ class Oracle:
                     return False
         return True
 
-    def genuineness(self) -> bool:
-        circles = [self.senders(m) | self.addressed(m) for m in self.messages]
-        for row in self.rows:
-            if row.kind in ("send", "receive"):
-                m = row.message
-                ends = {end for end in (row.process, row.peer) if end is not None}
-                allowed = circles if m is None else [self.senders(m) | self.addressed(m)]
-                if not any(ends <= circle for circle in allowed):
+    def client_order(self) -> bool:
+        for p in self.processes:
+            for (client, _), cells in self.sessions(p).items():
+                once: dict[int, RequestCell] = {}
+                for cell in cells:
+                    once.setdefault(cell.first, cell)
+                expected = 0
+                for cell in () if self.is_its_own_client(client) else once.values():
+                    if cell.first != expected:
+                        return False
+                    expected = cell.first + cell.payloads
+        return True
+
+    def receipts(self) -> bool:
+        for row, cell in _cells([row for row in self.rows if row.kind == "receipt"]):
+            groups = frozenset(row.destinations or ())
+            for p in self.members(row.destinations) & set(self.correct):
+                if row.process in self.correct and cell not in self.sessions(p).get((cell.client, groups), []):
                     return False
+        return True
+
+    def genuineness(self) -> bool:
+        circles = {m: {self.sender(m)} | self.addressed(m) for m in self.row_of}
+        for row in self.rows:
+            if row.kind in ("send", "receive") and row.about:
+                for m in row.about:
+                    if (m in circles or self.whole) and not {row.process, *(row.peers or ())} <= circles.get(m, set()):
+                        return False
+            elif row.kind == "send" and self.whole:
+                for peer in row.peers or (row.process,):
+                    if not any({row.process, peer} <= circle for circle in circles.values()):
+                        return False
         return True
 
     def locality(self) -> bool:
         group_of = {p: group for group, members in self.facts.groups.items() for p in members}
         for row in self.rows:
-            here, there = group_of.get(row.process), group_of.get(row.peer or "")
-            is_consensus = row.kind in ("send", "receive") and (row.layer or "").endswith("/consensus")
-            if is_consensus and row.peer and (here is None or here != there):
-                return False
+            if row.kind in ("send", "receive") and (row.layer or "").split("/")[-1] == "consensus":
+                for peer in row.peers or ():
+                    if row.process not in group_of or group_of[row.process] != group_of.get(peer):
+                        return False
         return True
 
     def broken(self) -> set[str]:
         properties: list[Callable[[], bool]] = [
             *(self.integrity, self.validity, self.agreement, self.uniform_agreement),
-            *(self.total_order, self.acyclic_order, self.fifo, self.causal, self.genuineness),
-            self.locality,
+            *(self.total_order, self.acyclic_order, self.fifo, self.causal),
+            *(self.client_order, self.receipts, self.genuineness, self.locality),
         ]
-        return {check.__name__ for check in properties if not check()}
+        judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
+        return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}
+
+
+def _cells(rows: Sequence[Row]) -> Iterator[tuple[Row, RequestCell]]:
+    for row in rows:
+        for cell in row.requests or ():
+            yield row, cell
 
 
 def _closure(pairs: Relation, messages: list[str]) -> Relation:

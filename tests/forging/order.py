@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from antiphon.trace import Kind, Row
+from antiphon.trace import EventKind, Row
 from forging.honest import Tape
 from forging.kit import breaks, without_keys
 
@@ -13,12 +13,12 @@ from forging.kit import breaks, without_keys
 def _free_pair(t: Tape, processes: Sequence[str], shared: int) -> tuple[str, str]:
     """Neighbours x, y in the processes' deliveries, with ``shared`` common destinations, that may change places.
 
-    y is a client's: a client delivers nothing, so that only its own messages precede what it sends. And none of the
-    processes multicasts between the two: it would then have seen y, and not x, when it did.
+    y is of a process outside all groups: it delivers nothing, so that only its own messages precede what it sends.
+    And none of the processes multicasts between the two: it would then have seen y, and not x, when it did.
     """
     for x, y in itertools.pairwise(t.delivered(processes[0])):
         common = set(t.destinations[x]) & set(t.destinations[y])
-        free = y.startswith("c") and t.senders(x) != t.senders(y) and len(common) >= shared
+        free = y.startswith("c") and t.origin[x] != t.origin[y] and len(common) >= shared
         if free and not any(_multicasts_between(t.rows[p], x, y) for p in processes):
             return x, y
     raise LookupError("this run has no free pair of neighbours: take another seed or more messages")
@@ -26,8 +26,8 @@ def _free_pair(t: Tape, processes: Sequence[str], shared: int) -> tuple[str, str
 
 def _multicasts_between(rows: list[Row], x: str, y: str) -> bool:
     events = [row[3:5] for row in rows]
-    between = events[events.index((Kind.DELIVER, x)) : events.index((Kind.DELIVER, y))]
-    return any(kind == Kind.MULTICAST for kind, _ in between)
+    between = events[events.index((EventKind.DELIVER, x)) : events.index((EventKind.DELIVER, y))]
+    return any(kind == EventKind.MULTICAST for kind, _ in between)
 
 
 @breaks("total_order", "acyclic_order")
@@ -85,7 +85,7 @@ def cycle_of_two_under_lying_keys(t: Tape) -> None:
     counters: dict[str, Iterator[int]] = {p: itertools.count() for p in t.rows}
     for process, rows in t.rows.items():
         t.rows[process] = [
-            row._replace(order_key=f"{next(counters[process]):08d}") if row.kind == Kind.DELIVER else row
+            row._replace(order_key=next(counters[process]).to_bytes(4, "big")) if row.kind == EventKind.DELIVER else row
             for row in rows
         ]
 

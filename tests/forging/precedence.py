@@ -82,13 +82,3 @@ def answer_without_question_in_an_undrained_run(t: Tape) -> None:
     t.deliver(t.multicast("f1", "f1:1", "g1", "g2"), "g1.1")
     t.deliver(t.multicast("g1.1", "g1.1:901", "g3"), "g3.1")
     t.deliver(t.multicast("g3.1", "g3.1:901", "g2"), "g2.2")
-
-
-@breaks("causal")
-def answer_before_a_question_sent_twice(t: Tape) -> None:
-    """A retried message has no one sender, but who delivers it and then multicasts has seen it."""
-    for sender in ("g1.2", "g3.2"):
-        t.multicast(sender, "f1:1", "g1", "g2")
-    t.deliver("f1:1", *t.alive("g1"))
-    t.deliver_all(t.multicast("g1.1", "g1.1:901", "g2"))
-    t.deliver("f1:1", *t.alive("g2"))

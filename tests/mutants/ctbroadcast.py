@@ -44,9 +44,9 @@ def mutants_of(protocol: type[CtBroadcast]) -> tuple[type[CtBroadcast], ...]:
                 self.decisions.setdefault(self.applied + 1, list(self.received))
                 self.apply()
 
-        def on_decided(self, instance: Label, value: bytes) -> None:
+        def when_decided(self, instance: Label, value: bytes) -> None:
             if instance.numbers[0] > self.applied:
-                super().on_decided(instance, value)
+                super().when_decided(instance, value)
 
     class OrdersABatchByArrival(protocol):  # type: ignore[misc,valid-type]
         def apply(self) -> None:
@@ -71,6 +71,8 @@ def mutants_of(protocol: type[CtBroadcast]) -> tuple[type[CtBroadcast], ...]:
                         self.order(self.received.pop(id))
 
     class AppliesDecisionsAsTheyCome(protocol):  # type: ignore[misc,valid-type]
+        decisions: dict[int, list[MessageId]]  # here their order shows
+
         def apply(self) -> None:
             for number, batch in list(self.decisions.items()):
                 if all(id in self.received for id in batch):
@@ -81,19 +83,19 @@ def mutants_of(protocol: type[CtBroadcast]) -> tuple[type[CtBroadcast], ...]:
                         self.order(self.received.pop(id))
 
     class LosesWhatComesAfterItsDecision(protocol):  # type: ignore[misc,valid-type]
-        def on_r_deliver(self, m: Message, label: Label) -> None:
+        def when_r_delivered(self, m: Message, label: Label) -> None:
             batch = self.decisions.get(self.applied + 1, [])
             if m.id in batch:
                 batch.remove(m.id)
             else:
-                super().on_r_deliver(m, label)
+                super().when_r_delivered(m, label)
 
     class LosesWhatWasNotDecided(protocol):  # type: ignore[misc,valid-type]
         """Believes that a decision holds everything that it proposed."""
 
-        def on_decided(self, instance: Label, value: bytes) -> None:
+        def when_decided(self, instance: Label, value: bytes) -> None:
             proposed: list[MessageId] = list(self.received)
-            super().on_decided(instance, value)
+            super().when_decided(instance, value)
             if not self.decisions:
                 for id in proposed:
                     self.received.pop(id, None)

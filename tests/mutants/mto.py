@@ -18,6 +18,7 @@ from mutants.parts import (
     HrDecidesWithoutAMajority,
     HrVotesWithItsOwnEstimate,
     over_consensus,
+    with_parts,
 )
 
 
@@ -65,14 +66,14 @@ class DeliversOnTheProposal(Opened):
 class DoesNotRaiseTheClockOnMessages(Mto):
     """The suite's seeds do not show it; tests/papers/test_scalatom.py has a run that does."""
 
-    def on_tick(self, time: int) -> None:
+    def when_ticked(self, time: int) -> None:
         pass
 
 
 class DoesNotAdvanceTheClock(Mto):
-    def on_r_deliver(self, m: Message, label: Label) -> None:
+    def when_r_delivered(self, m: Message, label: Label) -> None:
         self.ts -= 1
-        super().on_r_deliver(m, label)
+        super().when_r_delivered(m, label)
 
 
 class DeliversWithoutItsPredecessors(Mto):
@@ -143,12 +144,7 @@ class ForgetsWhatCameOnRestart(CausalOrder):
 
 
 def over_causal(kind: type[CausalOrder]) -> type[Mto]:
-    class Mutant(Mto):
-        def part(self, part, name, options=None, /, **upcalls):  # type: ignore[no-untyped-def]
-            return super().part(kind if part is CausalOrder else part, name, options, **upcalls)
-
-    Mutant.__name__ = Mutant.__qualname__ = kind.__name__
-    return Mutant
+    return with_parts(Mto, kind)
 
 
 MUTANTS = (

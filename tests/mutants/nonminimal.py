@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from antiphon.core import Message
+from antiphon.core.keys import Key
 from antiphon.protocols.nonminimal import NonMinimal
+from antiphon.services.label import Label
 from mutants.ctbroadcast import mutants_of
 
 
 class TellsTheAddresseesOnly(NonMinimal):
     """The others are asked to order what they never get."""
 
-    def multicast(self, m: Message) -> None:
-        envelope = msgspec.structs.replace(m, payload=msgspec.msgpack.encode(m))
-        self.reliable.multicast(envelope)
+    to_everybody = False
 
 
 class DeliversItsOwnMessagesAtOnce(NonMinimal):
@@ -23,30 +21,27 @@ class DeliversItsOwnMessagesAtOnce(NonMinimal):
         if self.topology.group_of.get(self.me) in m.destinations:
             self.deliver(m)
 
-    def deliver(self, m: Message, order_key: str | None = None) -> None:
-        if order_key is None or not m.id.startswith(f"{self.me}:"):
-            super().deliver(m, order_key)
+    def deliver(self, m: Message, key: Key | None = None) -> None:
+        if key is None or m.id.origin != self.me:
+            super().deliver(m, key)
 
 
 class DeliversToTheFirstGroupOnly(NonMinimal):
     def order(self, m: Message) -> None:
-        inner = msgspec.msgpack.decode(m.payload, type=Message)
-        if self.topology.group_of[self.me] == inner.destinations[0]:
-            self.deliver(inner)
+        if self.group == m.destinations[0]:
+            self.deliver(m)
 
 
 class DeliversSmallMessagesFirst(NonMinimal):
     """Messages to one group need no order among all, it thinks, and delivers them when they arrive."""
 
-    def on_r_deliver(self, m, label) -> None:  # type: ignore[no-untyped-def]
-        super().on_r_deliver(m, label)
-        inner = msgspec.msgpack.decode(m.payload, type=Message)
-        if inner.destinations == (self.topology.group_of[self.me],):
-            self.deliver(inner)
+    def when_r_delivered(self, m: Message, label: Label) -> None:
+        super().when_r_delivered(m, label)
+        if m.destinations == (self.group,):
+            self.deliver(m)
 
     def order(self, m: Message) -> None:
-        inner = msgspec.msgpack.decode(m.payload, type=Message)
-        if len(inner.destinations) > 1:
+        if len(m.destinations) > 1:
             super().order(m)
 
 

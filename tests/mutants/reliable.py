@@ -9,9 +9,9 @@ from antiphon.services.reliable import (
     Copy,
     EagerReliableMulticast,
     LazyReliableMulticast,
-    ReliableMulticast,
     UniformReliableMulticast,
 )
+from mutants.parts import UNIFORM_MUTANTS, with_parts
 
 
 class NoForwarding(EagerReliableMulticast):
@@ -63,14 +63,9 @@ class KeepsNothing(LazyReliableMulticast):
         self.kept.clear()
 
 
-class DoesNotEcho(UniformReliableMulticast):
-    def forward(self, copy: Copy, *, to_origin: bool) -> None:
-        pass
-
-
 class DoesNotEchoToTheOrigin(UniformReliableMulticast):
-    def forward(self, copy: Copy, *, to_origin: bool) -> None:
-        super().forward(copy, to_origin=False)
+    def others(self, label: Label) -> list[ProcessId]:
+        return [p for p in super().others(label) if p != label.origin]
 
 
 def _without_origin(copy: Copy) -> Copy:
@@ -78,17 +73,8 @@ def _without_origin(copy: Copy) -> Copy:
     return Copy(copy.message, Label("all", label.groups, label.numbers))
 
 
-def _over(kind: type[ReliableMulticast]) -> type[Reliable]:
-    class Mutant(Reliable):
-        def initialise(self) -> None:
-            self.multicasting = self.part(kind, "reliable", delivered=self.on_delivered)
-
-    Mutant.__name__ = kind.__name__
-    return Mutant
-
-
 MUTANTS = tuple(
-    _over(kind)
+    with_parts(Reliable, kind)
     for kind in (
         NoForwarding,
         DeliversEveryCopy,
@@ -98,7 +84,7 @@ MUTANTS = tuple(
         BelievesTheOriginOnly,
         NeverSuspects,
         KeepsNothing,
-        DoesNotEcho,
         DoesNotEchoToTheOrigin,
+        *UNIFORM_MUTANTS,
     )
 )

@@ -7,7 +7,8 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from antiphon.core import Message, MessageId, ProcessId
-from antiphon.protocols.scalatom import History, RecTs, Scalatom, View
+from antiphon.core.keys import Key
+from antiphon.protocols.scalatom import History, KnownHistory, Received, RecTs, Scalatom
 from antiphon.services.label import Label, has_qualified_majority, majority
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
@@ -81,21 +82,24 @@ class GossipsBeforeItRaisesTheClock(Opened):
         super().number(id, sn)
         self.ts = before
 
-    def increment(self) -> History:
-        increment = super().increment()
+    def increment(self, id: MessageId) -> History:
+        increment = super().increment(id)
         self.announced = self.gossiped_clock = max(self.announced, increment.clock)
-        return History(increment.index, increment.events, self.announced)
+        return History(increment.index, increment.events, self.announced, id)
 
-    def deliver(self, m: Message, order_key: str | None = None) -> None:
-        super().deliver(m, order_key)
-        self.ts = max(self.ts, int((order_key or "0").partition(".")[0]) + 1)
+    def deliver(self, m: Message, key: Key | None = None) -> None:
+        super().deliver(m, key)
+        assert key is not None
+        sn = key[0]
+        assert isinstance(sn, int)
+        self.ts = max(self.ts, sn + 1)
 
 
 class NeverRaisesTheClock(GossipsBeforeItRaisesTheClock):
     """A decision does not move the clock at all."""
 
-    def deliver(self, m: Message, order_key: str | None = None) -> None:
-        Opened.deliver(self, m, order_key)
+    def deliver(self, m: Message, key: Key | None = None) -> None:
+        Opened.deliver(self, m, key)
 
 
 class PpsFromOneProcess(Opened):
@@ -123,7 +127,7 @@ class TakesHistoriesAsTheyCome(Opened):
     """
 
     def on_history(self, sender: ProcessId, increment: History) -> None:
-        view = self.views.setdefault(sender, View())
+        view = self.views.setdefault(sender, KnownHistory())
         view.clock = max(view.clock, increment.clock)
         for id, label, rec_ts in increment.events:
             heappush(self.predecessors, (rec_ts, id, label))
@@ -162,6 +166,8 @@ class DoesNotWaitForWhatIsNotHere(Opened):
 
 class BreaksTiesByArrival(Opened):
     """Among equal sequence numbers, the one R-delivered here first."""
+
+    entries: dict[MessageId, Received]  # here their order shows
 
     def deliver_in_order(self) -> None:
         while self.queue:
@@ -209,10 +215,7 @@ class ShowsTheTimestampToABystander(Opened):
 
 
 class GossipsToOldAcquaintances(Opened):
-    """Histories also go to everybody with whom this process once shared a message, concerned or not.
-
-    A history is about no single message: the suite's seeds cannot tell; tests/papers/test_scalatom.py can.
-    """
+    """Histories also go to everybody with whom this process once shared a message, concerned or not."""
 
     met: set[ProcessId]
 
@@ -220,13 +223,13 @@ class GossipsToOldAcquaintances(Opened):
         super().initialise()
         self.met = set()
 
-    def on_r_deliver(self, m: Message, label: Label) -> None:
+    def when_r_delivered(self, m: Message, label: Label) -> None:
         self.met.update(self.topology.addressees(m.destinations))
-        super().on_r_deliver(m, label)
+        super().when_r_delivered(m, label)
 
     def number(self, id: MessageId, sn: int) -> None:
         super().number(id, sn)
-        self.send(sorted(self.met - {self.me}), History(0, [], 0))
+        self.send(sorted(self.met - {self.me}), History(0, [], 0, id))
 
 
 MUTANTS = (
@@ -247,6 +250,7 @@ MUTANTS = (
     ForgetsWhatItDidNotGossipOnRestart,
     TellsTimestampsToItsOwnGroupOnly,
     ShowsTheTimestampToABystander,
+    GossipsToOldAcquaintances,
     over_consensus(Scalatom, CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
     over_consensus(Scalatom, HrVotesWithItsOwnEstimate),
     over_reliable(Scalatom, UniformDoesNotEcho),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from antiphon.core import Message, ProcessId
-from antiphon.protocols.sequencer import Ordered, Request, Sequencer
+from antiphon.core.keys import Key
+from antiphon.protocols.sequencer import Number, Ordered, Sequencer
 
 
 class TwoSequencers(Sequencer):
     def multicast(self, m: Message) -> None:
         members = self.topology.members(m.destinations[0])
-        self.send(members[len(m.id) % min(2, len(members))], Request(m))
+        self.send(members[m.id.number % min(2, len(members))], Number(m))
 
 
 class DeliversItsOwnMessagesAtOnce(Sequencer):
@@ -18,9 +19,9 @@ class DeliversItsOwnMessagesAtOnce(Sequencer):
         if self.topology.group_of.get(self.me) in m.destinations:
             self.deliver(m)
 
-    def deliver(self, m: Message, order_key: str | None = None) -> None:
-        if order_key is None or not m.id.startswith(f"{self.me}:"):
-            super().deliver(m, order_key)
+    def deliver(self, m: Message, key: Key | None = None) -> None:
+        if key is None or m.id.origin != self.me:
+            super().deliver(m, key)
 
 
 class ForgetsItsNumbersOnRestart(Sequencer):
@@ -36,10 +37,10 @@ class ForgetsWhatItDeliveredOnRestart(Sequencer):
 
 
 class SkipsNumbers(Sequencer):
-    def on_request(self, sender: ProcessId, request: Request) -> None:
+    def on_number(self, sender: ProcessId, number: Number) -> None:
         if self.numbered % 11 == 10:
             self.numbered += 1
-        super().on_request(sender, request)
+        super().on_number(sender, number)
 
 
 class DoesNotTellTheLastMember(Sequencer):
@@ -53,27 +54,27 @@ class DoesNotTellTheLastMember(Sequencer):
 class NumbersTheNewestFirst(Sequencer):
     """Keeps two requests together and swaps them: breaks the order of each sender."""
 
-    kept: list[Request]
+    kept: list[Number]
 
     def initialise(self) -> None:
         super().initialise()
         self.kept = []
 
-    def on_request(self, sender: ProcessId, request: Request) -> None:
-        self.kept.append(request)
+    def on_number(self, sender: ProcessId, number: Number) -> None:
+        self.kept.append(number)
         if len(self.kept) == 2:
             for each in reversed(self.kept):
-                super().on_request(sender, each)
+                super().on_number(sender, each)
             self.kept.clear()
 
 
 class ShowsTheMessageToABystander(Sequencer):
-    def on_request(self, sender: ProcessId, request: Request) -> None:
-        super().on_request(sender, request)
+    def on_number(self, sender: ProcessId, number: Number) -> None:
+        super().on_number(sender, number)
         bystanders = [
-            p for p in self.topology.processes if self.topology.group_of[p] not in request.message.destinations
+            p for p in self.topology.processes if self.topology.group_of[p] not in number.message.destinations
         ]
-        self.send(bystanders[:1], Ordered(-self.numbered, request.message))
+        self.send(bystanders[:1], Ordered(-self.numbered, number.message))
 
 
 MUTANTS = (

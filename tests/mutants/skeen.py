@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from antiphon.core import Message, ProcessId, Timestamp
-from antiphon.protocols.skeen import Final, Propose, Skeen, Start
+from antiphon.core import Message, ProcessId
+from antiphon.core.keys import Key
+from antiphon.protocols.skeen import Final, Propose, Skeen, Start, Timestamp
 
 
 class DeliversBeforeTheFinalTimestamp(Skeen):
@@ -45,7 +46,7 @@ class IgnoresWhatIsPending(Skeen):
             held = self.holdback.get(id)
             if held is not None and held.deliverable and held.timestamp == timestamp:
                 del self.holdback[id]
-                self.deliver(held.message, timestamp.order_key())
+                self.deliver(held.message, timestamp)
 
 
 class ForgetsItsClockOnRestart(Skeen):
@@ -93,10 +94,10 @@ class TellsNotEveryAddressee(Skeen):
 
 
 class DeliversTwice(Skeen):
-    def deliver(self, m: Message, order_key: str | None = None) -> None:
-        super().deliver(m, order_key)
+    def deliver(self, m: Message, key: Key | None = None) -> None:
+        super().deliver(m, key)
         if self.clock % 9 == 0:
-            super().deliver(m, order_key)
+            super().deliver(m, key)
 
 
 class AsksABystander(Skeen):

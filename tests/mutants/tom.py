@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappush
 
 from antiphon.core import GroupId, MessageId
-from antiphon.protocols.tom import Batch, Entry, Stamp, Timestamp, Tom
+from antiphon.protocols.tom import Decision, GroupTimestamp, Queued, Stamp, Tom
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
     CtDecidesOnOneAcknowledgement,
@@ -28,10 +28,10 @@ class Opened(Tom):
             del self.decisions[self.applied]
             self.carry_out(decision)
 
-    def is_blocked(self, decision: Batch) -> bool:
+    def is_blocked(self, decision: Decision) -> bool:
         return any(id not in self.queue for id in decision.new)
 
-    def carry_out(self, decision: Batch) -> None:
+    def carry_out(self, decision: Decision) -> None:
         new = [id for id in decision.new if id in self.queue and self.queue[id].stamp is None]
         if new:
             self.advance()
@@ -55,7 +55,7 @@ class Opened(Tom):
     def greatest(self, stamps: dict[GroupId, Stamp]) -> Stamp:
         return max(stamps.values())
 
-    def has_all(self, entry: Entry, stamps: dict[GroupId, Stamp]) -> bool:
+    def has_all(self, entry: Queued, stamps: dict[GroupId, Stamp]) -> bool:
         return len(stamps) >= len(entry.message.destinations)
 
     def settle(self, id: MessageId) -> None:
@@ -70,12 +70,12 @@ class Opened(Tom):
         else:
             self.lagging[id] = stamp
 
-    def note(self, timestamp: Timestamp) -> None:
+    def note(self, timestamp: GroupTimestamp) -> None:
         if not self.done.has(timestamp.label, self.group):
             self.stamps.setdefault(timestamp.id, {})[timestamp.stamp.group] = timestamp.stamp
             self.settle(timestamp.id)
 
-    def place(self, id: MessageId, entry: Entry, stamp: Stamp) -> None:
+    def place(self, id: MessageId, entry: Queued, stamp: Stamp) -> None:
         if stamp != entry.stamp:
             entry.stamp = stamp
             heappush(self.order, (stamp, id))
@@ -103,12 +103,12 @@ class TakesTheMinimumForTheMaximum(Opened):
 
 
 class DoesNotWaitForTheLastGroup(Opened):
-    def has_all(self, entry: Entry, stamps: dict[GroupId, Stamp]) -> bool:
+    def has_all(self, entry: Queued, stamps: dict[GroupId, Stamp]) -> bool:
         return self.group in stamps and len(stamps) >= len(entry.message.destinations) - 1
 
 
 class DoesNotTellTheLastGroup(Opened):
-    def note(self, timestamp: Timestamp) -> None:
+    def note(self, timestamp: GroupTimestamp) -> None:
         """As if it had never been sent: the last destination group hears of nobody else's timestamp."""
         if timestamp.label.groups[-1] != self.group:
             super().note(timestamp)
@@ -146,6 +146,8 @@ class IgnoresLowerProposals(Opened):
 
 
 class AppliesDecisionsAsTheyCome(Opened):
+    decisions: dict[int, Decision]  # here their order shows
+
     def apply(self) -> None:
         for number in [n for n, decision in self.decisions.items() if not self.is_blocked(decision)]:
             self.applied = max(self.applied, number)
@@ -155,7 +157,7 @@ class AppliesDecisionsAsTheyCome(Opened):
 class DoesNotWaitForItsMessages(Opened):
     """Carries a decision out without the messages of it that are not here yet; they are timestamped when they are."""
 
-    def is_blocked(self, decision: Batch) -> bool:
+    def is_blocked(self, decision: Decision) -> bool:
         return False
 
 
@@ -200,9 +202,9 @@ class ShowsTheTimestampToABystander(Opened):
         entry = self.queue[id]
         bystanders = [p for p in self.topology.processes if self.topology.group_of[p] not in entry.message.destinations]
         assert entry.stamp is not None
-        self.send(bystanders[:1], Timestamp(id, entry.label, entry.stamp))
+        self.send(bystanders[:1], GroupTimestamp(id, entry.label, entry.stamp))
 
-    def note(self, timestamp: Timestamp) -> None:
+    def note(self, timestamp: GroupTimestamp) -> None:
         if self.group in timestamp.label.groups:
             super().note(timestamp)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.core import Message, MessageId, Process, ProcessId, Topology
-from antiphon.core.effects import Deliver, Send
+from antiphon.core import Buffers, MessageId, Process, ProcessId, Topology, Transport
+from antiphon.core.effects import Log, Send
 from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Multicast, Receive
 from antiphon.protocols.reliable import Reliable
 from antiphon.protocols.sequencer import Sequencer
-from antiphon.protocols.skeen import Skeen, Start
+from antiphon.protocols.skeen import Held, Skeen, Timestamp
 from antiphon.simulation import Crash, Plan, Scenario, simulate
 
 SITES = Topology({"sites": ["1", "2", "3"]})
@@ -18,10 +18,20 @@ STARTED_AT = {"1": 14, "2": 15, "3": 16}  # the clocks that give the slides' pro
 ARRIVALS = {"1": ["m3", "m1", "m2"], "2": ["m2", "m1", "m3"], "3": ["m1", "m3", "m2"]}
 
 
+def name_of(id: MessageId) -> str:
+    """The slides call the messages m1, m2, m3: m1 is the only message of s1."""
+    return f"m{id.origin[1:]}"
+
+
+def entry(held: Held, *, deliverable: bool) -> str:
+    time, process = held.timestamp
+    return f"{name_of(held.message.id)} {time}.{process} {'d' if deliverable else 'u'}"
+
+
 def drawn(site: Process, delivered: list[str]) -> list[str]:
     """A hold-back queue as the slides draw it; what this step delivers is still shown at its head."""
-    held = sorted((held.timestamp, id, held.deliverable) for id, held in site.protocol.holdback.items())
-    return delivered + [f"{id} {ts.time}.{ts.process} {'d' if deliverable else 'u'}" for ts, id, deliverable in held]
+    queue = sorted(site.protocol.holdback.values(), key=lambda held: held.timestamp)
+    return delivered + [entry(held, deliverable=held.deliverable) for held in queue]
 
 
 class Isis:
@@ -37,49 +47,37 @@ class Isis:
         starts = {m: self.start(m) for m in self.senders}
         for name, arrivals in ARRIVALS.items():
             for m in arrivals:
-                (send,) = self.receive(self.sites[name], self.senders[m].me, starts[m][name])
+                (send,) = self.receive(self.sites[name], self.senders[m].me, starts[m])
                 self.proposals[m].append((name, send))
 
-    def start(self, m: str) -> dict[str, bytes]:
-        sender = self.senders[m]
-        sender.step(Multicast(0, SITES.destinations({"sites"}), b""))
-        # The slides call the messages m1, m2, m3; so do we.
-        (collection,) = sender.protocol.collections.values()
-        named = Message(MessageId(m), collection.message.destinations, b"")
-        sender.protocol.collections = {named.id: type(collection)(named)}
-        process_frame = bytes((0,)) + _encode(Start(named))
-        return dict.fromkeys(self.sites, process_frame)
+    def start(self, m: str) -> Buffers:
+        effects = self.senders[m].step(Multicast(0, SITES.destinations({"sites"}), (b"",)))
+        (start,) = [effect for effect in effects if isinstance(effect, Send)]
+        assert start.to == ("1", "2", "3")
+        return start.frame
 
-    def receive(self, process: Process, sender: str, frame: bytes) -> list[Send | Deliver]:
+    def receive(self, process: Process, sender: str, frame: Buffers) -> list[Send | Log]:
         key = (sender, process.me)
         self.numbers[key] = self.numbers.get(key, 0) + 1
-        effects = process.step(Receive(0, ProcessId(sender), self.numbers[key], frame))
-        return [effect for effect in effects if isinstance(effect, Send | Deliver)]
+        effects = process.step(Receive(0, ProcessId(sender), Transport.RELIABLE, self.numbers[key], frame))
+        return [effect for effect in effects if isinstance(effect, Send | Log)]
 
     def announce(self, m: str) -> dict[str, list[str]]:
         """m gets its final timestamp; returns the queues as drawn."""
-        finals = [send for name, p in self.proposals[m] for send in self.receive(self.senders[m], name, p.frame)]
+        (final,) = [send for name, p in self.proposals[m] for send in self.receive(self.senders[m], name, p.frame)]
         pictures = {}
-        for final in finals:
-            before = {
-                id: f"{id} {held.timestamp.time}.{held.timestamp.process} d"
-                for id, held in self.sites[final.to].protocol.holdback.items()
-            }
-            delivered = [e.message.id for e in self.receive(self.sites[final.to], self.senders[m].me, final.frame)]
+        for name in final.to:
+            site = self.sites[name]
+            before = {id: entry(held, deliverable=True) for id, held in site.protocol.holdback.items()}
             last = f"{m} {max(p.time for p in _proposals(self, m))}.3 d"
-            pictures[str(final.to)] = drawn(self.sites[final.to], [last if id == m else before[id] for id in delivered])
+            logged = [effect.event.id for effect in self.receive(site, self.senders[m].me, final.frame)]
+            pictures[str(name)] = drawn(site, [last if name_of(id) == m else before[id] for id in logged])
         return pictures
 
 
-def _encode(message: object) -> bytes:
-    import msgspec
-
-    return msgspec.msgpack.encode(message)
-
-
-def _proposals(isis: Isis, m: str):
-    decode = isis.senders[m].protocol.contract.decode
-    return [decode(memoryview(send.frame)[1:]).proposal for _, send in isis.proposals[m]]
+def _proposals(isis: Isis, m: str) -> list[Timestamp]:
+    decode = isis.senders[m].decode
+    return [decode(send.frame.joined())[1].proposal for _, send in isis.proposals[m]]
 
 
 def test_r9_the_isis_example_queue_by_queue() -> None:
@@ -116,7 +114,7 @@ def test_a_proposal_is_larger_than_any_timestamp_proposed_or_received_in_the_pas
 
 
 def one_multicast(protocol: str, sender: str, groups: dict[str, int], destinations: tuple[str, ...]):
-    return simulate(Scenario(protocol=protocol, groups=groups, plans=(Plan(sender, 0, destinations),)))
+    return simulate(Scenario(protocol=protocol, groups=groups, plans=(Plan(sender, 0, destinations),), steps=True))
 
 
 @pytest.mark.parametrize("n", range(2, 8))
@@ -150,9 +148,10 @@ def test_atomic_multicast_sends_a_copy_to_all_other_sites(d: int, n: int) -> Non
 
 def test_if_any_site_receives_the_message_and_remains_operational_all_sites_will_receive_it() -> None:
     """The sender dies after one of its copies left."""
-    crash = Crash("c1", at=0, effects=2)  # its own record of the multicast, and one copy
-    plans = (Plan("c1", 0, ("g",)),)
+    crash = Crash("c1", at=0, effects=1)
+    plans = (Plan("c1", 1, ("g",)),)
     outcome = simulate(Scenario(protocol="reliable", groups={"g": 4}, plans=plans, faults=(crash,), sent_survives=True))
+    assert [row.peers for row in outcome.rows if row.kind == "send" and row.process == "c1"] == [("g.1",)]
     assert outcome.deliveries == 4
     assert outcome.violations == []
 
@@ -165,13 +164,18 @@ def test_the_sequencer_refuses_several_groups() -> None:
 def test_messages_are_held_back_until_all_previous_messages_are_delivered() -> None:
     topology = Topology.sized({"g": 2})
     sequencer, other = (Process(ProcessId(p), topology, Sequencer) for p in ("g.1", "g.2"))
-    sends = []
+    sends: list[Send] = []
     for _ in range(2):
-        sends += [e for e in sequencer.step(Multicast(0, topology.destinations({"g"}), b"")) if isinstance(e, Send)]
+        effects = sequencer.step(Multicast(0, topology.destinations({"g"}), (b"",)))
+        sends += [e for e in effects if isinstance(e, Send)]
     first, second = sends
-    assert not any(isinstance(e, Deliver) for e in other.step(Receive(0, sequencer.me, 2, second.frame)))
-    late = [e for e in other.step(Receive(0, sequencer.me, 1, first.frame)) if isinstance(e, Deliver)]
-    assert [e.message.id for e in late] == ["g.1:1", "g.1:2"]
+
+    def delivered(number: int, send: Send) -> list[str]:
+        effects = other.step(Receive(0, sequencer.me, Transport.FIFO, number, send.frame))
+        return [str(e.event.id) for e in effects if isinstance(e, Log)]
+
+    assert delivered(1, second) == []
+    assert delivered(2, first) == ["g.1:1", "g.1:2"]
 
 
 def test_a_duplicate_is_detected_in_bounded_memory() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
-from antiphon.runtime.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterFolder
 
 MakeCluster = Callable[..., ClusterFolder]
 

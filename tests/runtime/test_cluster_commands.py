@@ -20,10 +20,10 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.cli import main
+from antiphon.client import connect
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
-from antiphon.runtime.client import connect
-from antiphon.runtime.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterFolder
 from antiphon.trace import read_facts, read_rows
 
 MAIN = "from antiphon.cli import main; main()"
@@ -139,6 +139,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(path: Path, tmp_path: Path,
             ("up", *where, "--groups", "orders=1", "-o", "x"),
             ("up", *where, "--groups", "orders=1", "--base-port", port),
             ("up", *where, "--groups", "orders=1", "--base-port", "70000"),
+            ("up", *where, "--groups", "orders=1", "--gather", "0"),
             ("up", "--dir", str(tmp_path / "full"), "--groups", "orders=1"),
             ("send", *where, "--to", "orders", "x"),
             ("tail", *where, "orders"),
@@ -158,6 +159,8 @@ def test_bad_input_for_a_running_cluster(path: Path, refused: Callable[..., str]
     cluster.start(folder)
     bad: list[tuple[str, ...]] = [
         ("up", *where, "--groups", "orders=2"),
+        ("up", *where, "--protocol", "skeen"),
+        ("up", *where, "--gather", "1"),
         ("send", *where, "--to", "nowhere", "x"),
         ("send", *where, "--to", "", "x"),
         ("send", *where, "--to", "orders", "--name", "a b", "x"),
@@ -227,3 +230,47 @@ def test_down_completes_the_trace_of_a_killed_process(path: Path) -> None:
     assert check_run(msgspec.structs.replace(facts, drained=True), rows) == []
     cluster.start(folder)
     assert cluster.wait_idle(folder, 20), "and it still returns"
+
+
+def test_a_folder_of_the_first_edition_is_refused_in_one_sentence(path: Path, refused: Callable[..., str]) -> None:
+    path.mkdir()
+    first_edition = {
+        "version": 1,
+        "cluster": "c0ffee",
+        "protocol": "skeen",
+        "options": {},
+        "groups": {"orders": ["orders.1"]},
+        "addresses": {"orders.1": "127.0.0.1:12345"},
+        "journal": True,
+        "trace": True,
+        "run": "old",
+        "snapshot_bytes": 1,
+        "segment_bytes": 1,
+        "spill_bytes": 1,
+    }
+    (path / "cluster.json").write_text(json.dumps(first_edition))
+    where = ("--dir", str(path))
+    for arguments in (
+        ("up", *where),
+        ("node", *where, "orders.1"),
+        ("status", *where),
+        ("down", *where),
+        ("send", *where, "--to", "orders", "x"),
+        ("tail", *where, "orders"),
+    ):
+        assert "0.2 does not read" in refused(*arguments)
+
+
+def test_a_cluster_goes_on_when_a_minority_is_down_unless_told_otherwise(path: Path) -> None:
+    """The default protocol tolerates it."""
+    folder = cluster.create(path, {"a": 3, "b": 3}, trace=False)
+    cluster.start(folder)
+    assert antiphon("send", "--dir", str(path), "--to", "a,b", "first")[0] == 0
+    for process in ("a.1", "b.3"):
+        cluster.kill(folder, process)
+    assert antiphon("send", "--dir", str(path), "--to", "a,b", "second")[0] == 0
+    for group in ("a", "b"):
+        deadline = time.monotonic() + 20
+        while (shown := antiphon("tail", "--dir", str(path), group)[1].splitlines()) and len(shown) < 2:
+            assert time.monotonic() < deadline
+        assert [line.split("\t")[-1] for line in shown] == ["first", "second"]

@@ -1,33 +1,85 @@
-"""The wire format: whatever the bytes and wherever they are cut, the parser yields whole frames or refuses."""
+"""The wire format: whatever the bytes and wherever they are cut, a stream yields whole frames or refuses."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core.channel import Transport
 from antiphon.core.errors import BadFrame
-from antiphon.runtime.frames import (
+from antiphon.runtime.net import ReceivedFrame, Stream
+from antiphon.runtime.net import stream as module
+from antiphon.runtime.net.frames import (
     HEADER,
     HELLO_BYTES_MAX,
-    Accepted,
-    Delivered,
+    RECORD,
+    FrameKind,
     Hello,
-    Kind,
     Oversized,
-    Parser,
-    Request,
+    ProgressAnswer,
+    Refused,
+    Route,
+    Welcome,
+    data_head,
     decode,
     decode_ack,
     decode_data,
+    decode_records,
+    decode_request,
+    decode_taken,
     encode,
     encode_ack,
-    encode_data,
+    encode_taken,
+    events_head,
+    request_head,
 )
 
-FRAMES = st.lists(st.tuples(st.integers(1, max(Kind)), st.binary(max_size=300)), max_size=20)
+FRAMES = st.lists(st.tuples(st.integers(1, max(FrameKind)), st.binary(max_size=300)), max_size=20)
+
+
+class Listener(Stream):
+    """Keeps what comes, as views, to see that nothing is written over them."""
+
+    def __init__(self, limit: int = HELLO_BYTES_MAX) -> None:
+        super().__init__(limit)
+        self.found: list[ReceivedFrame] = []
+        self.error: BadFrame | None = None
+
+    def on_frames(self, frames: list[ReceivedFrame]) -> None:
+        self.found += frames
+
+    def on_bad_frame(self, error: BadFrame) -> None:
+        self.error = error
+
+    def feed(self, data: bytes) -> None:
+        """As an event loop does it: as much as fits into the buffer, until all is in."""
+        while data and self.error is None:
+            buffer = self.get_buffer(-1)
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            self.buffer_updated(count)
+
+
+def listening(work: Callable[[Listener], Any], limit: int = HELLO_BYTES_MAX) -> Listener:
+    async def run() -> Listener:
+        listener = Listener(limit)
+        listener.connection_made(MagicMock())
+        work(listener)
+        return listener
+
+    return asyncio.run(run())
+
+
+def fed(*pieces: bytes, limit: int = HELLO_BYTES_MAX) -> Listener:
+    return listening(lambda listener: [listener.feed(piece) for piece in pieces], limit)
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -35,65 +87,96 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(edges)]
 
 
+def framed(kind: int, body: bytes) -> bytes:
+    return HEADER.pack(len(body), kind) + body
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that every test crosses from one receive buffer to the next."""
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1024)
+    monkeypatch.setattr(module, "CHUNK_LEFT_MIN", 100)
+
+
 @given(FRAMES, st.lists(st.integers(0, 10_000), max_size=30))
 def test_frames_survive_any_cut(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
-    data = b"".join(HEADER.pack(len(body), kind) + body for kind, body in frames)
-    parser = Parser(HELLO_BYTES_MAX)
-    found = [frame for piece in pieces(data, cuts) for frame in parser.feed(piece)]
-    assert found == frames
+    data = b"".join(framed(kind, body) for kind, body in frames)
+    assert [(kind, bytes(body)) for kind, body in fed(*pieces(data, cuts)).found] == frames
+
+
+def test_frames_much_longer_than_a_buffer_come_whole() -> None:
+    frames = [(4, bytes([i]) * size) for i, size in enumerate((1, 5000, 0, 924, 1024, 100_000, 3, 919, 1019))]
+    data = b"".join(framed(kind, body) for kind, body in frames)
+    for step in (1, 7, 1000, len(data)):
+        listener = fed(*(data[at : at + step] for at in range(0, len(data), step)), limit=1 << 20)
+        assert [(kind, bytes(body)) for kind, body in listener.found] == frames
 
 
 @given(st.binary(max_size=5000), st.lists(st.integers(0, 10_000), max_size=30))
 def test_random_bytes_yield_frames_or_are_refused(data: bytes, cuts: list[int]) -> None:
-    parser = Parser(HELLO_BYTES_MAX)
-    found = 0
-    try:
-        for piece in pieces(data, cuts):
-            for kind, body in parser.feed(piece):
-                assert kind in list(Kind)
-                found += HEADER.size + len(body)
-    except BadFrame:
-        return
-    assert found <= len(data)
-    assert parser._size == len(data) - found <= HELLO_BYTES_MAX + HEADER.size
+    listener = fed(*pieces(data, cuts))
+    assert all(kind in list(FrameKind) for kind, _ in listener.found)
+    assert sum(HEADER.size + len(body) for _, body in listener.found) <= len(data)
 
 
-@given(st.sampled_from([Hello, Request, Accepted, Delivered]), st.binary(max_size=200))
+@given(st.sampled_from([Hello, Welcome, Route, Refused, ProgressAnswer]), st.binary(max_size=200))
 def test_random_bodies_decode_or_are_refused(kind: type[Hello], body: bytes) -> None:
     try:
         message = decode(kind, body)
     except BadFrame:
         return
-    assert decode(kind, encode(Kind.HELLO, message)[HEADER.size :]) == message
+    assert decode(kind, encode(FrameKind.HELLO, message)[HEADER.size :]) == message
 
 
 def test_a_length_beyond_the_limit_is_refused_before_its_bytes_come() -> None:
-    parser = Parser(100)
-    assert parser.feed(HEADER.pack(100, Kind.DATA)) == []
-    with pytest.raises(Oversized):
-        Parser(100).feed(HEADER.pack(101, Kind.DATA))
+    assert fed(HEADER.pack(100, FrameKind.DATA), limit=100).error is None
+    assert isinstance(fed(HEADER.pack(101, FrameKind.DATA), limit=100).error, Oversized)
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    for kind in (0, max(Kind) + 1, 255):
-        with pytest.raises(BadFrame):
-            Parser(100).feed(HEADER.pack(0, kind))
+    for kind in (0, max(FrameKind) + 1, 255):
+        assert isinstance(fed(HEADER.pack(0, kind)).error, BadFrame)
 
 
-@given(st.integers(0, 2**64 - 1), st.binary(min_size=1, max_size=100))
-def test_channel_frames_and_acknowledgements_come_back_as_they_were(number: int, frame: bytes) -> None:
-    ((kind, body),) = Parser(200).feed(b"".join(encode_data(number, frame)))
-    assert (kind, decode_data(body)) == (Kind.DATA, (number, frame))
-    ((kind, body),) = Parser(200).feed(encode_ack(number))
-    assert (kind, decode_ack(body)) == (Kind.ACK, number)
+@given(st.sampled_from(Transport), st.integers(0, 2**64 - 1), st.binary(min_size=1, max_size=100))
+def test_channel_frames_and_acknowledgements_come_back_as_they_were(
+    transport: Transport, number: int, frame: bytes
+) -> None:
+    ((kind, body),) = fed(data_head(transport, number, len(frame)) + frame).found
+    found, count, view = decode_data(body)
+    assert (kind, found, count, bytes(view)) == (FrameKind.DATA, transport, number, frame)
+    ((kind, body),) = fed(encode_ack(transport, number)).found
+    assert (kind, decode_ack(body)) == (FrameKind.ACK, (transport, number))
 
 
-@pytest.mark.parametrize("size", [0, 7, 9])
+@given(st.integers(0, 2**16 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=100))
+def test_requests_and_receipts_come_back_as_they_were(route: int, number: int, request: bytes) -> None:
+    ((kind, body),) = fed(request_head(route, len(request)) + request).found
+    found, view = decode_request(body)
+    assert (kind, found, bytes(view)) == (FrameKind.REQUEST, route, request)
+    ((kind, body),) = fed(encode_taken(route, number, number // 2)).found
+    assert (kind, decode_taken(body)) == (FrameKind.TAKEN, (route, number, number // 2))
+
+
+@given(st.lists(st.binary(max_size=50), max_size=8), st.integers(0, 500))
+def test_records_come_back_as_they_were_or_are_refused(records: list[bytes], cut: int) -> None:
+    data = b"".join(RECORD.pack(len(record)) + record for record in records)
+    ((kind, body),) = fed(events_head(len(data)) + data).found
+    assert (kind, [bytes(record) for record in decode_records(body)]) == (FrameKind.EVENTS, records)
+    try:
+        found = decode_records(memoryview(data[: cut % (len(data) + 1)]))
+    except BadFrame:
+        return
+    assert [bytes(record) for record in found] == records[: len(found)]
+
+
+@pytest.mark.parametrize("size", [0, 8, 10])
 def test_a_mangled_acknowledgement_is_refused(size: int) -> None:
     with pytest.raises(BadFrame):
-        decode_ack(bytes(size))
+        decode_ack(memoryview(bytes(size)))
 
 
-def test_a_channel_frame_without_content_is_refused() -> None:
-    with pytest.raises(BadFrame):
-        decode_data(bytes(8))
+def test_a_channel_frame_without_content_or_of_no_transport_is_refused() -> None:
+    for body in (bytes(9), b"\x09" + bytes(8) + b"x", b"\0\0"):
+        with pytest.raises(BadFrame):
+            decode_data(memoryview(body))

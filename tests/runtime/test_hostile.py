@@ -12,11 +12,32 @@ from collections.abc import Callable
 import pytest
 
 import antiphon
+from antiphon.core.buffers import Buffers
+from antiphon.core.channel import NUMBERED
+from antiphon.core.model import Message, MessageId, ProcessId, Topology
+from antiphon.core.process import Process
+from antiphon.core.requests import PAYLOAD_BYTES_MAX, PAYLOADS_MAX, REQUEST_BYTES_MAX, encode_request
+from antiphon.protocols.skeen import Skeen, Start
 from antiphon.runtime import cluster
-from antiphon.runtime.control import ask
-from antiphon.runtime.folder import ClusterConfig, ClusterFolder
-from antiphon.runtime.frames import HEADER, MAGIC, VERSION, Hello, Kind, Rejected, Request, decode, encode
-from antiphon.runtime.server import HELLO_SECONDS, STRANGERS_MAX
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder, ask
+from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.net.frames import (
+    HEADER,
+    MAGIC,
+    VERSION,
+    ChannelMarks,
+    FrameKind,
+    Hello,
+    Refused,
+    Rejected,
+    Route,
+    data_head,
+    decode,
+    encode,
+    request_head,
+)
+from antiphon.runtime.net.port import HELLO_SECONDS, STRANGERS_MAX
+from antiphon.runtime.node import CODE
 
 MakeCluster = Callable[..., ClusterFolder]
 
@@ -50,21 +71,22 @@ def hello(config: ClusterConfig, **changes: object) -> bytes:
         "role": "peer",
         "name": "orders.2",
         "to": VICTIM,
+        "channels": [ChannelMarks(transport, 0, 0, 0) for transport in NUMBERED],
     }
-    return encode(Kind.HELLO, Hello(**{**fields, **changes}))  # type: ignore[arg-type]
+    return encode(FrameKind.HELLO, Hello(**{**fields, **changes}))  # type: ignore[arg-type]
 
 
 def test_hostile_callers_are_turned_away_and_counted(make_cluster: MakeCluster) -> None:
     folder: ClusterFolder = make_cluster({"orders": 2})
     config = folder.config
     silent = call(config, b"")
-    slow = call(config, HEADER.pack(60, Kind.HELLO) + b"half a hello")
+    slow = call(config, HEADER.pack(60, FrameKind.HELLO) + b"half a hello")
     begun = time.monotonic()
     rng = random.Random(5)
     for _ in range(20):
         assert is_closed(call(config, b"\xff" + rng.randbytes(2000)))
-    assert is_closed(call(config, HEADER.pack(1 << 30, Kind.HELLO)))
-    assert is_closed(call(config, encode(Kind.STATUS)))
+    assert is_closed(call(config, HEADER.pack(1 << 30, FrameKind.HELLO)))
+    assert is_closed(call(config, encode(FrameKind.STATUS)))
     assert is_closed(call(config, hello(config, magic="http")))
     assert is_closed(call(config, hello(config, version=99)))
     assert is_closed(call(config, hello(config, cluster="another")))
@@ -72,6 +94,7 @@ def test_hostile_callers_are_turned_away_and_counted(make_cluster: MakeCluster) 
     assert is_closed(call(config, hello(config, name=VICTIM)))
     assert is_closed(call(config, hello(config, to="orders.2")))
     assert is_closed(call(config, hello(config, incarnation=-1)))
+    assert is_closed(call(config, hello(config, incarnation=9, channels=[])))
     assert is_closed(call(config, hello(config, role="client", name="no such/name")))
     assert is_closed(silent)
     assert is_closed(slow)
@@ -79,7 +102,7 @@ def test_hostile_callers_are_turned_away_and_counted(make_cluster: MakeCluster) 
     status = ask(config, VICTIM)
     assert status is not None
     refused = status.refused
-    assert refused["oversized frame"] + refused["bad frame"] >= 22
+    assert refused["oversized frame"] + refused["bad frame"] >= 23
     assert refused["no antiphon"] == refused["wrong version"] == refused["wrong cluster"] == 1
     assert refused["unknown process"] == 3
     assert refused["old incarnation"] == refused["bad client name"] == 1
@@ -99,14 +122,14 @@ def test_a_valid_caller_that_then_talks_nonsense_is_cut_off(make_cluster: MakeCl
     folder: ClusterFolder = make_cluster({"orders": 2})
     config = folder.config
     client = hello(config, role="client", name="mallory")
-    for nonsense in (os.urandom(100).replace(b"\0", b"\1"), encode(Kind.ACCEPTED), encode(Kind.REQUEST)):
+    for nonsense in (os.urandom(100).replace(b"\0", b"\1"), encode(FrameKind.TAKEN), encode(FrameKind.REQUEST)):
         caller = call(config, client)
         caller.recv(1 << 16)
         caller.sendall(nonsense)
         assert is_closed(caller)
     anonymous = call(config, hello(config, role="client", name="mallory", cluster=""))
     anonymous.recv(1 << 16)
-    anonymous.sendall(encode(Kind.DRAIN))  # only who names the cluster may
+    anonymous.sendall(encode(FrameKind.DRAIN))  # only who names the cluster may
     assert is_closed(anonymous)
     asyncio.run(_still_works(folder))
 
@@ -134,16 +157,22 @@ def _is_closed_already(caller: socket.socket) -> bool:
         return True
 
 
+def a_request(route: int, request: bytes) -> bytes:
+    return request_head(route, len(request)) + request
+
+
 @pytest.mark.parametrize("groups", [[], ["nowhere"], ["orders", "nowhere"]])
 def test_a_bad_request_is_refused_with_a_sentence(make_cluster: MakeCluster, groups: list[str]) -> None:
     folder: ClusterFolder = make_cluster({"orders": 1})
     caller = call(folder.config, hello(folder.config, role="client", name="mallory"))
     caller.recv(1 << 16)
-    caller.sendall(encode(Kind.REQUEST, Request(0, 0, groups, b"x")))
+    caller.sendall(encode(FrameKind.ROUTE, Route(7, groups)) + a_request(7, encode_request("mallory", 3, 0, [b"x"])))
     answer = caller.recv(1 << 16)
     caller.close()
-    assert answer[4] == Kind.REFUSED
-    assert b"group" in answer
+    assert answer[4] == FrameKind.REFUSED
+    refused = decode(Refused, answer[HEADER.size :])
+    assert (refused.route, refused.first, refused.error) == (7, 3, "usage")
+    assert "group" in refused.sentence
 
 
 def test_rejections_say_why(make_cluster: MakeCluster) -> None:
@@ -154,3 +183,134 @@ def test_rejections_say_why(make_cluster: MakeCluster) -> None:
     rejected = decode(Rejected, answer[HEADER.size :])
     assert rejected.reason == "wrong cluster"
     assert cluster.stop(folder)
+
+
+def test_a_request_out_of_turn_is_told_where_to_go_on(make_cluster: MakeCluster) -> None:
+    folder: ClusterFolder = make_cluster({"orders": 1})
+    caller = call(folder.config, hello(folder.config, role="client", name="mallory"))
+    caller.recv(1 << 16)
+    caller.sendall(
+        encode(FrameKind.ROUTE, Route(0, ["orders"])) + a_request(0, encode_request("mallory", 3, 1, [b"x"]))
+    )
+    answer = caller.recv(1 << 16)
+    caller.close()
+    refused = decode(Refused, answer[HEADER.size :])
+    assert (refused.first, refused.error, refused.expected) == (3, "out of turn", 1)
+
+
+# Batches that are not what they say -------------------------------------------------------------------------------
+
+
+def journaled(folder: ClusterFolder) -> list[bytes]:
+    """What the victim, which has ended, took."""
+    config = folder.config
+    identity = JournalIdentity(config.cluster, VICTIM, CODE)
+    log = SegmentedLog.open(folder.process(VICTIM).journal, identity, segment_bytes=config.segment_bytes)
+    try:
+        return [record for _, record in log.replay(0)]
+    finally:
+        log.abandon()
+
+
+def damaged(request: bytes, at: int, value: int) -> bytes:
+    """With another u32 at an offset."""
+    return request[:at] + value.to_bytes(4, "little") + request[at + 4 :]
+
+
+def malformed_requests() -> dict[str, bytes]:
+    good = encode_request("mallory", 0, 0, [b"EVIL" * 10, b"EVIL" * 10])
+    size, count, table = 8, 12, 8 + 4 + 4 + 8 + 1 + len("mallory")  # where these stand
+    return {
+        "empty": b"",
+        "a head only": good[:20],
+        "no payloads": encode_request("mallory", 0, 0, []),
+        "more payloads than lengths": damaged(good, count, 3),
+        "fewer payloads than lengths": damaged(good, count, 1),
+        "very many payloads": damaged(good, count, 0xFFFFFFFF),
+        "too many payloads": encode_request("mallory", 0, 0, [b""] * (PAYLOADS_MAX + 1)),
+        "a payload too large": encode_request("mallory", 0, 0, [bytes(PAYLOAD_BYTES_MAX + 1)]),
+        "too large": encode_request("mallory", 0, 0, [bytes(PAYLOAD_BYTES_MAX)] * 4 + [b"EVIL" * 200]),
+        "lengths beyond the end": damaged(good, table, 41),
+        "lengths before the end": damaged(good, table, 39),
+        "a size beyond the end": damaged(good, size, len(good)),
+        "a size before the end": damaged(good, size, 20),
+        "cut off": good[:-1],
+        "something behind it": good + b"x",
+        "two of them": good + good,
+        "another client": encode_request("alice", 0, 0, [b"EVIL"]),
+        "not a name": encode_request("no such/name", 0, 0, [b"EVIL"]),
+        "a number out of range": encode_request("mallory", 1 << 63, 0, [b"EVIL"]),
+        "settled before it was sent": encode_request("mallory", 0, 1, [b"EVIL"]),
+    }
+
+
+def test_malformed_batches_of_a_client_are_refused_before_they_are_journaled(make_cluster: MakeCluster) -> None:
+    folder: ClusterFolder = make_cluster({"orders": 1})
+    config = folder.config
+    bad = malformed_requests()
+    assert max(map(len, bad.values())) > REQUEST_BYTES_MAX
+    for what, request in bad.items():
+        caller = call(config, hello(config, role="client", name="mallory"))
+        caller.recv(1 << 16)
+        caller.sendall(encode(FrameKind.ROUTE, Route(0, ["orders"])) + a_request(0, request))
+        assert is_closed(caller), what
+    for nonsense in (
+        a_request(0, encode_request("mallory", 0, 0, [b"EVIL"])),  # on a route that was never named
+        encode(FrameKind.ROUTE, Route(1 << 16, ["orders"])),
+        encode(FrameKind.ROUTE, Route(0, ["orders"])) * 2,
+    ):
+        caller = call(config, hello(config, role="client", name="mallory"))
+        caller.recv(1 << 16)
+        caller.sendall(nonsense)
+        assert is_closed(caller)
+    status = ask(config, VICTIM)
+    assert status is not None
+    assert sum(status.refused.values()) == len(bad) + 3, status.refused
+    asyncio.run(_still_works(folder))
+    cluster.kill(folder, VICTIM)
+    assert not [record for record in journaled(folder) if b"EVIL" in record]
+    assert [record for record in journaled(folder) if b"still here" in record]
+
+
+def malformed_messages() -> dict[str, Message]:
+    request = encode_request("mallory", 0, 0, [b"EVIL" * 10, b"EVIL" * 10])
+
+    def message(count: int, *pieces: bytes, destinations: tuple[str, ...] = ("orders",)) -> Message:
+        return Message(MessageId(ProcessId("orders.2"), 1), destinations, count, Buffers(*pieces))  # type: ignore[arg-type]
+
+    return {
+        "an empty batch": message(0, b""),
+        "an empty request": message(0, encode_request("mallory", 0, 0, [])),
+        "a count too small": message(1, request),
+        "a count too large": message(3, request),
+        "a count below zero": message(-2, request),
+        "a body cut off": message(2, request[:-1]),
+        "a body that is nothing": message(2, b"EVIL" * 20),
+        "something behind the requests": message(2, request + b"x"),
+        "a request too large": message(5, encode_request("mallory", 0, 0, [bytes(PAYLOAD_BYTES_MAX)] * 5)),
+        "no such groups": message(2, request, destinations=("orders", "nowhere")),
+        "no groups": message(2, request, destinations=()),
+    }
+
+
+def test_malformed_batches_of_a_peer_are_refused_before_they_are_journaled(make_cluster: MakeCluster) -> None:
+    folder: ClusterFolder = make_cluster({"orders": 2}, protocol="skeen")
+    config = folder.config
+    cluster.kill(folder, "orders.2")
+    process = Process(ProcessId("orders.2"), Topology(config.groups), Skeen)
+    before = ask(config, VICTIM)
+    assert before is not None
+    bad = malformed_messages()
+    for what, message in bad.items():
+        caller = call(config, hello(config, incarnation=1))
+        caller.recv(1 << 16)
+        frame = process.encode(process.protocol, Start(message))
+        caller.sendall(b"".join((data_head(Skeen.transport, 1, frame.size), *frame.pieces)))
+        assert is_closed(caller), what
+    status = ask(config, VICTIM)
+    assert status is not None
+    assert status.refused["bad frame"] - before.refused.get("bad frame", 0) == len(bad)
+    cluster.start(folder)
+    asyncio.run(_still_works(folder))
+    cluster.kill(folder, VICTIM)
+    assert not [record for record in journaled(folder) if b"EVIL" in record]

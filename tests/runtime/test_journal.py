@@ -17,9 +17,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, UsageError
-from antiphon.runtime import segments as disk
-from antiphon.runtime.journal import Journal, JournalIdentity, Snapshot
+from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk import segments as disk
+from antiphon.runtime.disk.segments import Snapshot
 
 ME = JournalIdentity(cluster="c", process="p1", code="1.0")
 
@@ -46,18 +48,18 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fdatasync", lambda fd: None)
 
 
-def opened(folder: Path, *, segment_bytes: int = 1024, identity: JournalIdentity = ME) -> Journal:
-    return Journal.open(folder, identity, segment_bytes=segment_bytes)
+def opened(folder: Path, *, segment_bytes: int = 1024, identity: JournalIdentity = ME) -> SegmentedLog:
+    return SegmentedLog.open(folder, identity, segment_bytes=segment_bytes)
 
 
-def fill(journal: Journal, *batches: list[bytes]) -> None:
+def fill(journal: SegmentedLog, *batches: list[bytes]) -> None:
     for batch in batches:
         for record in batch:
-            journal.append(record)
+            journal.append(Buffers(record))
         journal.commit()
 
 
-def contents(journal: Journal, start: int = 0) -> list[bytes]:
+def contents(journal: SegmentedLog, start: int = 0) -> list[bytes]:
     pairs = list(journal.replay(start))
     assert [index for index, _ in pairs] == list(range(start, journal.next_index))
     return [record for _, record in pairs]
@@ -123,14 +125,17 @@ def test_records_come_back_in_order_after_a_clean_close(tmp_path: Path) -> None:
     assert journal.clean
     assert journal.snapshot is None
     assert journal.next_index == 0
-    assert [journal.append(record) for record in records] == list(range(500))
+    for record in records:
+        journal.append(Buffers(record))
+    assert journal.next_index == 500
     journal.close()
     journal.close()
     journal = opened(tmp_path / "new" / "journal")
     assert journal.clean
     assert contents(journal) == records
     assert contents(journal, 321) == records[321:]
-    assert journal.append(b"more") == 500
+    journal.append(Buffers(b"more"))
+    assert journal.next_index == 501
     journal.commit()
     journal.abandon()
     journal = opened(tmp_path / "new" / "journal")
@@ -138,7 +143,7 @@ def test_records_come_back_in_order_after_a_clean_close(tmp_path: Path) -> None:
     assert contents(journal) == [*records, b"more"]
     journal.close()
     with pytest.raises(JournalError, match="closed"):
-        journal.append(b"late")
+        journal.append(Buffers(b"late"))
 
 
 def test_one_commit_is_one_write_and_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +153,7 @@ def test_one_commit_is_one_write_and_one_sync(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "pwritev", lambda *args: calls.append("write") or pwritev(*args))
     monkeypatch.setattr(os, "fdatasync", lambda fd: calls.append("sync") or fdatasync(fd))
     for i in range(100):
-        journal.append(b"%d" % i)
+        journal.append(Buffers(b"%d" % i))
     assert (journal.next_index, journal.durable_index, calls) == (100, 0, [])
     assert list(journal.replay(0)) == []
     assert journal.commit() == 100
@@ -163,29 +168,29 @@ def test_one_commit_is_one_write_and_one_sync(tmp_path: Path, monkeypatch: pytes
 def test_what_was_not_committed_is_lost_in_a_crash(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     fill(journal, [b"kept"])
-    journal.append(b"lost")
-    assert journal.take_batch() is not None
-    journal.append(b"lost too")
+    journal.append(Buffers(b"lost"))
+    assert journal.take_blocks() is not None
+    journal.append(Buffers(b"lost too"))
     journal.abandon()
     assert look(tmp_path) == [b"kept"]
 
 
 def test_batches_are_written_in_the_order_taken(tmp_path: Path) -> None:
     journal = opened(tmp_path)
-    journal.append(b"one")
-    first = journal.take_batch()
-    journal.append(b"two")
-    second = journal.take_batch()
+    journal.append(Buffers(b"one"))
+    first = journal.take_blocks()
+    journal.append(Buffers(b"two"))
+    second = journal.take_blocks()
     assert first is not None
     assert second is not None
-    assert journal.take_batch() is None
+    assert journal.take_blocks() is None
     with pytest.raises(UsageError):
-        journal.write_batch(second)
-    journal.write_batch(first)
+        journal.write_blocks(second)
+    journal.write_blocks(first)
     assert journal.durable_index == 1
     with pytest.raises(UsageError):
-        journal.write_batch(first)
-    journal.write_batch(second)
+        journal.write_blocks(first)
+    journal.write_blocks(second)
     journal.abandon()
     assert look(tmp_path) == [b"one", b"two"]
 
@@ -235,7 +240,7 @@ def test_read_gives_any_stretch_of_durable_records(tmp_path: Path) -> None:
     for start in range(0, 300, 3):
         for limit in (0, 1, 6, 50, 1000):
             assert journal.read(start, limit) == records[start : start + limit]
-    journal.append(b"not durable")
+    journal.append(Buffers(b"not durable"))
     assert journal.read(299, 10) == records[299:]
     assert journal.read(300, 10) == []
     assert journal.read(5000, 10) == []
@@ -278,11 +283,11 @@ def test_reading_and_appending_go_on_while_a_thread_writes(tmp_path: Path) -> No
     reader = threading.Thread(target=subscriber)
     reader.start()
     for i in range(total):
-        journal.append(b"record %d" % i)
+        journal.append(Buffers(b"record %d" % i))
         if i % 30 == 29:
-            batch = journal.take_batch()
+            batch = journal.take_blocks()
             assert batch is not None
-            writer = threading.Thread(target=journal.write_batch, args=(batch,))
+            writer = threading.Thread(target=journal.write_blocks, args=(batch,))
             writer.start()
             writer.join(timeout=0.0005 if i + 1 < total else None)
             # The next batch must wait for this one, but appends need not.
@@ -502,15 +507,15 @@ def failing(error: int) -> Callable[..., Any]:
 def test_a_failed_write_or_sync_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     journal = opened(tmp_path)
     fill(journal, [b"durable"])
-    journal.append(b"unsure")
+    journal.append(Buffers(b"unsure"))
     with monkeypatch.context() as patch:
         patch.setattr(os, call, failing(errno.EIO))
         with pytest.raises(JournalError, match="failed write or sync"):
             journal.commit()
     assert journal.durable_index == 1
     later: list[Callable[[], object]] = [
-        lambda: journal.append(b"more"),
-        journal.take_batch,
+        lambda: journal.append(Buffers(b"more")),
+        journal.take_blocks,
         journal.commit,
         lambda: journal.write_snapshot(1, b""),
         lambda: journal.read(0, 1),
@@ -528,7 +533,7 @@ def test_recovery_makes_the_last_block_durable_before_reporting_it(
 ) -> None:
     """A block that was written but not synced is written again and synced: the kernel may have dropped it."""
     journal = opened(tmp_path)
-    journal.append(b"written, not synced")
+    journal.append(Buffers(b"written, not synced"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", failing(errno.EIO))
         with pytest.raises(JournalError):
@@ -549,7 +554,7 @@ def test_a_full_disk_refuses_the_record_only(tmp_path: Path, monkeypatch: pytest
     def append_without_end() -> None:
         while len(accepted) < 100:
             record = b"%3d" % len(accepted) * 20
-            journal.append(record)
+            journal.append(Buffers(record))
             accepted.append(record)
 
     with monkeypatch.context() as patch:
@@ -560,12 +565,12 @@ def test_a_full_disk_refuses_the_record_only(tmp_path: Path, monkeypatch: pytest
         assert journal.next_index == len(accepted)
         assert journal.commit() == len(accepted), "what was accepted has its space"
         with pytest.raises(JournalFull):
-            journal.append(b"x" * 60)
+            journal.append(Buffers(b"x" * 60))
         with pytest.raises(JournalFull):
             journal.write_snapshot(3, b"state")
         assert contents(journal) == accepted
         assert len(saved(tmp_path)) == 1
-    journal.append(b"space again")
+    journal.append(Buffers(b"space again"))
     journal.write_snapshot(3, b"state")
     journal.close()
     assert look(tmp_path, start=3) == [*accepted[3:], b"space again"]
@@ -578,7 +583,7 @@ def test_even_the_close_mark_has_its_space(tmp_path: Path, monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_fallocate", failing(errno.ENOSPC))
             try:
-                journal.append(b"x" * size)
+                journal.append(Buffers(b"x" * size))
             except JournalFull:
                 break
             journal.close()
@@ -598,7 +603,7 @@ def test_sizes_have_limits(tmp_path: Path) -> None:
             return 1 << 31
 
     with pytest.raises(UsageError, match="too large"):
-        journal.append(Huge())
+        journal.append(Buffers(Huge()))
     fill(journal, [b"fine"])
     journal.abandon()
     assert look(tmp_path) == [b"fine"]
@@ -814,7 +819,7 @@ def test_a_crash_at_any_step_of_a_commit_over_segments_is_survived(
         try:
             for batch in (records[:2], records[2:]):
                 for record in batch:
-                    journal.append(record)
+                    journal.append(Buffers(record))
                 reported = journal.commit()
         finally:
             journal.abandon()
@@ -833,8 +838,8 @@ def test_files_are_durable_before_they_get_their_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     journal = opened(tmp_path)
-    journal.append(b"x" * 700)
-    journal.append(b"y" * 700)
+    journal.append(Buffers(b"x" * 700))
+    journal.append(Buffers(b"y" * 700))
     calls: list[str] = []
 
     def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -892,7 +897,9 @@ class JournalModel(RuleBasedStateMachine):
 
     @rule(record=st.one_of(st.binary(max_size=50), st.integers(0, 1500).map(bytes)))
     def append(self, record: bytes) -> None:
-        assert self.journal.append(record) == len(self.records)
+        assert self.journal.next_index == len(self.records)
+        middle = len(record) // 2
+        self.journal.append(Buffers(record[:middle], memoryview(record)[middle:]))
         self.records.append(record)
 
     @rule()
@@ -916,7 +923,7 @@ class JournalModel(RuleBasedStateMachine):
     @rule(records=st.lists(st.binary(max_size=80), min_size=1, max_size=4), share=st.floats(0.01, 0.999))
     def tear(self, records: list[bytes], share: float) -> None:
         active = self.journal._segments[-1]
-        buffers, _, _ = disk.encode_block(disk.RECORDS, active.next_index, active.chain, records)
+        buffers, _, _ = disk.encode_block(disk.RECORDS, active.next_index, active.chain, [Buffers(r) for r in records])
         block = b"".join(buffers)
         self.journal.abandon()
         if active.end + len(block) <= active.size:

@@ -13,18 +13,22 @@ import pytest
 import uvloop
 
 import antiphon
-from antiphon.core import Message, Process, ProcessId, Topology
+from antiphon.core import Host, Message, Process, ProcessId, Topology
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalBehind, JournalError, JournalFull
+from antiphon.core.events import Delivered, decode_event
 from antiphon.core.inputs import Suspect, Trust
+from antiphon.core.model import GroupId, MessageId
+from antiphon.core.requests import encode_request, parse_request
 from antiphon.protocols.tom import Tom
-from antiphon.runtime import cluster, detector
-from antiphon.runtime.channels import Link
-from antiphon.runtime.deliveries import Deliveries
-from antiphon.runtime.detector import HeartbeatDetector
-from antiphon.runtime.folder import ClusterFolder
-from antiphon.runtime.frames import DeliveredRecord, decode
-from antiphon.runtime.journal import Journal, JournalIdentity
-from antiphon.runtime.node import Node
+from antiphon.runtime import cluster
+from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
+from antiphon.runtime.disk import delivered as delivered_module
+from antiphon.runtime.node import Node, detector
+from antiphon.runtime.node.detector import HeartbeatDetector
+from antiphon.runtime.node.gateway import Undelivered
+from antiphon.runtime.node.links import Lag, Link, LinkStream
 
 IDENTITY = JournalIdentity("cluster", "a.1", "code")
 
@@ -60,7 +64,7 @@ def test_a_failed_sync_stops_the_process_and_is_never_retried(
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             assert len(calls) == 1
-            assert node.driver.deliveries.end == 1, "what may not be durable was not released"
+            assert node.driver.delivered.end == 1, "what may not be durable was not released"
             return code
 
     assert uvloop.run(run()) == 4
@@ -114,35 +118,73 @@ def test_a_delivered_log_that_lacks_what_the_snapshot_delivered_is_refused(folde
         uvloop.run(second())
 
 
-class FullJournal(Journal):
-    """A journal whose disk has no room, for a while."""
+class FullLog(SegmentedLog):
+    """A log whose disk has no room, for a while."""
 
     is_full = False
 
-    def append(self, record: bytes) -> int:
+    def append(self, record: Buffers) -> None:
         if self.is_full:
             raise JournalFull("no room")
-        return super().append(record)
+        super().append(record)
+
+
+def event(position: int, count: int) -> Delivered:
+    payloads = [b"payload %d" % i for i in range(position, position + count)]
+    requests = (parse_request(encode_request("c", position, 0, payloads)),) if payloads else ()
+    return Delivered(MessageId(ProcessId("a.1"), position + 1), (GroupId("a"),), position, count, requests, None, 0)
 
 
 def test_deliveries_wait_for_room_and_keep_their_order(tmp_path: Path) -> None:
     async def run() -> None:
-        log = FullJournal(tmp_path / "log", IDENTITY, 1 << 16)
-        deliveries = Deliveries(log, lambda job: job())
+        log = FullLog(tmp_path / "log", IDENTITY, 1 << 16)
+        delivered = DeliveredLog(log, lambda job: job())
         for number in range(30):
             log.is_full = 10 <= number < 20
-            deliveries.append(Message(f"c:{number}@a.1", ("a",), b"x"))  # type: ignore[arg-type]
-            assert deliveries.full == (number >= 10)
-        assert deliveries.end == 30
+            delivered.append(event(number, 1))
+            assert delivered.full == (number >= 10)
+        assert delivered.end == 30
         assert log.next_index == 10
-        deliveries.flush()
-        deliveries.trim()
-        assert not deliveries.full
-        names = [decode(DeliveredRecord, record).message for record in deliveries.history(0)]
-        assert names == [f"c:{number}" for number in range(30)]
-        assert deliveries.recent(29) is None
-        assert deliveries.recent(30) == []
-        deliveries.close()
+        delivered.flush()
+        assert not delivered.full
+        assert [decode_event(record).position for record in delivered.history(0)] == list(range(30))
+        delivered.close()
+
+    asyncio.run(run())
+
+
+def test_positions_are_found_in_the_tail_and_on_disk_and_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivered_module, "TAIL_BYTES", 500)
+    sizes = [1, 7, 2, 1, 30, 4] * 8
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    expected = [index for index, size in enumerate(sizes) for _ in range(size)]
+
+    def open_log() -> DeliveredLog:
+        return DeliveredLog(SegmentedLog.open(tmp_path / "log", IDENTITY, segment_bytes=4096), lambda job: job())
+
+    async def run() -> None:
+        delivered = open_log()
+        for start, size in zip(starts, sizes, strict=True):
+            delivered.append(event(start, size))
+            delivered.append(event(start, size))  # as a replay does
+            delivered.append(event(start + size, 0))  # nothing of it was admitted
+            delivered.flush()
+            delivered.trim()
+        assert [delivered.locate(position) for position in range(delivered.end)] == expected
+        recent = delivered.recent(len(sizes) - 1, 1 << 20)
+        assert recent is not None
+        assert [decode_event(record.joined()).position for record in recent] == starts[-1:]
+        assert delivered.recent(len(sizes), 1 << 20) == []
+        assert delivered.recent(0, 1 << 20) is None, "it was trimmed"
+        delivered.abandon()
+        again = open_log()
+        assert again.end == sum(sizes)
+        assert [again.locate(position) for position in range(again.end)] == expected
+        again.append(event(again.end, 3))
+        assert again.locate(again.end - 1) == len(sizes)
+        again.close()
 
     asyncio.run(run())
 
@@ -161,7 +203,7 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
     async def run() -> None:
         loop = asyncio.get_running_loop()
         process = SimpleNamespace(state=SimpleNamespace(suspects=suspects))
-        driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"))
+        driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"), congested=False)
         links: list[Any] = [
             SimpleNamespace(peer=p, heartbeat=lambda p=p: beats.append(p), absent_since=None) for p in ("b", "c", "d")
         ]
@@ -183,26 +225,69 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
     assert set(beats) == {"b", "c", "d"}
 
 
-def test_nothing_is_written_to_a_connection_that_broke_a_moment_ago() -> None:
+def make_link(tmp_path: Path) -> Link:
+    process = Process(ProcessId("a.1"), Topology.sized({"a": 2}), Tom, {})
+    driver: Any = SimpleNamespace(process=process, stopped=False)
+    driver.host = Host(process, None, driver)
+    driver.spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: (job(), then()))
+    return Link(driver, ("cluster", 1), ProcessId("a.2"), ("127.0.0.1", 1))
+
+
+def test_nothing_is_written_to_a_connection_that_broke_a_moment_ago(tmp_path: Path) -> None:
     """The heartbeat may come before the link's own task has noticed. It once ended the process."""
 
     async def run() -> None:
-        process = Process(ProcessId("a.1"), Topology.sized({"a": 2}), Tom, {})
-        driver: Any = SimpleNamespace(process=process, received={})
-        link = Link(driver, ("cluster", 1), ProcessId("a.2"), ("127.0.0.1", 1))
-        link._closed = asyncio.get_running_loop().create_future()
+        link = make_link(tmp_path)
         transport: Any = MagicMock()
-        link.connection_made(transport)
+        stream = LinkStream(link)
+        stream.connection_made(transport)
+        stream.flush()
         link.ready = True
-        transport.write.reset_mock()
-        link.connection_lost(None)
+        transport.reset_mock()
+        stream.connection_lost(None)
         link.heartbeat()
         link.pump()
-        transport.write.assert_not_called()
-        assert await link._closed, "it was past the handshake"
+        await asyncio.sleep(0)
+        transport.writelines.assert_not_called()
+        assert await stream.closed, "it was past the handshake"
         assert not link.ready
 
     asyncio.run(run())
+
+
+def test_a_lag_is_known_to_some_kilobytes_and_ends_exactly() -> None:
+    lag = Lag()
+    for number in range(1, 1001):
+        lag.add(number, 1000)
+    assert lag.bytes == 1_000_000
+    lag.acknowledge(500, is_all=False)
+    assert 500_000 <= lag.bytes <= 500_000 + (64 << 10) + 1000
+    lag.acknowledge(1000, is_all=True)
+    assert lag.bytes == 0
+
+
+def test_requests_count_until_they_are_delivered_and_once() -> None:
+    undelivered = Undelivered()
+    groups = (GroupId("a"),)
+
+    def taken(first: int, count: int, up_to: int) -> None:
+        request = parse_request(encode_request("c", first, 0, [b"x"] * count))
+        reply: Any = SimpleNamespace(client="c", destinations=groups, taken=up_to, request=request)
+        undelivered.taken(reply)
+
+    taken(0, 2, 2)
+    size = undelivered.bytes
+    assert size > 0
+    taken(0, 2, 2)  # again
+    assert undelivered.bytes == size
+    taken(2, 2, 4)
+    taken(0, 2, 4)  # a late one
+    assert undelivered.bytes == 2 * size
+    undelivered.delivered("c", groups, 2)
+    undelivered.delivered("another", groups, 2)
+    assert undelivered.bytes == size
+    undelivered.delivered("c", groups, 4)
+    assert undelivered.bytes == 0
 
 
 def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +304,7 @@ def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(mon
     async def run() -> None:
         now = asyncio.get_running_loop().time()
         process = SimpleNamespace(state=SimpleNamespace(suspects=suspects))
-        driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"))
+        driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"), congested=False)
         silent: Any = SimpleNamespace(peer="b", heartbeat=lambda: None, absent_since=None)
         absent: Any = SimpleNamespace(peer="c", heartbeat=lambda: None, absent_since=now)
         sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=now - 0.001) for p in ("b", "c")}
@@ -242,6 +327,41 @@ def test_one_journal_is_not_opened_twice(folder: ClusterFolder) -> None:
         try:
             with pytest.raises(JournalError):
                 open_node(folder)
+        finally:
+            node.driver.abandon()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "behind", "dead", "waits"),
+    [
+        ("tom", [], [], False),
+        ("tom", ["a.2"], [], False),  # a majority keeps up
+        ("tom", ["a.2", "a.3"], [], True),
+        ("tom", ["a.2", "a.3"], ["a.2"], True),
+        ("tom", ["a.2", "a.3"], ["a.2", "a.3"], False),  # the dead hold nobody back
+        ("tom", ["a.2", "b.1"], [], True),  # b.1 is all of its group
+        ("skeen", ["a.2"], [], True),  # it needs everybody
+        ("skeen", ["a.2"], ["a.2"], False),
+    ],
+)
+def test_clients_wait_only_when_fewer_peers_keep_up_than_the_protocol_needs(
+    tmp_path: Path, protocol: str, behind: list[str], dead: list[str], waits: bool
+) -> None:
+    folder = cluster.create(tmp_path / "cluster", {"a": 3, "b": 1}, protocol=protocol, trace=False)
+    folder.process("a.1").path.mkdir()
+
+    async def run() -> None:
+        node = open_node(folder)
+        node.links = {
+            peer: SimpleNamespace(  # type: ignore[misc]
+                peer=peer, unacknowledged=(1 << 30) if peer in behind else 0, is_live=peer not in dead
+            )
+            for peer in ("a.2", "a.3", "b.1")
+        }
+        try:
+            assert node._peers_lag() == waits
         finally:
             node.driver.abandon()
 

@@ -13,7 +13,7 @@ from antiphon.checks import check_run
 from antiphon.core.errors import UsageError
 from antiphon.protocols import protocols
 from antiphon.runtime import cluster
-from antiphon.runtime.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterFolder
 from antiphon.trace import read_facts, read_rows
 
 MakeCluster = Callable[..., ClusterFolder]
@@ -54,5 +54,11 @@ def test_a_protocol_keeps_its_promises_on_real_processes(make_cluster: MakeClust
     rows = read_rows(folder.trace, facts.run)
     assert check_run(facts, rows) == []
     assert drained
-    delivered = {row.message for row in rows if row.kind == "deliver"}
+    delivered = {
+        (cell.client, row.destinations, number)
+        for row in rows
+        if row.kind == "deliver"
+        for cell in row.requests or ()
+        for number in range(cell.first, cell.first + cell.payloads)
+    }
     assert len(delivered) == 2 * MESSAGES + MESSAGES // 4

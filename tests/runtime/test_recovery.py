@@ -16,11 +16,12 @@ import pytest
 
 import antiphon
 from antiphon.checks import check_run
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import Unavailable
+from antiphon.core.events import decode_event
 from antiphon.runtime import cluster
-from antiphon.runtime.folder import ClusterFolder
-from antiphon.runtime.frames import DeliveredRecord, decode
-from antiphon.runtime.journal import Journal, JournalIdentity
+from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.runtime.node import CODE
 from antiphon.trace import read_facts, read_rows
 
@@ -28,10 +29,13 @@ MakeCluster = Callable[..., ClusterFolder]
 SIZES = {"a": 2, "b": 2}
 
 
-def send(folder: ClusterFolder, count: int, groups: tuple[str, ...] = ("a", "b"), size: int = 50) -> list[str]:
+def send(
+    folder: ClusterFolder, count: int, groups: tuple[str, ...] = ("a", "b"), size: int = 50, timeout: float = 30
+) -> list[str]:
     async def run() -> list[str]:
         async with antiphon.connect(folder.path) as client:
-            sent = (client.multicast(groups, f"{i} ".encode().ljust(size, b".")) for i in range(count))
+            payloads = (f"{i} ".encode().ljust(size, b".") for i in range(count))
+            sent = (client.multicast(groups, payload, timeout=timeout) for payload in payloads)
             return [receipt.name for receipt in await asyncio.gather(*sent)]
 
     return asyncio.run(run())
@@ -58,12 +62,18 @@ def run_node(folder: ClusterFolder, process: str) -> subprocess.CompletedProcess
 
 
 def logs(folder: ClusterFolder) -> dict[str, list[str]]:
-    """What each process of a stopped cluster delivered."""
+    """What each process of a stopped cluster delivered: the name of each payload, in order, at every position."""
     found = {}
     for process in folder.config.processes:
         identity = JournalIdentity(folder.config.cluster, process, "")
-        log = Journal.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
-        found[str(process)] = [decode(DeliveredRecord, record).message for _, record in log.replay(0)]
+        log = SegmentedLog.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
+        names: list[str] = []
+        for _, record in log.replay(0):
+            event = decode_event(record)
+            assert event.position == len(names)
+            names += [f"{request.client}:{n}" for request in event.requests for n in range(request.first, request.end)]
+            assert event.position + event.count == len(names)
+        found[str(process)] = names
         log.abandon()
     return found
 
@@ -71,13 +81,13 @@ def logs(folder: ClusterFolder) -> dict[str, list[str]]:
 def cut_journal(path: Path, process: str, folder: ClusterFolder, keep: float) -> None:
     """Replace a journal by one that ends earlier, at the end of a record, as if the rest had never been."""
     identity = JournalIdentity(folder.config.cluster, process, CODE)
-    old = Journal.open(path, identity)
+    old = SegmentedLog.open(path, identity)
     records = [record for _, record in old.replay(0)]
     old.abandon()
     shutil.rmtree(path)
-    new = Journal.open(path, identity)
+    new = SegmentedLog.open(path, identity)
     for record in records[: int(len(records) * keep)]:
-        new.append(record)
+        new.append(Buffers(record))
     new.commit()
     new.abandon()
 
@@ -98,7 +108,7 @@ def test_all_processes_killed_at_once_go_on_where_they_were(make_cluster: MakeCl
     assert facts.faulty == []
     rows = read_rows(folder.trace, facts.run)
     assert check_run(facts, rows) == []
-    assert sum(row.kind == "deliver" for row in rows) == 4 * 350
+    assert sum(cell.payloads for row in rows if row.kind == "deliver" for cell in row.requests or ()) == 4 * 350
     assert sum(row.kind == "recover" for row in rows) == 4
     for process in folder.config.processes:
         numbers = [row.seq for row in rows if row.process == process]
@@ -228,7 +238,7 @@ def test_a_full_disk_refuses_work_and_harms_nothing(make_cluster: MakeCluster) -
     for pid in pids:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 19, hard))
     with pytest.raises(Unavailable, match="cannot reserve"):
-        send(folder, 1, ("a",), size=1 << 20)
+        send(folder, 1, ("a",), size=1 << 20, timeout=3)
     small = send(folder, 10, ("a",))
     assert cluster.wait_idle(folder, 10)
     resource.prlimit(pids[0], resource.RLIMIT_FSIZE, (hard, hard))
@@ -265,7 +275,7 @@ def test_what_a_dead_peer_misses_goes_to_disk_and_comes_back(make_cluster: MakeC
     for _ in range(3):
         names += send(folder, 200, size=500)
     time.sleep(0.5)
-    spilled = [p for p in ("a.1", "a.2", "b.1") if (folder.process(p).spill / "b.2").exists()]
+    spilled = [p for p in ("a.1", "a.2", "b.1") if any(folder.process(p).spill.glob("b.2-*"))]
     assert spilled, "some member has kept much for b.2"
     cluster.kill(folder, spilled[0])  # in the middle of it all
     cluster.start(folder, [spilled[0]])
@@ -275,4 +285,4 @@ def test_what_a_dead_peer_misses_goes_to_disk_and_comes_back(make_cluster: MakeC
     assert cluster.stop(folder)
     found = logs(folder)
     assert found["a.1"] == found["a.2"] == found["b.1"] == found["b.2"]
-    assert not [p for p in folder.config.processes if (folder.process(p).spill / "b.2").exists()]
+    assert not [p for p in folder.config.processes if any(folder.process(p).spill.glob("b.2-*"))]

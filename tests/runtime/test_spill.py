@@ -1,27 +1,34 @@
-"""Frames on disk for a peer that is away."""
+"""Frames on disk for a peer that is away, or slow."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from antiphon.core import Process, Topology
-from antiphon.core.channel import Outbox
-from antiphon.protocols import protocol_named
-from antiphon.runtime.journal import JournalIdentity
-from antiphon.runtime.spill import Spills
+import pytest
 
-PEER = "a.2"
+from antiphon.core.buffers import Buffers
+from antiphon.core.channel import ChannelId, Outbox, Transport
+from antiphon.core.model import ProcessId
+from antiphon.runtime.disk import JournalIdentity, Spills
+from antiphon.runtime.disk import spill as module
+
+PEER = ChannelId(ProcessId("a.2"), Transport.FIFO)
 IDENTITY = JournalIdentity("cluster", "a.1", "code")
 
 
-def make(tmp_path: Path) -> tuple[Process, Outbox, Spills]:
-    process = Process("a.1", Topology.sized({"a": 2}), protocol_named("skeen"))
-    return process, process.channels.outbox(PEER), Spills(tmp_path / "spill", IDENTITY, 1000)
+def at_once(job: Callable[[], None], then: Callable[[], None]) -> None:
+    job()
+    then()
+
+
+def make(tmp_path: Path) -> tuple[Outbox, Spills]:
+    return Outbox(), Spills(tmp_path / "spill", IDENTITY, 1000, at_once)
 
 
 def push(outbox: Outbox, count: int) -> None:
-    for _ in range(count):
-        outbox.push(b"%09d" % (outbox.sent + 1))
+    for number in range(outbox.sent + 1, outbox.sent + count + 1):
+        outbox.push(number, Buffers(b"%04d" % (number // 100000), b"%05d" % (number % 100000)))
 
 
 def frames(numbers: range) -> list[bytes]:
@@ -29,55 +36,124 @@ def frames(numbers: range) -> list[bytes]:
 
 
 def test_a_small_outbox_stays_in_memory(tmp_path: Path) -> None:
-    process, outbox, spills = make(tmp_path)
+    outbox, spills = make(tmp_path)
     push(outbox, 100)
-    spills.relieve(process)
+    spills.relieve(PEER, outbox)
     assert outbox.spilled == 0
     assert len(outbox.frames) == 100
+    assert not (tmp_path / "spill").exists()
 
 
 def test_a_large_one_goes_to_disk_piece_by_piece_and_is_read_back(tmp_path: Path) -> None:
-    process, outbox, spills = make(tmp_path)
+    outbox, spills = make(tmp_path)
     push(outbox, 10)
     outbox.acknowledge(10)
     for _ in range(2):
         push(outbox, 200)
-        spills.relieve(process)
-        assert (outbox.frames, outbox.size, outbox.spilled) == ({}, 0, outbox.sent)
+        spills.relieve(PEER, outbox)
+        assert (list(outbox.frames), outbox.size, outbox.spilled) == ([], 0, outbox.sent)
+    assert spills.written_bytes > 400 * 9
     push(outbox, 5)
     assert list(spills.read(PEER, 11, outbox.spilled)) == frames(range(11, 411))
     assert list(spills.read(PEER, 300, 310)) == frames(range(300, 311))
     outbox.acknowledge(300)
+    spills.acknowledged(PEER, outbox)
+    assert list(spills.read(PEER, 301, outbox.spilled)) == frames(range(301, 411))
     outbox.acknowledge(412)
-    assert sorted(outbox.frames) == [413, 414, 415]
-    spills.forget(PEER)
+    assert [number for number, _ in outbox.frames_from(1)] == [413, 414, 415]
+    spills.acknowledged(PEER, outbox)
     assert list(spills.read(PEER, 301, 410)) == []
     spills.close()
 
 
-def test_a_restart_from_an_older_snapshot_makes_the_same_frames_again(tmp_path: Path) -> None:
-    process, outbox, spills = make(tmp_path)
-    push(outbox, 50)
-    snapshot = process.snapshot()
-    push(outbox, 150)
-    spills.relieve(process)
+def test_frames_leave_the_memory_only_when_the_disk_has_them(tmp_path: Path) -> None:
+    jobs: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    outbox = Outbox()
+    spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: jobs.append((job, then)))
+    push(outbox, 200)
+    spills.relieve(PEER, outbox)
+    push(outbox, 200)
+    spills.relieve(PEER, outbox)
+    assert (outbox.spilled, len(jobs)) == (0, 1), "one write at a time"
+    job, then = jobs.pop()
+    outbox.acknowledge(50)  # it comes while the thread writes
+    spills.acknowledged(PEER, outbox)
+    job()
+    assert outbox.spilled == 50
+    then()
+    assert outbox.spilled == 200
+    assert list(spills.read(PEER, 51, outbox.spilled)) == frames(range(51, 201))
     spills.close()
-    process, _, spills = make(tmp_path)
-    process.restore(snapshot)
-    outbox = process.channels.outbox(PEER)
-    push(outbox, 170)
-    spills.relieve(process)
+
+
+def test_a_restart_from_an_older_snapshot_makes_the_same_frames_again(tmp_path: Path) -> None:
+    outbox, spills = make(tmp_path)
+    push(outbox, 200)
+    spills.relieve(PEER, outbox)
+    spills.close()
+    outbox, spills = make(tmp_path)
+    push(outbox, 220)
+    spills.relieve(PEER, outbox)
+    assert outbox.spilled == 220
     assert list(spills.read(PEER, 1, outbox.spilled)) == frames(range(1, 221))
     spills.close()
 
 
-def test_a_log_from_before_the_peer_caught_up_is_replaced(tmp_path: Path) -> None:
-    process, outbox, spills = make(tmp_path)
+def test_after_a_restart_nothing_on_disk_counts_as_acknowledged(tmp_path: Path) -> None:
+    """A snapshot says only that frames are not in memory. To call them forgotten would make the peer refuse to run."""
+    outbox, spills = make(tmp_path)
+    push(outbox, 30)
+    outbox.acknowledge(30)
     push(outbox, 200)
-    spills.relieve(process)
+    spills.relieve(PEER, outbox)
+    spills.close()
+    _, spills = make(tmp_path)
+    restored = Outbox(outbox.sent, outbox.acknowledged)  # as a snapshot keeps it
+    restored.spilled = outbox.spilled
+    assert (restored.acknowledged, restored.spilled) == (30, 230)
+    push(restored, 200)
+    spills.relieve(PEER, restored)
+    assert list(spills.read(PEER, 31, restored.spilled)) == frames(range(31, 431))
+    spills.close()
+
+
+def test_a_log_from_before_the_peer_caught_up_is_replaced(tmp_path: Path) -> None:
+    outbox, spills = make(tmp_path)
+    push(outbox, 200)
+    spills.relieve(PEER, outbox)
     push(outbox, 100)
     outbox.acknowledge(300)
     push(outbox, 200)
-    spills.relieve(process)
+    spills.relieve(PEER, outbox)
     assert list(spills.read(PEER, 301, outbox.spilled)) == frames(range(301, 501))
+    spills.close()
+
+
+def test_a_log_that_begins_after_what_a_replay_made_again_is_replaced(tmp_path: Path) -> None:
+    outbox, spills = make(tmp_path)
+    push(outbox, 100)
+    outbox.acknowledge(100)
+    push(outbox, 200)
+    spills.relieve(PEER, outbox)
+    spills.close()
+    outbox, spills = make(tmp_path)  # from before the acknowledgement
+    push(outbox, 300)
+    spills.relieve(PEER, outbox)
+    assert list(spills.read(PEER, 1, outbox.spilled)) == frames(range(1, 301))
+    spills.close()
+
+
+def test_what_a_lagging_peer_acknowledges_is_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 4096)
+    outbox, spills = make(tmp_path)
+    for _ in range(40):
+        push(outbox, 200)
+        spills.relieve(PEER, outbox)
+        outbox.acknowledge(outbox.sent - 150)
+        spills.acknowledged(PEER, outbox)
+    folder = tmp_path / "spill" / "a.2-fifo"
+    assert len(list(folder.glob("segment-*.log"))) < 10
+    assert list(spills.read(PEER, outbox.acknowledged + 1, outbox.spilled)) == frames(
+        range(outbox.acknowledged + 1, outbox.sent + 1)
+    )
     spills.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import msgspec
@@ -12,6 +12,7 @@ import pytest
 
 from antiphon.core import (
     Assumptions,
+    Buffers,
     Declaration,
     Detector,
     Failures,
@@ -22,15 +23,18 @@ from antiphon.core import (
     ProcessId,
     Promise,
     Topology,
+    Transport,
     Wire,
 )
+from antiphon.core.buffers import decoder_inside, encode_inside
 from antiphon.core.effects import Monitor
 from antiphon.core.inputs import Multicast, Receive, Suspect
+from antiphon.core.keys import encode_key
+from antiphon.core.requests import encode_request
 from antiphon.services.chandra_toueg import ChandraToueg
-from antiphon.services.consensus import Consensus, ConsensusOptions
+from antiphon.services.consensus import Consensus, ConsensusOptions, Decide
 from antiphon.services.hurfin_raynal import HurfinRaynal
-from antiphon.services.label import Counter as Labels
-from antiphon.services.label import Label
+from antiphon.services.label import Label, Labeller
 from antiphon.simulation import (
     MILLISECOND,
     Crash,
@@ -81,17 +85,17 @@ class Agreeing(OrderingProtocol):
     kind: ClassVar[tuple[type[Consensus], ConsensusOptions]] = KINDS["ct"]
 
     consensus: Consensus
-    labels: Labels
+    labeller: Labeller
     started: dict[MessageId, Message]
 
     def initialise(self) -> None:
         kind, options = type(self).kind
-        self.consensus = self.part(kind, "consensus", options, decided=self.on_decided)
-        self.labels = Labels()
+        self.consensus = self.part(kind, "consensus", options, decided=self.when_decided, about_value=self.about_value)
+        self.labeller = Labeller()
         self.started = {}
 
     def multicast(self, m: Message) -> None:
-        label = self.labels.next(self.me, m.destinations)
+        label = self.labeller.next(self.me, m.destinations)
         self.send(self.topology.addressees(m.destinations), Start(m, label))
 
     def on_start(self, sender: ProcessId, start: Start) -> None:
@@ -100,15 +104,21 @@ class Agreeing(OrderingProtocol):
             return
         self.started[m.id] = m
         self.send([p for p in self.topology.addressees(m.destinations) if p != self.me], start)
-        self.consensus.propose(label, msgspec.msgpack.encode((m, self.me)))
+        self.consensus.propose(label, encode_inside((m, self.me)))
 
-    def on_decided(self, instance: Label, value: bytes) -> None:
-        m, proposer = msgspec.msgpack.decode(value, type=tuple[Message, ProcessId])
+    def about_value(self, value: bytes) -> tuple[MessageId, ...]:
+        return (decode_value(value)[0].id,)
+
+    def when_decided(self, instance: Label, value: bytes) -> None:
+        m, proposer = decode_value(value)
         self.started.pop(m.id, None)
-        self.deliver(m, proposer)
+        self.deliver(m, (proposer,))
 
     def pending(self) -> int:
         return len(self.started)
+
+
+decode_value: Callable[[bytes], tuple[Message, ProcessId]] = decoder_inside(tuple[Message, ProcessId])
 
 
 def over(kind: type[Consensus], options: ConsensusOptions | None = None) -> type[Agreeing]:
@@ -156,10 +166,10 @@ def nasty(seed: int) -> Scenario:
 
 def verdicts(outcome: Outcome) -> Iterator[str]:
     """What consensus promises, and the run does not keep: each as one word and a text."""
-    decisions: dict[str, dict[str, str]] = {}
+    decisions: dict[str, dict[str, bytes]] = {}
     for row in outcome.rows:
         if row.kind == "deliver":
-            decisions.setdefault(row.message or "", {})[row.process] = row.order_key or ""
+            decisions.setdefault(row.message or "", {})[row.process] = row.order_key or b""
     destinations = {row.message: row.destinations or () for row in outcome.rows if row.kind == "multicast"}
     for violation in outcome.violations:
         # A decision that some correct member never reaches; an instance decided twice; a broken assertion.
@@ -168,12 +178,15 @@ def verdicts(outcome: Outcome) -> Iterator[str]:
     for message, by_process in decisions.items():
         if len(set(by_process.values())) > 1:
             yield f"agreement: {message} is decided as {by_process}"
-        members = {p for group in destinations[message] for p in outcome.facts.groups[group]}
+        members = {encode_key((p,)) for group in destinations[message] for p in outcome.facts.groups[group]}
         if not set(by_process.values()) <= members:
             yield f"validity: {message} is decided as {by_process}, which nobody proposed"
     faulty = set(outcome.facts.faulty)
-    heard = [row for row in outcome.rows if row.kind == "receive" and row.layer == "agreeing"]
-    started = {row.message for row in heard if row.process not in faulty}
+    members = {
+        p for members in outcome.facts.groups.values() for p in members
+    }  # who starts an instance tells the others
+    sends = [row for row in outcome.rows if row.kind == "send" and row.layer == "agreeing" and row.process in members]
+    started = {message for row in sends if row.process not in faulty for message in row.about or ()}
     for message in sorted(started - decisions.keys()):
         yield f"termination: {message} was started at a correct process and never decided"
 
@@ -214,12 +227,14 @@ def test_every_mutant_of_the_consensus_is_caught(mutant: type[Consensus]) -> Non
 
 def one_instance(kind: str, k: int) -> tuple[int, int | None]:
     """Messages of the consensus, and the steps from the moment when all have proposed to the last decision."""
-    scenario = Scenario(protocol="agreeing", groups={"g": k}, plans=(Plan("c1", 0, ("g",)),))
+    scenario = Scenario(protocol="agreeing", groups={"g": k}, plans=(Plan("c1", 0, ("g",)),), steps=True)
     outcome = simulate(scenario, over(*KINDS[kind]))
     assert outcome.deliveries == k
-    sent = [row for row in outcome.rows if row.kind == "send" and row.layer == "agreeing/consensus"]
+    sends = [row for row in outcome.rows if row.kind == "send" and row.layer == "agreeing/consensus"]
     assert outcome.steps_max is not None
-    return len(sent), outcome.steps_max - 1  # the first step brings the start to everybody at once
+    return sum(
+        len(row.peers or ()) for row in sends
+    ), outcome.steps_max - 1  # the first step brings the start to everybody at once
 
 
 @pytest.mark.parametrize("k", range(2, 10))
@@ -246,7 +261,7 @@ def test_the_next_coordinator_decides_when_the_first_one_crashed(kind: str) -> N
     assert list(verdicts(outcome)) == []
     decided = {row.order_key for row in outcome.rows if row.kind == "deliver"}
     assert len(decided) == 1
-    assert decided <= {"g.2", "g.3", "g.4", "g.5"}
+    assert decided <= {encode_key((p,)) for p in ("g.2", "g.3", "g.4", "g.5")}
     assert outcome.deliveries == 4
 
 
@@ -270,8 +285,8 @@ def test_decided_instances_are_forgotten(kind: str) -> None:
     sizes: dict[int, list[int]] = {}
 
     class Measured(over(*KINDS[kind])):  # type: ignore[misc]
-        def on_decided(self, instance: Label, value: bytes) -> None:
-            super().on_decided(instance, value)
+        def when_decided(self, instance: Label, value: bytes) -> None:
+            super().when_decided(instance, value)
             if instance.numbers[0] % 1000 == 0:
                 sizes.setdefault(instance.numbers[0], []).append(len(self.consensus.snapshot()))
 
@@ -308,13 +323,14 @@ def test_only_members_of_running_instances_are_monitored() -> None:
     def watched(effects: list[object]) -> list[tuple[str, ...]]:
         return [effect.processes for effect in effects if isinstance(effect, Monitor)]
 
-    first = process.step(Multicast(0, topology.destinations({"a"}), b""))
+    first = process.step(Multicast(0, topology.destinations({"a"}), (b"",)))
     assert watched(first) == [("a.1", "a.3")]
-    second = process.step(Multicast(0, topology.destinations({"a", "b"}), b""))
+    second = process.step(Multicast(0, topology.destinations({"a", "b"}), (b"",)))
     assert watched(second) == [("a.1", "a.3", "b.1", "b.2", "b.3")]
     assert process.step(Suspect(0, ProcessId("c.1"))) == []  # nobody asked about it
     # The second instance is decided first: only the members of the first are of interest again.
-    value = msgspec.msgpack.encode((Message(MessageId("a.2:2"), topology.destinations({"a", "b"}), b""), "b.1"))
+    body = Buffers(encode_request("a.2", 2, 0, (b"",)))
+    value = encode_inside((Message(MessageId(ProcessId("a.2"), 2), topology.destinations({"a", "b"}), 1, body), "b.1"))
     label = Label("a.2", topology.destinations({"a", "b"}), (2, 1))
-    decide = bytes((process.protocol.consensus.index,)) + msgspec.msgpack.encode([1, label, value, "b.1"])
-    assert watched(process.step(Receive(0, ProcessId("b.1"), 1, decide))) == [("a.1", "a.3")]
+    decide = process.encode(process.protocol.consensus, Decide(label, value, ProcessId("b.1")))
+    assert watched(process.step(Receive(0, ProcessId("b.1"), Transport.RELIABLE, 1, decide))) == [("a.1", "a.3")]

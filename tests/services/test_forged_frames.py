@@ -5,21 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from antiphon.core import Message, MessageId, Process, ProcessId, Topology, Wire
+from antiphon.core import Buffers, Message, MessageId, Process, ProcessId, Topology, Wire
 from antiphon.core.component import Component
 from antiphon.core.errors import BadFrame
+from antiphon.core.requests import encode_request
 from antiphon.protocols import protocol_named
 from antiphon.protocols.mto import RecTs as MtoRecTs
 from antiphon.protocols.scalatom import History, RecTs
-from antiphon.protocols.tom import Stamp, Timestamp, Timestamps
+from antiphon.protocols.tom import GroupTimestamp, GroupTimestamps, Stamp
 from antiphon.services.causal import Carried
 from antiphon.services.hurfin_raynal import Current
 from antiphon.services.label import Label
-from antiphon.services.reliable import Copy
+from antiphon.services.reliable import Copy, Echo, Fetch
 
 TOPOLOGY = Topology.sized({"a": 2, "b": 2})
 A, B = TOPOLOGY.destinations({"a"})[0], TOPOLOGY.destinations({"b"})[0]
-NAME = MessageId("c:1")
+NAME = MessageId(ProcessId("c"), 1)
+BODY = Buffers(encode_request("c", 1, 0, (b"x", b"y")))
 GOOD = Label("c", (A,), (1,))
 BAD_LABELS = [
     Label("c", (B,), (1,)),
@@ -52,12 +54,14 @@ def value_of(name: str) -> bytes:
 
 def labelled(name: str, label: Label) -> list[Wire]:
     """One of each message of a protocol that has a label."""
-    found: list[Wire] = [Copy(Message(NAME, label.groups, b""), label), Current(label, 1, value_of(name))]
+    found: list[Wire] = [Copy(Message(NAME, label.groups, 2, BODY), label), Current(label, 1, value_of(name))]
+    if name != "mto":  # which stands on the eager multicast
+        found += [Echo(NAME, label), Fetch(NAME, label)]
     if name == "tom":
-        timestamp = Timestamp(NAME, label, Stamp(1, B))
-        found += [timestamp, Timestamps([timestamp])]
+        timestamp = GroupTimestamp(NAME, label, Stamp(1, B))
+        found += [timestamp, GroupTimestamps([timestamp])]
     elif name == "scalatom":
-        history = History(1, [(NAME, label, 0)], 1)
+        history = History(1, [(NAME, label, 0)], 1, NAME)
         found += [history, RecTs(NAME, label, 0), RecTs(NAME, GOOD, 0, history)]
     elif name == "mto":
         found += [MtoRecTs(NAME, label, 0)]
@@ -75,8 +79,28 @@ def test_a_label_that_is_none(name: str) -> None:
 
 
 def test_a_copy_that_is_labelled_for_other_groups_than_its_message() -> None:
+    for destinations, label in (((A, B), GOOD), ((A,), Label("c", (A, B), (1, 1)))):
+        for name in ("tom", "ctbroadcast"):
+            with pytest.raises(BadFrame):
+                check(name, Copy(Message(NAME, destinations, 2, BODY), label))
+
+
+def test_a_copy_that_is_not_labelled_for_everybody() -> None:
+    check("nonminimal", Copy(Message(NAME, (B,), 2, BODY), Label("c", (A, B), (1, 1))))
     with pytest.raises(BadFrame):
-        check("tom", Copy(Message(NAME, (A, B), b""), GOOD))
+        check("nonminimal", Copy(Message(NAME, (A,), 2, BODY), GOOD))
+
+
+@pytest.mark.parametrize("name", ["tom", "mto"])
+def test_a_body_that_is_not_what_its_message_says(name: str) -> None:
+    for count, body in ((1, BODY), (3, BODY), (2, Buffers(bytes(BODY)[:-1])), (1, Buffers(b"x"))):
+        copy = Copy(Message(NAME, (A,), count, body), GOOD)
+        with pytest.raises(BadFrame):
+            check(name, copy)
+        if name == "mto":
+            at = process(name)
+            with pytest.raises(BadFrame):
+                check(name, Carried((NAME,), 1, [0] * 16, at.encode(part_of(at, copy), copy)))
 
 
 @pytest.mark.parametrize("name", ["tom", "scalatom", "mto", "ctbroadcast"])
@@ -91,15 +115,15 @@ def test_what_a_causal_channel_carries() -> None:
     causal = next(part for part in at.parts if Carried in part.handlers)
     inner = at.encode(part_of(at, MtoRecTs(NAME, GOOD, 1)), MtoRecTs(NAME, GOOD, 1))
     matrix = [0] * 16
-    check("mto", Carried(NAME, 1, matrix, inner))
+    check("mto", Carried((NAME,), 1, matrix, inner))
     forged = at.encode(part_of(at, MtoRecTs(NAME, BAD_LABELS[0], 1)), MtoRecTs(NAME, BAD_LABELS[0], 1))
-    nested = at.encode(causal, Carried(NAME, 1, matrix, inner))
+    nested = at.encode(causal, Carried((NAME,), 1, matrix, inner))
     for carried in (
-        Carried(NAME, 1, matrix[1:], inner),
-        Carried(NAME, 1, matrix, b""),
-        Carried(NAME, 1, matrix, b"\xff\x00"),
-        Carried(NAME, 1, matrix, forged),
-        Carried(NAME, 1, matrix, nested),
+        Carried((NAME,), 1, matrix[1:], inner),
+        Carried((NAME,), 1, matrix, Buffers()),
+        Carried((NAME,), 1, matrix, Buffers(b"\xff\x00")),
+        Carried((NAME,), 1, matrix, forged),
+        Carried((NAME,), 1, matrix, nested),
     ):
         with pytest.raises(BadFrame):
             check("mto", carried)

@@ -6,13 +6,12 @@ import msgspec
 import pytest
 
 from antiphon.checks import check_run
-from antiphon.core import Process, ProcessId, Topology
-from antiphon.core.effects import Deliver, Monitor, Send
+from antiphon.core import Process, ProcessId, Promise, Topology, Transport, parse_options
+from antiphon.core.effects import Log, Monitor, Send
 from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Fire, Multicast, Receive, Suspect
 from antiphon.protocols import protocols
 from antiphon.protocols.reliable import Reliable
-from antiphon.services.reliable import LazyReliableMulticast
 from antiphon.services.stack import StackedProtocol
 from antiphon.simulation import (
     MILLISECOND,
@@ -26,7 +25,14 @@ from antiphon.simulation import (
     WrongSuspicion,
     simulate,
 )
-from mutants.parts import LazyForgetsWhatOneOtherHas, LazyIgnoresAnEarlierSuspicion
+from mutants.parts import (
+    LazyForgetsWhatOneOtherHas,
+    LazyIgnoresAnEarlierSuspicion,
+    UniformDeliversOnTheFirstEcho,
+    UniformDoesNotFetch,
+    UniformFetchesOnce,
+    with_parts,
+)
 
 KINDS = ("eager", "lazy", "uniform")
 SEED_OF_THE_LOST_COPIES = 6
@@ -45,6 +51,12 @@ def uniform_agreement(outcome: Outcome) -> list[str]:
 # Counts ----------------------------------------------------------------------------------------------------------
 
 
+def sent_before(outcome: Outcome, end: int = 1_000_000 * MILLISECOND, *, but_by: tuple[str, ...] = ()) -> int:
+    """Messages sent, without what lazy members tell one another some time later."""
+    sends = [row for row in outcome.rows if row.kind == "send" and row.time_ns < end and row.process not in but_by]
+    return sum(len(row.peers or ()) for row in sends)
+
+
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_each_kind_costs_what_its_page_says(d: int, n: int) -> None:
@@ -53,9 +65,8 @@ def test_each_kind_costs_what_its_page_says(d: int, n: int) -> None:
     k = d * n
     copies = {"eager": k * k, "lazy": k, "uniform": k * k}
     for kind in KINDS:
-        outcome = run(kind, groups, Plan("c1", 0, to))
-        sent = [row for row in outcome.rows if row.kind == "send" and row.message is not None]
-        assert len(sent) == copies[kind]
+        outcome = run(kind, groups, Plan("c1", 0, to), steps=True)
+        assert sent_before(outcome, 10 * MILLISECOND) == copies[kind]
         assert outcome.deliveries == k
         assert outcome.steps_max == (2 if kind == "uniform" and k > 1 else 1)  # the second step brings the echoes
     lazy = run("lazy", groups, Plan("c1", 0, to))
@@ -64,7 +75,7 @@ def test_each_kind_costs_what_its_page_says(d: int, n: int) -> None:
 
 def test_a_member_that_sends_is_not_sent_its_own_message_unless_it_needs_the_echoes() -> None:
     sent = {kind: run(kind, {"g": 5}, Plan("g.2", 0, ("g",))) for kind in KINDS}
-    copies = {kind: sum(r.kind == "send" and r.message is not None for r in o.rows) for kind, o in sent.items()}
+    copies = {kind: sent_before(outcome, 10 * MILLISECOND) for kind, outcome in sent.items()}
     assert copies == {"eager": 4 * 4, "lazy": 4, "uniform": 4 + 4 * 4}
 
 
@@ -100,7 +111,7 @@ def test_eager_is_uniform_where_what_was_sent_survives(seed: int) -> None:
 
 def test_lazy_is_not_uniform_even_where_what_was_sent_survives() -> None:
     """The only addressee that the dying client reaches delivers, and dies before anybody suspects the client."""
-    faults = (Crash("c1", at=0, effects=2), Crash("g.1", at=2 * MILLISECOND))
+    faults = (Crash("c1", at=0, effects=1), Crash("g.1", at=2 * MILLISECOND))
     outcome = run("lazy", {"g": 3}, Plan("c1", 1, ("g",)), faults=faults, sent_survives=True)
     assert [row.process for row in outcome.rows if row.kind == "deliver"] == ["g.1"]
     assert uniform_agreement(outcome) == ["g.1 delivers c1:1, but g.2 is correct, addressed and never delivers it."]
@@ -108,13 +119,13 @@ def test_lazy_is_not_uniform_even_where_what_was_sent_survives() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("effects", range(1, 6))
+@pytest.mark.parametrize("effects", range(5))
 def test_a_sender_that_dies_in_mid_multicast_reaches_all_or_none(kind: str, effects: int) -> None:
-    """One effect is its own record of the multicast, the others are copies."""
+    """Every effect is a copy to somebody."""
     crash = Crash("c1", at=0, effects=effects)
     outcome = run(kind, {"g": 5}, Plan("c1", 1, ("g",)), faults=(crash,), sent_survives=True)
     assert outcome.violations == []
-    assert outcome.deliveries == (0 if effects == 1 else 5)
+    assert outcome.deliveries == (5 if effects else 0)
 
 
 @pytest.mark.parametrize("n", [3, 5])
@@ -132,30 +143,43 @@ def test_uniform_waits_for_a_majority_of_every_destination_group(n: int) -> None
 # Lazy ------------------------------------------------------------------------------------------------------------
 
 
+PAYLOAD = 1000
+
+
 def forwarded(outcome: Outcome) -> int:
-    return sum(r.kind == "send" and r.message is not None and r.process not in ("c1", "c2") for r in outcome.rows)
+    """Bodies sent on; an acknowledgement is smaller than any."""
+    sends = [row for row in outcome.rows if row.kind == "send" and row.process not in ("c1", "c2")]
+    return sum(len(row.peers or ()) for row in sends if (row.bytes or 0) > PAYLOAD)
 
 
 def test_lazy_forwards_only_on_suspicion() -> None:
-    plan = Plan("c1", 0, ("g",))
+    plan = Plan("c1", 0, ("g",), size=PAYLOAD)
     assert forwarded(run("lazy", {"g": 4}, plan)) == 0
     innocent = WrongSuspicion("g.2", "g.3", 0, 100 * MILLISECOND)
     assert forwarded(run("lazy", {"g": 4}, plan, faults=(innocent,))) == 0  # of somebody else
     wrong = WrongSuspicion("g.2", "c1", 0, 100 * MILLISECOND)
     assert forwarded(run("lazy", {"g": 4}, plan, faults=(wrong,))) == 3
     late = WrongSuspicion("g.2", "c1", 200 * MILLISECOND, 100 * MILLISECOND)
-    assert forwarded(run("lazy", {"g": 4}, plan, Plan("c2", 300 * MILLISECOND, ("g",)), faults=(late,))) == 0
+    assert (
+        forwarded(run("lazy", {"g": 4}, plan, Plan("c2", 300 * MILLISECOND, ("g",), size=PAYLOAD), faults=(late,))) == 0
+    )
+
+
+def copy_of(sender: Process, topology: Topology) -> Send:
+    (copy,) = (e for e in sender.step(Multicast(0, topology.destinations({"g"}), (b"",))) if isinstance(e, Send))
+    assert copy.to == topology.members(topology.destinations({"g"})[0])
+    return copy
 
 
 def test_lazy_monitors_only_the_origins_of_what_it_keeps() -> None:
     topology = Topology.sized({"g": 2})
     sender, member = (Process(ProcessId(p), topology, Reliable, {"reliable": "lazy"}) for p in ("c1", "g.1"))
-    copy, _ = (e for e in sender.step(Multicast(0, topology.destinations({"g"}), b"")) if isinstance(e, Send))
-    effects = member.step(Receive(0, ProcessId("c1"), 1, copy.frame))
+    copy = copy_of(sender, topology)
+    effects = member.step(Receive(0, ProcessId("c1"), Transport.RELIABLE, 1, copy.frame))
     assert [e.processes for e in effects if isinstance(e, Monitor)] == [("c1",)]
-    assert any(isinstance(e, Deliver) for e in effects)
+    assert any(isinstance(e, Log) for e in effects)
     suspected = member.step(Suspect(1, ProcessId("c1")))
-    assert [e.to for e in suspected if isinstance(e, Send)] == ["g.2"]
+    assert [e.to for e in suspected if isinstance(e, Send)] == [("g.2",)]
 
 
 def test_lazy_tells_the_others_what_it_has_though_they_told_it_first() -> None:
@@ -163,15 +187,15 @@ def test_lazy_tells_the_others_what_it_has_though_they_told_it_first() -> None:
     topology = Topology.sized({"g": 2})
     sender = Process(ProcessId("c1"), topology, Reliable, {"reliable": "lazy"})
     early, late = (Process(ProcessId(p), topology, Reliable, {"reliable": "lazy"}) for p in ("g.1", "g.2"))
-    copies = [e for e in sender.step(Multicast(0, topology.destinations({"g"}), b"")) if isinstance(e, Send)]
-    early.step(Receive(0, sender.me, 1, copies[0].frame))
-    late.step(Receive(MILLISECOND, sender.me, 1, copies[1].frame))
+    copy = copy_of(sender, topology)
+    early.step(Receive(0, sender.me, Transport.RELIABLE, 1, copy.frame))
+    late.step(Receive(MILLISECOND, sender.me, Transport.RELIABLE, 1, copy.frame))
     ((timer, due),) = early.state.timers.items()
-    (told,) = (e for e in early.step(Fire(due, timer, due)) if isinstance(e, Send))
-    late.step(Receive(due, early.me, 1, told.frame))
+    (told,) = (e for e in early.step(Fire(due, *timer, due)) if isinstance(e, Send))
+    late.step(Receive(due, early.me, Transport.RELIABLE, 1, told.frame))
     ((timer, due),) = late.state.timers.items()
-    (answer,) = (e for e in late.step(Fire(due, timer, due)) if isinstance(e, Send))
-    early.step(Receive(due, late.me, 1, answer.frame))
+    (answer,) = (e for e in late.step(Fire(due, *timer, due)) if isinstance(e, Send))
+    early.step(Receive(due, late.me, Transport.RELIABLE, 1, answer.frame))
     for process in (early, late):
         assert process.protocol.multicasting.kept == {}
         assert process.monitored() == ()
@@ -190,8 +214,8 @@ def test_memory_is_bounded_over_thousands_of_messages(kind: str) -> None:
             super().initialise()
             processes.append(self.process)
 
-        def on_delivered(self, m, label) -> None:  # type: ignore[no-untyped-def]
-            super().on_delivered(m, label)
+        def when_delivered(self, m, label) -> None:  # type: ignore[no-untyped-def]
+            super().when_delivered(m, label)
             number = max(label.numbers)
             if number % 1000 == 0:
                 sizes[number] = max(sizes.get(number, 0), len(self.multicasting.snapshot()))
@@ -214,7 +238,8 @@ def test_memory_is_bounded_over_thousands_of_messages(kind: str) -> None:
         part = process.protocol.multicasting
         assert not any(stream.early for stream in part.seen.streams.values())
         assert not getattr(part, "kept", {})
-        assert not getattr(part, "echoes", {})
+        assert not getattr(part, "untold", [])
+        assert not getattr(part, "spreading", {})
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -242,12 +267,12 @@ def test_lazy_forwards_what_comes_from_somebody_who_is_suspected_already() -> No
         plans=(Plan("c1", 0, ("g",)), Plan("c1", 2 * MILLISECOND, ("g",))),
         faults=(
             Partition(("c1",), 1_500_000, 43 * MILLISECOND, one_way=True),
-            Crash("c1", at=1_600_000, effects=2),
+            Crash("c1", at=1_600_000, effects=1),
         ),
         sent_survives=True,
     )
     assert simulate(scenario).violations == []
-    assert {v.property for v in simulate(scenario, over_lazy(LazyIgnoresAnEarlierSuspicion)).violations} == {
+    assert {v.property for v in simulate(scenario, with_parts(Reliable, LazyIgnoresAnEarlierSuspicion)).violations} == {
         "agreement"
     }
 
@@ -262,16 +287,97 @@ def test_lazy_keeps_what_only_some_of_the_others_have() -> None:
         faults=(Partition(("g.3",), 0, 500 * MILLISECOND), Crash("c1", at=200 * MILLISECOND)),
     )
     assert simulate(scenario).violations == []
-    (violation,) = simulate(scenario, over_lazy(LazyForgetsWhatOneOtherHas)).violations
+    (violation,) = simulate(scenario, with_parts(Reliable, LazyForgetsWhatOneOtherHas)).violations
     assert violation.property == "agreement"
 
 
-def over_lazy(kind: type[LazyReliableMulticast]) -> type[Reliable]:
-    class Mutant(Reliable):
-        def part(self, part, name, options=None, /, **upcalls):  # type: ignore[no-untyped-def]
-            return super().part(kind if part is LazyReliableMulticast else part, name, options, **upcalls)
+@pytest.mark.parametrize("seed", range(20))
+def test_lazy_tells_nobody_of_messages_that_do_not_concern_it(seed: int) -> None:
+    """Three sets that overlap in one group; what its members acknowledge goes to all three others."""
+    sets = (("a", "b"), ("a", "c"), ("a",))
+    plans = tuple(Plan("c1", i * MILLISECOND // 2, sets[i % 3]) for i in range(12))
+    latency = Exponential(100_000, 20 * MILLISECOND)
+    outcome = run("lazy", {"a": 2, "b": 2, "c": 1}, *plans, latency=latency, fifo=False, seed=seed)
+    assert outcome.violations == []
 
-    return Mutant
+
+# Uniform: echoes of labels -----------------------------------------------------------------------------------------
+
+
+def test_only_uniform_promises_uniform_agreement() -> None:
+    for kind in KINDS:
+        promised = Reliable.promises(parse_options(Reliable, {"reliable": kind}))
+        assert (Promise.UNIFORM_AGREEMENT in promised) == (kind == "uniform")
+
+
+def test_echoes_carry_no_body() -> None:
+    outcome = run("uniform", {"g": 5}, Plan("c1", 0, ("g",), size=PAYLOAD))
+    assert forwarded(outcome) == 0
+    assert outcome.deliveries == 5
+    assert outcome.messages_sent == 25
+
+
+REACHES_THREE = Scenario(
+    protocol="reliable",
+    options={"reliable": "uniform"},
+    groups={"g": 5},
+    plans=(Plan("c1", 1, ("g",), size=PAYLOAD),),
+    faults=(Crash("c1", at=0, effects=3),),
+    sent_survives=True,
+)
+
+
+def test_who_misses_the_body_fetches_it_from_one_who_echoed() -> None:
+    """The client dies when it has reached three of five, and they deliver."""
+    outcome = simulate(REACHES_THREE)
+    assert outcome.violations == []
+    assert outcome.deliveries == 5
+    assert forwarded(outcome) == 2  # one body for each of the two
+    broken = simulate(REACHES_THREE, with_parts(Reliable, UniformDoesNotFetch))
+    assert {v.property for v in broken.violations} == {"agreement", "uniform_agreement"}
+
+
+def test_who_misses_the_body_asks_the_next_one_when_the_first_is_down() -> None:
+    """g.1 has echoed, and dies for good before anybody asks it."""
+    died = Crash("g.1", at=MILLISECOND * 3 // 2)
+    scenario = msgspec.structs.replace(REACHES_THREE, faults=(*REACHES_THREE.faults, died))
+    outcome = simulate(scenario)
+    assert outcome.violations == []
+    assert {row.process for row in outcome.rows if row.kind == "deliver"} == {"g.2", "g.3", "g.4", "g.5"}
+    broken = simulate(scenario, with_parts(Reliable, UniformFetchesOnce))
+    assert {v.property for v in broken.violations} == {"agreement", "uniform_agreement"}
+
+
+def test_two_who_hold_a_message_are_no_majority_of_five() -> None:
+    """g.1 and g.2 alone get the message, hear each other's echo, and die; nobody else will ever have the body."""
+    faults = (Crash("c1", at=0, effects=2), Crash("g.1", at=3 * MILLISECOND), Crash("g.2", at=3 * MILLISECOND))
+    scenario = msgspec.structs.replace(REACHES_THREE, faults=faults)
+    outcome = simulate(scenario)
+    assert outcome.violations == []
+    assert outcome.deliveries == 0
+    broken = simulate(scenario, with_parts(Reliable, UniformDeliversOnTheFirstEcho))
+    assert {v.property for v in broken.violations} == {"uniform_agreement"}
+
+
+def test_a_body_is_kept_for_an_addressee_that_has_not_echoed_and_no_longer() -> None:
+    processes: dict[str, Process] = {}
+
+    class Watched(Reliable):
+        def initialise(self) -> None:
+            super().initialise()
+            processes[self.me] = self.process
+
+    def kept() -> set[str]:
+        return {p for p, process in processes.items() if process.protocol.multicasting.spreading}
+
+    died = Crash("g.3", at=0)
+    scenario = Scenario(
+        protocol="reliable", options={"reliable": "uniform"}, groups={"g": 3}, plans=(Plan("g.1", 1, ("g",)),)
+    )
+    assert simulate(scenario, Watched).violations == []
+    assert kept() == set()
+    assert simulate(msgspec.structs.replace(scenario, faults=(died,)), Watched).violations == []
+    assert kept() == {"g.1", "g.2"}
 
 
 # What is refused -------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from antiphon.simulation.campaign import counts, scenarios
 
 PROTOCOLS = sorted(protocols())
 FIXED_SEEDS = 300
+MUTANT_SEEDS = 600  # almost all show at once; the rarest, a consensus of tom that needs too few votes, in one of 130
 ROTATING_SEEDS = 600 // len(PROTOCOLS)  # shared out: more protocols, fewer seeds each
 DAY = int(time.time()) // 86_400  # other seeds every day
 
@@ -51,15 +52,15 @@ def mutants() -> list[object]:
 
 @pytest.mark.parametrize(("name", "mutant"), mutants())
 def test_every_mutant_is_caught_by_the_fixed_seeds(name, mutant) -> None:
-    for scenario in islice(scenarios(protocols()[name], 0), FIXED_SEEDS):
+    for scenario in islice(scenarios(protocols()[name], 0), MUTANT_SEEDS):
         if simulate(scenario, mutant).violations:
             return
-    pytest.fail(f"{mutant.__name__} survived {FIXED_SEEDS} seeds")
+    pytest.fail(f"{mutant.__name__} survived {MUTANT_SEEDS} seeds")
 
 
 def test_the_sequencer_is_not_causal_across_groups() -> None:
-    """The seed that took the promise of causal order away from the sequencer."""
-    outcome = simulate(random_scenario(protocols()["sequencer"], 54))
+    """A run that keeps the promise of causal order away from the sequencer."""
+    outcome = simulate(random_scenario(protocols()["sequencer"], 11))
     facts = msgspec.structs.replace(outcome.facts, promises=["causal"])
     (violation, *_) = check_run(facts, outcome.rows)
     assert violation.property == "causal"

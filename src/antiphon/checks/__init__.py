@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from antiphon.checks.delivery import agreement, integrity, uniform_agreement, validity
-from antiphon.checks.genuineness import genuineness
 from antiphon.checks.history import History
-from antiphon.checks.locality import locality
-from antiphon.checks.order import acyclic_order, total_order
-from antiphon.checks.precedence import causal, fifo
-from antiphon.checks.violation import VIOLATIONS_MAX, Violation
+from antiphon.checks.violation import VIOLATIONS_MAX, Status, Violation
+from antiphon.core.promises import REGISTRY, load
 from antiphon.trace import Row, RunFacts
 
 CHECKS: dict[str, Callable[[History], list[Violation]]] = {
-    "integrity": integrity,
-    "validity": validity,
-    "agreement": agreement,
-    "uniform_agreement": uniform_agreement,
-    "total_order": total_order,
-    "acyclic_order": acyclic_order,
-    "fifo": fifo,
-    "causal": causal,
-    "genuineness": genuineness,
-    "locality": locality,
+    str(promise): load(definition.in_process) for promise, definition in REGISTRY.items()
 }
 
 
-def check_run(facts: RunFacts, rows: Sequence[Row]) -> list[Violation]:
-    """The violations of what the run promises, as far as a check stands here for it; rows already deduplicated."""
-    history = History(facts, rows)
+def judged(facts: RunFacts) -> list[str]:
+    """The properties that can be judged of a run: promised, known, and given the time that they need."""
     promised = set(facts.promises)
-    return [violation for name, check in CHECKS.items() if name in promised for violation in check(history)]
+    return [
+        str(promise)
+        for promise, definition in REGISTRY.items()
+        if promise in promised and (facts.drained or not definition.drained)
+    ]
 
 
-__all__ = ["CHECKS", "VIOLATIONS_MAX", "History", "Violation", "check_run"]
+def check_run(facts: RunFacts, rows: Sequence[Row]) -> list[Violation]:
+    """The violations of what the run promises, as far as it can be judged; rows already deduplicated."""
+    history = History(facts, rows)
+    return [violation for name in judged(facts) for violation in CHECKS[name](history)]
+
+
+def verdicts(facts: RunFacts, violations: Iterable[Violation]) -> dict[str, Status]:
+    """What is to be said of each property that there is, and of each further one that the run promises."""
+    broken = {violation.property for violation in violations}
+    promised, checked = set(facts.promises), set(judged(facts))
+
+    def status(name: str) -> Status:
+        if name not in promised:
+            return Status.NOT_PROMISED
+        if name not in checked:
+            return Status.UNCHECKED
+        if name in broken:
+            return Status.BROKEN
+        return Status.INCOMPLETE if facts.incomplete else Status.HOLDS
+
+    return {name: status(name) for name in dict.fromkeys((*CHECKS, *facts.promises))}
+
+
+__all__ = ["CHECKS", "VIOLATIONS_MAX", "History", "Status", "Violation", "check_run", "judged", "verdicts"]

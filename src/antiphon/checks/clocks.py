@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from antiphon.checks.graph import components
 from antiphon.checks.history import History
-from antiphon.trace import Kind
+from antiphon.trace import EventKind
 
 Chain = list[str]
 
-_MULTICAST = str(Kind.MULTICAST)
+_MULTICAST = str(EventKind.MULTICAST)
 
 
 class Clocks:
@@ -46,51 +46,45 @@ class Clocks:
 class Past:
     """What every message's sender had multicast or delivered before it.
 
-    ``chains``, by sender: the messages it multicast, in order; among these, where it delivered them, messages that a
-    client's retry gave several senders. Those belong to nobody's chain by sending, so they stand where they were seen.
-    ``place``: of a message with one sender, that sender and how long the chain was with it.
+    ``chains``, by sender: the messages it multicast, in order. ``place``: of a message, its sender and how long the
+    chain was with it.
     """
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.chains: dict[str, Chain] = {}
-        self.place: dict[str, tuple[str, int]] = {}
+        self.chains: dict[str, Chain] = history.sent
+        self.place = {m: (sender, i + 1) for sender, chain in self.chains.items() for i, m in enumerate(chain)}
         self._direct: dict[str, list[str]] = {}  # the sender's previous message comes last
-        for process in dict.fromkeys(history.sender_of.values()):
-            self.chains[process] = self._chain(process)
+        for process in self.chains:
+            self._note_causes(process)
         self.clocks = Clocks(self.chains)
 
-    def _chain(self, process: str) -> Chain:
-        sender_of, multicasts, place = self.history.sender_of, self.history.multicasts, self.place
-        chain: Chain = []
+    def _note_causes(self, process: str) -> None:
+        multicasts, direct = self.history.multicasts, self._direct
         seen: list[str] = []
         previous: str | None = None
         for row in self.history.acts[process]:
             message = row[4] or ""
-            sender = sender_of.get(message)
+            multicast = multicasts.get(message)
+            if multicast is None:
+                continue  # it is invented: integrity's business
             if row[3] != _MULTICAST:
-                if sender is None:
-                    if message in multicasts:  # else it is invented: integrity's business
-                        chain.append(message)
-                elif sender != process or message not in place:
+                if message not in direct or multicast.sender != process:
                     seen.append(message)
-            elif sender is not None and message not in place:
-                chain.append(message)
-                place[message] = process, len(chain)
+            elif multicast.row is row:
                 if previous is not None:
                     seen.append(previous)
-                self._direct[message] = seen
+                direct[message] = seen
                 seen, previous = [], message
-        return chain
 
     def close(self) -> dict[str, int]:
-        """By message with one sender: the clock of its past, itself included.
+        """By message: the clock of its past, itself included.
 
         Times of different processes prove nothing, but they usually give an order in which every message comes after
         its past. Where they do not, the order is computed; a past that is its own future (a forgery) is one component.
         """
         multicasts = self.history.multicasts
-        by_time = sorted(self._direct, key=lambda message: multicasts[message].rows[0][2])
+        by_time = sorted(self._direct, key=lambda message: multicasts[message].row[2])
         closed = self._close([message] for message in by_time)
         return closed if closed is not None else self._close(components(self._direct)) or {}
 

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
-from antiphon.checks.history import History, Multicast
+from antiphon.checks.history import History, Multicast, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
+from antiphon.core.promises import Promise
 from antiphon.trace import Row
 
 
 def integrity(history: History) -> list[Violation]:
-    return list(islice(_integrity(history), VIOLATIONS_MAX))
+    found = chain(_of_messages(history), _of_requests(history), _of_sessions(history))
+    return list(islice(found, VIOLATIONS_MAX))
 
 
-def _integrity(history: History) -> Iterator[Violation]:
+def _integrity(process: str, message: str | None, detail: str) -> Violation:
+    return Violation(Promise.INTEGRITY.value, (process,), () if message is None else (message,), detail)
+
+
+def _of_messages(history: History) -> Iterator[Violation]:
     multicasts = history.multicasts
     for process, rows in history.deliveries.items():
         for row in rows:
             multicast = multicasts.get(row[4])  # type: ignore[arg-type]  # None is no message: it is found below
-            if (
-                multicast is None
-                or process not in multicast.addressed
+            if multicast is None:
+                if history.whole:
+                    yield _misdelivery(row, multicast)
+            elif (
+                process not in multicast.addressed
                 # Equal tuples are equal sets; only unequal ones need the slower look.
-                or (row[5] != multicast.rows[0][5] and history.resolve(row[5])[0] not in multicast.destinations)
+                or (row[5] != multicast.row[5] and history.resolve(row[5])[0] != multicast.groups)
             ):
                 yield _misdelivery(row, multicast)
         if len(rows) != len(history.delivered[process]):
@@ -31,17 +39,17 @@ def _integrity(history: History) -> Iterator[Violation]:
 
 
 def _misdelivery(row: Row, multicast: Multicast | None) -> Violation:
-    message = row.message or ""
+    message = row.message or "a message without a name"
     if multicast is None:
-        detail = f"{row.process} delivers {message or 'a message without a name'}, which nobody multicast."
+        detail = f"{row.process} delivers {message}, which nobody multicast."
     elif row.process not in multicast.addressed:
-        detail = f"{row.process} delivers {message}, which is addressed to {_text(multicast.groups)} only."
+        detail = f"{row.process} delivers {message}, which is addressed to {groups_text(multicast.groups)} only."
     else:
         detail = (
-            f"{row.process} delivers {message} as addressed to {_text(row.destinations or ())}, "
-            f"but it was multicast to {_text(multicast.groups)}."
+            f"{row.process} delivers {message} as addressed to {groups_text(row.destinations or ())}, "
+            f"but it was multicast to {groups_text(multicast.groups)}."
         )
-    return Violation("integrity", (row.process,), (message,), detail)
+    return _integrity(row.process, row.message, detail)
 
 
 def _doubles(process: str, rows: list[Row]) -> Iterator[Violation]:
@@ -51,53 +59,85 @@ def _doubles(process: str, rows: list[Row]) -> Iterator[Violation]:
         if message is None:
             continue
         if message in seen:
-            detail = f"{process} delivers {message} again in its event {row.seq}."
-            yield Violation("integrity", (process,), (message,), detail)
+            yield _integrity(process, message, f"{process} delivers {message} again in its event {row.seq}.")
         seen.add(message)
 
 
-def _text(groups: frozenset[str] | tuple[str, ...]) -> str:
-    return " and ".join(sorted(groups)) or "no group"
+def _of_requests(history: History) -> Iterator[Violation]:
+    """A delivered request is one that was multicast, number by number and byte by byte, to the same set."""
+    if not history.whole:
+        return
+    for process, rows in history.deliveries.items():
+        for row in rows:
+            if not row[6]:
+                continue
+            groups = history.resolve(row[5])[0]
+            known = history.requests.get(groups, set())
+            if known.issuperset(row[6]):
+                continue
+            for cell in row[6]:
+                if cell not in known:
+                    same = any(other[:2] == cell[:2] for other in known)
+                    how = "was multicast with other payloads" if same else "nobody multicast"
+                    which = "which" if row.message is None else f"with {row.message}, which"
+                    detail = f"{process} delivers {request_text(cell, groups)} {which} {how}."
+                    yield _integrity(process, row.message, detail)
+
+
+def _of_sessions(history: History) -> Iterator[Violation]:
+    """No number of a session is delivered twice. Who is its own client numbers requests, not payloads."""
+    own = history.processes_as_clients
+    for process, session, delivered in history.each_session():
+        by_request = session.client in own
+        end, last = -1, delivered[0]
+        for request in sorted(delivered, key=lambda request: request.cell.first):
+            cell = request.cell
+            if cell.first < end:
+                what, before = request_text(cell, session.groups), request_text(last.cell, session.groups)
+                again = "again" if cell.first == last.cell.first else f"besides {before}"
+                which = "" if request.message is None else f" with {request.message}"
+                yield _integrity(process, request.message, f"{process} delivers {what} {again}{which}.")
+            until = cell.first + (1 if by_request else max(cell.payloads, 1))
+            if until > end:
+                end, last = until, request
 
 
 def validity(history: History) -> list[Violation]:
-    """Only a drained run is judged: before that a delivery may still be under way."""
-    return list(islice(_validity(history), VIOLATIONS_MAX)) if history.facts.drained else []
+    return list(islice(_validity(history), VIOLATIONS_MAX))
 
 
 def _validity(history: History) -> Iterator[Violation]:
     faulty = history.faulty
+    unknown = history.incomplete - set(history.facts.faulty)  # up at the end, and may have delivered anything
     arrived: dict[str, set[str]] = {}  # by group with a correct member: what at least one of these delivered
     for group, members in history.groups.items():
         correct = history.correct(members)
         if correct:
             arrived[group] = set().union(*(history.delivered.get(p, ()) for p in correct))
     for message, multicast in history.multicasts.items():
+        sender = multicast.sender
         judged = [group for group in multicast.groups if group in arrived]
-        if not judged or any(message in arrived[group] for group in judged):
+        if not judged or sender in faulty or any(message in arrived[group] for group in judged):
             continue
-        sender = next((row.process for row in multicast.rows if row.process not in faulty), None)
-        if sender is not None:
+        if unknown.isdisjoint(multicast.addressed):
             detail = f"{sender} is correct and multicasts {message}, but no correct process of its groups delivers it."
-            yield Violation("validity", (sender,), (message,), detail)
+            yield Violation(Promise.VALIDITY.value, (sender,), (message,), detail)
 
 
 def agreement(history: History) -> list[Violation]:
     """What a correct process delivers, every correct addressed process delivers."""
     witnesses = sorted(history.correct(history.delivered))
-    return _disagreements(history, "agreement", witnesses)
+    return _disagreements(history, Promise.AGREEMENT, witnesses)
 
 
 def uniform_agreement(history: History) -> list[Violation]:
     """What any process delivers, even one that crashes then, every correct addressed process delivers."""
     # Correct processes first: where one has delivered the message too, it is the better witness.
     witnesses = sorted(history.delivered, key=lambda p: (p in history.faulty, p))
-    return _disagreements(history, "uniform_agreement", witnesses)
+    return _disagreements(history, Promise.UNIFORM_AGREEMENT, witnesses)
 
 
-def _disagreements(history: History, name: str, witnesses: list[str]) -> list[Violation]:
-    if not history.facts.drained:
-        return []
+def _disagreements(history: History, promise: Promise, witnesses: list[str]) -> list[Violation]:
     delivered = history.delivered
     owed: set[str] = set().union(*(delivered[p] for p in witnesses))
     found: dict[str, Violation] = {}  # by message: where it is missing at many, one says enough
@@ -110,5 +150,5 @@ def _disagreements(history: History, name: str, witnesses: list[str]) -> list[Vi
             for message in sorted(missing)[:VIOLATIONS_MAX]:
                 witness = next(p for p in witnesses if message in delivered[p])
                 detail = f"{witness} delivers {message}, but {process} is correct, addressed and never delivers it."
-                found.setdefault(message, Violation(name, (witness, process), (message,), detail))
+                found.setdefault(message, Violation(promise.value, (witness, process), (message,), detail))
     return list(found.values())[:VIOLATIONS_MAX]

@@ -1,65 +1,79 @@
-"""Genuineness: nobody works for a message but its senders and those it addresses."""
+"""Genuineness: nobody works for a message but its sender and those it addresses."""
 
 from __future__ import annotations
 
 from antiphon.checks.history import History
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
+from antiphon.core.promises import Promise
 from antiphon.trace import Row
 
-_NOBODY: frozenset[str] = frozenset()
+Found = dict[tuple[str, str | None], Violation]  # by process and message: one frame says enough
 
 
 def genuineness(history: History) -> list[Violation]:
-    allowed = _concerned(history)
-    circles = set(allowed.values())
-    together: dict[tuple[str, str | None], bool] = {}  # whether some message concerns both; asked once for each pair
-    allowed_get = allowed.get
-    found: dict[tuple[str, str | None], Violation] = {}  # by process and message: one frame says enough
+    concerned = _concerned(history)
+    together = _Together(concerned)
+    whole = history.whole  # else the row that would say whom a frame may concern can be a missing one
+    found: Found = {}
     for row in history.traffic:
-        message = row[4]
-        if message is None:
-            pair = (row[0], row[6])
-            if pair not in together:
-                both = {end for end in pair if end is not None}
-                together[pair] = any(both <= circle for circle in circles)
-            if together[pair]:
-                continue
+        process, peers, about = row[0], row[7] or (), row[8]
+        if not about:
+            if whole and row[3] == "send":
+                for peer in peers or (process,):
+                    if not together.are(process, peer):
+                        _note_chat(found, row, peer)
         else:
-            concerned = allowed_get(message, _NOBODY)
-            if row[0] in concerned and row[6] in concerned:
-                continue
-            if row[0] in concerned and row[6] is None:
-                continue  # a row that does not say whom proves nothing against anybody
-        _note(found, row, allowed_get(message or "", _NOBODY))
-        if len(found) == VIOLATIONS_MAX:
+            for message in about:
+                circle = concerned.get(message)
+                if circle is None:
+                    if whole:
+                        _note_strangers(found, row, message, frozenset())
+                elif process not in circle or not circle.issuperset(peers):
+                    _note_strangers(found, row, message, circle)
+        if len(found) >= VIOLATIONS_MAX:
             break
-    return list(found.values())
+    return list(found.values())[:VIOLATIONS_MAX]
 
 
 def _concerned(history: History) -> dict[str, frozenset[str]]:
-    """By message: its senders and addressees. A sender among the addressees, as members are, costs no new set."""
-    concerned: dict[str, frozenset[str]] = {}
-    for message, multicast in history.multicasts.items():
-        addressed = multicast.addressed
-        for row in multicast.rows:
-            if row[0] not in addressed:
-                addressed |= {row[0]}
-        concerned[message] = addressed
-    return concerned
+    """By message: its sender and addressees. A sender among the addressees, as members are, costs no new set."""
+    return {
+        message: addressed if sender in addressed else addressed | {sender}
+        for message, (sender, _, _, addressed) in history.multicasts.items()
+    }
 
 
-def _note(found: dict[tuple[str, str | None], Violation], row: Row, concerned: frozenset[str]) -> None:
-    preposition = "to" if row.kind == "send" else "from"
-    what = f"{row.process} {row.kind}s a frame about {row.message or 'no single message'} {preposition} {row.peer}"
-    processes: tuple[str, ...]
-    if row.message is None:
-        ends = tuple(end for end in (row.process, row.peer) if end is not None)
-        why, processes = f"but no message of the run concerns {' and '.join(ends)}", ends
-    else:
-        strangers = [p for p in (row.process, row.peer) if p is not None and p not in concerned]
-        verb = "is" if len(strangers) == 1 else "are"
-        why, processes = f"but {' and '.join(strangers)} {verb} neither sender nor addressee", tuple(strangers)
-    found.setdefault(
-        (processes[0], row.message),
-        Violation("genuineness", processes, (row.message,) if row.message else (), f"{what}, {why}."),
+class _Together:
+    """Whether some message of the run concerns both of two processes; found out once for each pair."""
+
+    def __init__(self, concerned: dict[str, frozenset[str]]) -> None:
+        self._circles = set(concerned.values())
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def are(self, one: str, other: str) -> bool:
+        pair = (one, other)
+        known = self._known.get(pair)
+        if known is None:
+            known = self._known[pair] = any(one in circle and other in circle for circle in self._circles)
+        return known
+
+
+def _note_chat(found: Found, row: Row, peer: str) -> None:
+    ends = tuple(dict.fromkeys((row.process, peer)))
+    to = f" to {peer}" if row.peers else ""
+    detail = (
+        f"{row.process} sends a frame about no message{to}, but no message of the run concerns {' and '.join(ends)}."
     )
+    found.setdefault((row.process, None), Violation(Promise.GENUINENESS.value, ends, (), detail))
+
+
+def _note_strangers(found: Found, row: Row, message: str, circle: frozenset[str]) -> None:
+    ends = dict.fromkeys((row.process, *(row.peers or ())))
+    strangers = tuple(p for p in ends if p not in circle)
+    preposition = "to" if row.kind == "send" else "from"
+    verb = "is" if len(strangers) == 1 else "are"
+    detail = (
+        f"{row.process} {row.kind}s a frame about {message} {preposition} {', '.join(row.peers or ('nobody',))}, "
+        f"but {' and '.join(strangers)} {verb} neither sender nor addressee."
+    )
+    found.setdefault((strangers[0], message), Violation(Promise.GENUINENESS.value, strangers, (message,), detail))

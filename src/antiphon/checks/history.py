@@ -3,60 +3,68 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
+from typing import NamedTuple
 
-from antiphon.trace import Kind, Row, RunFacts
+from antiphon.trace import EventKind, RequestCell, Row, RunFacts
 
 Destinations = frozenset[str]
 
-_MULTICAST = str(Kind.MULTICAST)
-_DELIVER = str(Kind.DELIVER)
-_TRAFFIC = {str(Kind.SEND), str(Kind.RECEIVE)}
+_MULTICAST = str(EventKind.MULTICAST)
+_DELIVER = str(EventKind.DELIVER)
+_RECEIPT = str(EventKind.RECEIPT)
+_TRAFFIC = {str(EventKind.SEND), str(EventKind.RECEIVE)}
 
 
-class Multicast:
-    """A message as its multicast rows tell it: who sent it, and to whom."""
+class Multicast(NamedTuple):
+    """A message as its multicast row tells it: who sent it, and to whom."""
 
-    __slots__ = ("addressed", "destinations", "groups", "rows")
+    sender: str
+    row: Row
+    groups: Destinations
+    addressed: frozenset[str]
 
-    def __init__(self, row: Row, destinations: Destinations, addressed: frozenset[str]) -> None:
-        self.rows = [row]
-        self.destinations = {destinations}  # more than one only where a retry addressed others: a forgery
-        self.groups = destinations
-        self.addressed = addressed
 
-    @property
-    def senders(self) -> list[str]:
-        return sorted({row.process for row in self.rows})
+class SessionKey(NamedTuple):
+    """What one client sends to one set of groups."""
 
-    @property
-    def sender(self) -> str | None:
-        """The one sender, or None where a client's retry went through several members."""
-        rows = self.rows
-        if len(rows) == 1:
-            return rows[0].process
-        senders = self.senders
-        return senders[0] if len(senders) == 1 else None
+    client: str
+    groups: Destinations
+
+
+class DeliveredRequest(NamedTuple):
+    message: str | None  # the one that it was delivered with
+    cell: RequestCell
 
 
 class History:
     """What the checks ask of a run. Rows must be free of duplicates; across processes they may come in any order.
 
-    Where a process delivers a message twice (which breaks integrity), its first delivery is the one that counts
-    for every other property; so a duplicate breaks one promise, and not every one that speaks of order.
+    Where a process delivers a message or a request twice (which breaks integrity), its first delivery is the one that
+    counts for every other property; so a duplicate breaks one promise, and not every one that speaks of order.
+
+    Of a process whose rows are not all here only the multicasts are looked at, and nothing is expected of it: then
+    nothing that is missing can make a violation, except where a check takes care of that itself (``whole``).
     """
 
     def __init__(self, facts: RunFacts, rows: Sequence[Row]) -> None:
         self.facts = facts
         self.groups: dict[str, list[str]] = facts.groups
-        self.faulty = frozenset(facts.faulty)
+        self.incomplete = frozenset(facts.incomplete)
+        self.whole = not self.incomplete
+        self.faulty = frozenset(facts.faulty) | self.incomplete
         self.traffic: list[Row] = []
+        self.receipts: list[Row] = []
         self.multicasts: dict[str, Multicast] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
+        self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
         self._sets: dict[tuple[str, ...] | None, tuple[Destinations, frozenset[str]]] = {}
-        self._sort_out(rows)
+        self._sort_out(rows if self.whole else self._trusted(rows))
+
+    def _trusted(self, rows: Sequence[Row]) -> list[Row]:
+        return [row for row in rows if row.kind == _MULTICAST or row.process not in self.incomplete]
 
     def _sort_out(self, rows: Sequence[Row]) -> None:
         """The one pass over all rows. Most are traffic, so that these take the short way."""
@@ -70,6 +78,8 @@ class History:
                 if acts is None:
                     acts = self.acts[row[0]] = []
                 acts.append(row)
+            elif kind == _RECEIPT:
+                self.receipts.append(row)
         by_seq = itemgetter(1)
         for process in sorted(self.acts):
             acts = self.acts[process]
@@ -79,18 +89,11 @@ class History:
                     self._note_multicast(row)
 
     def _note_multicast(self, row: Row) -> None:
-        message = row.message
-        if message is None:
-            return
-        destinations, addressed = self.resolve(row.destinations)
-        known = self.multicasts.get(message)
-        if known is None:
-            self.multicasts[message] = Multicast(row, destinations, addressed)
-            return
-        known.rows.append(row)
-        known.destinations.add(destinations)
-        known.groups |= destinations
-        known.addressed |= addressed
+        """The first row of a message counts: an honest trace has no other. Its requests count in any case."""
+        groups, addressed = self.resolve(row.destinations)
+        self.requests.setdefault(groups, set()).update(row.requests or ())
+        if row.message is not None and row.message not in self.multicasts:
+            self.multicasts[row.message] = Multicast(row.process, row, groups, addressed)
 
     def resolve(self, destinations: tuple[str, ...] | None) -> tuple[Destinations, frozenset[str]]:
         """A row's destination groups as a set, and their members; each distinct set is built once."""
@@ -142,20 +145,11 @@ class History:
         return max((p for p in members if p in sequences), key=lambda p: len(sequences[p]), default=None)
 
     @cached_property
-    def sender_of(self) -> dict[str, str]:
-        """The sender of each message that has one; a client's retry through another member has none."""
-        return {
-            message: sender
-            for message, multicast in self.multicasts.items()
-            if (sender := multicast.sender) is not None
-        }
-
-    @cached_property
     def sent(self) -> dict[str, list[str]]:
-        """By sender: the messages that it alone multicast, in order, each where it did so first."""
+        """By sender: the messages that it multicast, in order."""
         found: dict[str, list[str]] = {}
-        for message, sender in self.sender_of.items():  # by process and seq, as the multicasts were noted
-            found.setdefault(sender, []).append(message)
+        for message, multicast in self.multicasts.items():  # by process and seq, as the multicasts were noted
+            found.setdefault(multicast.sender, []).append(message)
         return found
 
     @cached_property
@@ -168,9 +162,49 @@ class History:
                     found[group].append(message)
         return found
 
+    @cached_property
+    def processes_as_clients(self) -> frozenset[str]:
+        """The processes that multicast on their own behalf: they number requests, not payloads, over all sets."""
+        own = {
+            process
+            for process, acts in self.acts.items()
+            if any(row[3] == _MULTICAST and any(cell[0] == process for cell in row[6] or ()) for row in acts)
+        }
+        return self.incomplete | own  # whose rows are missing may be one of them
+
+    @cached_property
+    def sessions(self) -> dict[str, dict[SessionKey, list[DeliveredRequest]]]:
+        """By process: the requests that it delivered of each session, in order."""
+        return {process: self._sessions(rows) for process, rows in self.deliveries.items()}
+
+    def _sessions(self, rows: list[Row]) -> dict[SessionKey, list[DeliveredRequest]]:
+        found: dict[SessionKey, list[DeliveredRequest]] = {}
+        for row in rows:
+            cells = row[6]
+            if cells:
+                groups = self.resolve(row[5])[0]
+                for cell in cells:
+                    found.setdefault(SessionKey(cell[0], groups), []).append(DeliveredRequest(row[4], cell))
+        return found
+
+    def each_session(self) -> Iterator[tuple[str, SessionKey, list[DeliveredRequest]]]:
+        for process, sessions in self.sessions.items():
+            for session, delivered in sessions.items():
+                yield process, session, delivered
+
     def correct(self, processes: Iterable[str]) -> list[str]:
         return [p for p in processes if p not in self.faulty]
 
 
 def is_prefix(short: list[str], long: list[str]) -> bool:
     return short == long[: len(short)]
+
+
+def groups_text(groups: Iterable[str]) -> str:
+    return " and ".join(sorted(groups)) or "no group"
+
+
+def request_text(cell: RequestCell, groups: Iterable[str]) -> str:
+    """A request in a sentence: by its client and its numbers."""
+    numbers = f"{cell.first}" if cell.payloads == 1 else f"{cell.first} to {cell.first + cell.payloads - 1}"
+    return f"request {numbers} of {cell.client} to {groups_text(groups)}"

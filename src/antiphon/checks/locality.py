@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from antiphon.checks.history import History
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
+from antiphon.core.promises import Promise
+from antiphon.trace import Row
+
+COMPONENT = "consensus"
 
 
 def locality(history: History) -> list[Violation]:
     group_of = {process: group for group, members in history.groups.items() for process in members}
+    is_consensus: dict[str | None, bool] = {None: False}  # by layer; there are few
     found: dict[tuple[str, str], Violation] = {}  # by the two processes: one frame says enough
     for row in history.traffic:
-        process, peer, layer = row[0], row[6], row[7]
-        if layer is None or peer is None or not layer.endswith("/consensus"):
+        process, layer = row[0], row[9]
+        if layer not in is_consensus:
+            is_consensus[layer] = (layer or "").rpartition("/")[2] == COMPONENT
+        if not is_consensus[layer]:
             continue
-        here, there = group_of.get(process), group_of.get(peer)
-        if here is None or here != there:
-            about = "" if row.message is None else f" about {row.message}"
-            detail = f"{process} and {peer}, which are not of one group, exchange a frame of {layer}{about}."
-            messages = () if row.message is None else (row.message,)
-            found.setdefault(
-                (min(process, peer), max(process, peer)), Violation("locality", (process, peer), messages, detail)
-            )
-            if len(found) == VIOLATIONS_MAX:
-                break
-    return list(found.values())
+        here = group_of.get(process)
+        for peer in row[7] or ():
+            if here is None or here != group_of.get(peer):
+                found.setdefault((min(process, peer), max(process, peer)), _left(row, peer))
+        if len(found) >= VIOLATIONS_MAX:
+            break
+    return list(found.values())[:VIOLATIONS_MAX]
+
+
+def _left(row: Row, peer: str) -> Violation:
+    messages = row.about or ()
+    about = f" about {', '.join(messages)}" if messages else ""
+    detail = f"{row.process} and {peer}, which are not of one group, exchange a frame of {row.layer}{about}."
+    return Violation(Promise.LOCALITY.value, (row.process, peer), messages, detail)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from antiphon.checks.graph import components
 from antiphon.checks.history import History, is_prefix
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
+from antiphon.core.promises import Promise
 
 # How much work may go into making a proof short, in positions looked at. The cycle found is the shortest one unless
 # a component is so large that this does not suffice to start from each of its messages.
@@ -32,7 +33,7 @@ def total_order(history: History) -> list[Violation]:
 def _fork(group: str, process: str, sequence: list[str], longest: str, whole: list[str]) -> Violation:
     at = next(i for i, (mine, other) in enumerate(zip(sequence, whole, strict=False)) if mine != other)
     detail = f"Delivery {at + 1} in group {group} is {sequence[at]} at {process}, but {whole[at]} at {longest}."
-    return Violation("total_order", (process, longest), (sequence[at], whole[at]), detail)
+    return Violation(Promise.TOTAL_ORDER.value, (process, longest), (sequence[at], whole[at]), detail)
 
 
 def acyclic_order(history: History) -> list[Violation]:
@@ -53,11 +54,11 @@ def _keys_prove_it(history: History) -> bool:
 
     Only the order that the keys show is used, never what they are: a protocol cannot talk itself out with them.
     """
-    keys: dict[str | None, str] = {}
+    keys: dict[str | None, bytes] = {}
     for process in history.witnesses:
-        last = ""
+        last = b""
         for row in history.deliveries[process]:
-            key = row[10]
+            key = row[12]
             if key is None or key <= last or keys.setdefault(row[4], key) != key:
                 return False
             last = key
@@ -122,4 +123,4 @@ def _cyclic(cycle: list[tuple[str, str]]) -> Violation:
     hops = zip(messages, (*messages[1:], messages[0]), processes, strict=True)
     texts = [f"{earlier} before {later} at {process}" for earlier, later, process in hops]
     detail = f"The order has a cycle: {', '.join(texts[:-1])} and {texts[-1]}."
-    return Violation("acyclic_order", processes, messages, detail)
+    return Violation(Promise.ACYCLIC_ORDER.value, processes, messages, detail)

@@ -8,6 +8,7 @@ from itertools import islice
 from antiphon.checks.clocks import Chain, Clocks, Past
 from antiphon.checks.history import History
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
+from antiphon.core.promises import Promise
 
 Late = tuple[str, str, str]  # a process that delivers the third, a message, without the second before it
 
@@ -33,9 +34,9 @@ def _fifo(history: History) -> Iterator[Late]:
 
 
 def _out_of_fifo(history: History, process: str, earlier: str, later: str) -> Violation:
-    sender = history.sender_of[later]
+    sender = history.multicasts[later].sender
     detail = f"{sender} multicasts {earlier} and then {later}, but {_story(history, process, earlier, later)}."
-    return Violation("fifo", (sender, process), (earlier, later), detail)
+    return Violation(Promise.FIFO.value, (sender, process), (earlier, later), detail)
 
 
 def causal(history: History) -> list[Violation]:
@@ -72,10 +73,10 @@ def _causal(history: History) -> Iterator[Late]:
 
 def _out_of_cause(history: History, process: str, earlier: str, later: str) -> Violation:
     detail = (
-        f"{earlier} precedes {later}, which {history.sender_of[later]} multicasts, "
+        f"{earlier} precedes {later}, which {history.multicasts[later].sender} multicasts, "
         f"but {_story(history, process, earlier, later)}."
     )
-    return Violation("causal", (process,), (earlier, later), detail)
+    return Violation(Promise.CAUSAL.value, (process,), (earlier, later), detail)
 
 
 def _story(history: History, process: str, earlier: str, later: str) -> str:

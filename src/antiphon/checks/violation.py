@@ -1,6 +1,8 @@
-"""What a check says when a property does not hold."""
+"""What a check says when a property does not hold, and what is said of each property in the end."""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 import msgspec
 
@@ -14,3 +16,13 @@ class Violation(msgspec.Struct, frozen=True):
     processes: tuple[str, ...]
     messages: tuple[str, ...]
     detail: str  # one sentence
+
+
+class Status(StrEnum):
+    """The verdict on one property of one run."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    INCOMPLETE = "incomplete"  # not broken by what is here, but rows are missing
+    UNCHECKED = "unchecked"  # promised, but no check knows it, or the run was not drained
+    NOT_PROMISED = "not promised"

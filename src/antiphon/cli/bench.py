@@ -1,10 +1,10 @@
-"""`antiphon bench`: the papers' measurements on real processes."""
+"""`antiphon bench`: what a cluster reaches, and the papers' measurements on real processes."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -13,11 +13,97 @@ from rich.table import Table
 
 from antiphon.core.errors import UsageError
 
+if TYPE_CHECKING:
+    from antiphon.bench import Measured
+
 
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(help="Measure a protocol on real processes.", no_args_is_help=True, rich_markup_mode=None)
+    bench.command("cluster")(cluster_command)
     bench.command("tom")(tom_command)
     app.add_typer(bench, name="bench")
+
+
+def cluster_command(
+    protocol: Annotated[str | None, typer.Option(help="Which protocol to run; see `antiphon protocols`.")] = None,
+    option: Annotated[list[str] | None, typer.Option("-o", help="An option of the protocol: name=value.")] = None,
+    groups: Annotated[str, typer.Option(help="The groups: 2x3, or orders=3,billing=3.")] = "1x3",
+    fanout: Annotated[int | None, typer.Option(help="How many groups each request addresses; all by default.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Payloads in a request; 1: single calls, gathered.")] = 100,
+    size: Annotated[int, typer.Option(min=8, help="Bytes of a payload.")] = 100,
+    outstanding: Annotated[
+        int | None, typer.Option(min=1, help="Requests under way at once; 40, or 2000 single calls.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="How long to measure.")] = 5.0,
+    directory: Annotated[Path | None, typer.Option("--dir", help="Use this running cluster.")] = None,
+    journal: Annotated[bool, typer.Option(help="Whether processes keep a journal.")] = True,
+    gather: Annotated[int, typer.Option(min=1, help="Requests that a member puts into one message at most.")] = 4096,
+    plot: Annotated[Path | None, typer.Option(help="Draw the rate over time into this SVG or PNG file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+) -> None:
+    """Throughput, latency, bytes written and processor time of a cluster: a client, the members, a reader per group.
+
+    Example: antiphon bench cluster --protocol skeen --groups 1x3 --batch 100 --seconds 5
+    """
+    from antiphon.bench import Load, measure
+    from antiphon.bench.cluster import with_cluster
+    from antiphon.cli.simulate import parse_option_flags
+    from antiphon.core import parse_groups
+    from antiphon.runtime.cluster import DEFAULT_PROTOCOL, ClusterFolder
+
+    load = Load(
+        batch=batch,
+        size=size,
+        outstanding=outstanding or (2000 if batch == 1 else 40),
+        fanout=fanout,
+        seconds=seconds,
+    )
+    load.check()
+    if directory is not None:
+        if protocol is not None:
+            raise UsageError("A running cluster has its protocol: leave out --protocol or --dir.")
+        measured = measure(ClusterFolder.load(directory), load)
+    else:
+        with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary:
+            measured = with_cluster(
+                Path(temporary) / "cluster",
+                parse_groups(groups),
+                lambda folder: measure(folder, load),
+                protocol=protocol or DEFAULT_PROTOCOL,
+                options=parse_option_flags(option or []),
+                journal=journal,
+                gather=gather,
+            )
+    if plot is not None:
+        from antiphon.bench.plot import draw_rate
+
+        draw_rate(measured, plot)
+    if json:
+        print(msgspec.json.encode(measured).decode())
+    else:
+        _show_cluster(measured)
+
+
+def _show_cluster(measured: Measured) -> None:
+    load = measured.load
+    kind = f"batches of {load.batch}" if load.batch > 1 else "single calls"
+    title = (
+        f"{measured.protocol}, {len(measured.destinations)} of {len(measured.groups)} groups, {kind}, "
+        f"{load.size} bytes, {load.outstanding} outstanding"
+    )
+    table = Table(title=title, box=None, show_header=False, title_justify="left")
+    cpu = measured.cpu_us_per_message
+    for name, value in (
+        ("messages a second, at a reader of each group", f"{measured.messages_per_second:,.0f}"),
+        ("to the reader, p50 / p99", f"{measured.latency_ms.p50} / {measured.latency_ms.p99} ms"),
+        ("to the receipt, p50 / p99", f"{measured.receipt_ms.p50} / {measured.receipt_ms.p99} ms"),
+        ("bytes written per payload byte, by a member", f"{measured.bytes_written_per_payload_byte}"),
+        ("CPU per message: client", f"{cpu['client']} \N{MICRO SIGN}s"),
+        ("CPU per message: member, mean / busiest", f"{cpu['member']} / {cpu['busiest_member']} \N{MICRO SIGN}s"),
+        ("CPU per message: reader", f"{cpu['reader']} \N{MICRO SIGN}s"),
+    ):
+        table.add_row(name, value)
+    Console().print(table)
 
 
 def tom_command(

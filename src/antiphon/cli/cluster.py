@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
+from antiphon.client import Client, Delivery, Receipt, connect
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import parse_groups
 from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
-from antiphon.runtime.client import Client, Delivery, connect
-from antiphon.runtime.folder import ClusterFolder
-from antiphon.runtime.frames import StatusAnswer
+from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.net.frames import StatusAnswer
 
 OUTSTANDING = 1000  # lines on their way at once
 
@@ -42,11 +42,14 @@ def register(app: typer.Typer) -> None:
 def up_command(
     dir: DirFlag,
     groups: Annotated[str | None, typer.Option(help="For a new cluster: 3x3, or orders=3,billing=3.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="Which protocol; default: skeen.")] = None,
+    protocol: Annotated[str | None, typer.Option(help=f"Which protocol; default: {cluster.DEFAULT_PROTOCOL}.")] = None,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
     journal: Annotated[bool, typer.Option(help="Without it, a process that ends never returns.")] = True,
     trace: Annotated[bool, typer.Option(help="Record what every process sees and does.")] = True,
     base_port: Annotated[int | None, typer.Option(help="The first of the ports; default: free ones.")] = None,
+    gather: Annotated[
+        int | None, typer.Option(min=1, help="Requests that a member may put into one message; 1: none are gathered.")
+    ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name in the trace.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -54,7 +57,10 @@ def up_command(
 
     Example: antiphon up --groups orders=3,billing=3 --dir shop
     """
-    folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), journal, trace, base_port, run)
+    chosen: dict[str, Any] = {"journal": journal, "trace": trace, "base_port": base_port, "run": run}
+    if gather is not None:
+        chosen["gather"] = gather
+    folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), chosen)
     config = folder.config
     if not config.journal and protocol_named(config.protocol).declaration.assumes.failures is Failures.CRASH_RECOVERY:
         typer.echo(f"Without a journal no process can return, and {config.protocol} waits for each of them.", err=True)
@@ -74,25 +80,13 @@ def _open_or_create(
     groups: str | None,
     protocol: str | None,
     options: dict[str, str],
-    journal: bool,
-    trace: bool,
-    base_port: int | None,
-    run: str | None,
+    chosen: dict[str, Any],
 ) -> ClusterFolder:
     sizes = None if groups is None else parse_groups(groups)
     if not ClusterFolder.exists(path):
         if sizes is None:
-            raise UsageError(f"{path} is no cluster yet: name its groups, as in --groups orders=3,billing=3.")
-        return cluster.create(
-            path,
-            sizes,
-            protocol=protocol or "skeen",
-            options=options,
-            journal=journal,
-            trace=trace,
-            base_port=base_port,
-            run=run,
-        )
+            raise UsageError(f"{path} is not a cluster yet: name its groups, as in --groups orders=3,billing=3.")
+        return cluster.create(path, sizes, protocol=protocol or cluster.DEFAULT_PROTOCOL, options=options, **chosen)
     folder = ClusterFolder.load(path)
     found = {group: len(members) for group, members in folder.config.groups.items()}
     if sizes is not None and sizes != found:
@@ -100,8 +94,10 @@ def _open_or_create(
         raise UsageError(f"{path} is a cluster already, with the groups {listed}.")
     config = folder.config
     if protocol not in (None, config.protocol) or (options and options != config.options):
-        chosen = "".join(f" -o {name}={value}" for name, value in config.options.items())
-        raise UsageError(f"{path} is a cluster already, with the protocol {config.protocol}{chosen}.")
+        named = "".join(f" -o {name}={value}" for name, value in config.options.items())
+        raise UsageError(f"{path} is a cluster already, with the protocol {config.protocol}{named}.")
+    if chosen.get("gather", config.gather) != config.gather:
+        raise UsageError(f"{path} is a cluster already, with --gather {config.gather}.")
     return folder
 
 
@@ -129,7 +125,7 @@ def send_command(
     dir: DirFlag,
     to: Annotated[str, typer.Option(help="The destination groups: orders,billing.")],
     text: Annotated[str | None, typer.Argument(help="The message; default: lines from standard input.")] = None,
-    name: Annotated[str | None, typer.Option(help="Where the messages' names begin.")] = None,
+    name: Annotated[str | None, typer.Option(help="A prefix of the messages' names.")] = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for a member.")] = 30.0,
     json: JsonFlag = False,
 ) -> None:
@@ -162,19 +158,19 @@ async def _send(
     async with connect(path, name=name) as client:
         client.check(destinations)
         room = asyncio.Semaphore(OUTSTANDING)
-        tasks: list[asyncio.Task[str]] = []
+        tasks: list[asyncio.Task[Receipt]] = []
         async with asyncio.TaskGroup() as group:
             while (payload := await asyncio.to_thread(next, payloads, None)) is not None:
                 await room.acquire()
                 tasks.append(group.create_task(_send_one(client, destinations, payload, timeout, room)))
-        return [task.result() for task in tasks]
+        return [task.result().name for task in tasks]
 
 
 async def _send_one(
     client: Client, destinations: set[str], payload: bytes, timeout: float, room: asyncio.Semaphore
-) -> str:
+) -> Receipt:
     try:
-        return (await client.multicast(destinations, payload, timeout=timeout)).name
+        return await client.multicast(destinations, payload, timeout=timeout)
     finally:
         room.release()
 
@@ -245,6 +241,9 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
     for process, status in statuses.items():
         table.add_row(process, *_cells(pids[process], status))
     Console().print(table)
+    for process, status in statuses.items():
+        if status is not None and status.waits_for:
+            print(f"{process} waits for {', '.join(status.waits_for)} before it can deliver its oldest message.")
     for group, since in stalled.items():
         when = "" if since is None else f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
         print(f"Group {group} has no majority{when}: what is addressed to it waits until enough processes return.")

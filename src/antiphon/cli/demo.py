@@ -19,7 +19,7 @@ from antiphon.cli.load import Load, Taken
 from antiphon.cli.session import need_spark, one_sentence, quiet_session, rows_of
 from antiphon.core.errors import UsageError
 from antiphon.runtime import cluster
-from antiphon.runtime.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterFolder
 
 GROUPS = {"orders": 3, "billing": 3, "shipping": 3}
 VICTIM = "billing.2"
@@ -73,7 +73,7 @@ def _prepare(path: Path) -> None:
             cluster.stop(ClusterFolder.load(path / "cluster"), drain_seconds=0.0)
         shutil.rmtree(path)
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} is not empty and no earlier demo: name another folder with --dir.")
+        raise UsageError(f"{path} is not empty and not an earlier demo: name another folder with --dir.")
     path.mkdir(parents=True, exist_ok=True)
     (path / MARK).touch()
 
@@ -189,8 +189,9 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
 
 
 def _receipts(spark: Any, folder: ClusterFolder, taken: Taken) -> Any:
-    rows = [(folder.config.run, message, list(groups)) for message, groups in taken.accepted.items()]
-    return spark.createDataFrame(rows, "run string, message string, destinations array<string>")
+    rows = [(folder.config.run, client, list(groups), number, 1) for client, groups, number in taken.accepted]
+    schema = "run string, client string, destinations array<string>, first long, payloads long"
+    return spark.createDataFrame(rows, schema)
 
 
 def _conclude(console: Console, outcome: DemoOutcome) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.runtime.client import Client, connect
+from antiphon.client import Client, connect
 
 CLIENTS = 2
 MESSAGES_PER_SECOND = 2000  # of all clients together, if the machine can
@@ -17,14 +17,17 @@ OUTSTANDING = 256  # multicasts that a client has under way at most
 READ_SECONDS = 20.0  # how long the readers may take to see the last message
 
 
+Name = tuple[str, tuple[str, ...], int]  # of a payload: the client, its destination groups, its number
+
+
 class Taken(msgspec.Struct):
     """What the members accepted, and what the readers saw of it."""
 
-    accepted: dict[str, tuple[str, ...]] = {}  # message: its destination groups
-    read: dict[str, list[str]] = {}  # group: the messages that it delivered, in its order
+    accepted: list[Name] = []
+    read: dict[str, list[Name]] = {}  # group: the payloads that it delivered, in its order
 
     def expected(self, group: str) -> int:
-        return sum(group in destinations for destinations in self.accepted.values())
+        return sum(group in destinations for _, destinations, _ in self.accepted)
 
     @property
     def all_read(self) -> bool:
@@ -69,12 +72,12 @@ class Load:
             await asyncio.sleep(begun + number / MESSAGES_PER_SECOND - loop.time())
             wanted = tuple(self._random.sample(self._groups, self._random.randint(1, len(self._groups))))
             receipt = await client.multicast(wanted, f"message {number}".encode())
-            self.taken.accepted[receipt.name] = wanted
+            self.taken.accepted.append((receipt.client, receipt.destinations, receipt.number))
             self._on_accepted(len(self.taken.accepted))
 
     async def _read(self, reader: Client, group: str) -> None:
         async for delivery in reader.subscribe(group):
-            self.taken.read[group].append(delivery.name)
+            self.taken.read[group].append((delivery.client, delivery.destinations, delivery.number))
 
     async def _wait_for_readers(self) -> None:
         loop = asyncio.get_running_loop()

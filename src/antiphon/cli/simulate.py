@@ -14,8 +14,10 @@ from rich.table import Table
 
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.errors import UsageError
-from antiphon.core.model import parse_groups
+from antiphon.core.model import Topology, parse_groups
 from antiphon.core.options import option_choices, parse_options
+from antiphon.core.promises import Promise
+from antiphon.core.requests import PAYLOADS_MAX, REQUEST_BYTES_MAX
 from antiphon.protocols import protocol_named, protocols
 from antiphon.simulation import (
     MILLISECOND,
@@ -23,6 +25,7 @@ from antiphon.simulation import (
     Exponential,
     Latency,
     Outcome,
+    Scenario,
     Uniform,
     Workload,
     as_code,
@@ -36,6 +39,7 @@ from antiphon.trace import write_run
 
 OptionFlag = Annotated[list[str], typer.Option("--option", "-o", help="Set a protocol's option, as name=value.")]
 CAMPAIGN_FLAGS = {"protocol", "option", "runs", "seed", "json"}
+TURN_NS = MILLISECOND // 5  # how long a member gathers
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 
 
@@ -44,7 +48,7 @@ def parse_option_flags(flags: list[str]) -> dict[str, str]:
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals or not name:
-            raise UsageError(f"{flag!r} is no option: write it as name=value.")
+            raise UsageError(f"{flag!r} is not an option: write it as name=value.")
         options[name] = value
     return options
 
@@ -58,7 +62,7 @@ def parse_latency(text: str) -> Latency:
         return Uniform(round(float(match[1]) * MILLISECOND), round(float(match[2]) * MILLISECOND))
     if (match := re.fullmatch(rf"~{number}\+{number}", text)) and float(match[2]) > 0:
         return Exponential(round(float(match[1]) * MILLISECOND), round(float(match[2]) * MILLISECOND))
-    raise UsageError(f"{text!r} is no latency: write 1 (constant ms), 0.5-3 (uniform) or ~0.2+2 (floor and tail).")
+    raise UsageError(f"{text!r} is not a latency: write 1 (constant ms), 0.5-3 (uniform) or ~0.2+2 (floor and tail).")
 
 
 def register(app: typer.Typer) -> None:
@@ -79,7 +83,9 @@ def simulate_command(
     workload: Annotated[Workload, typer.Option(help="When senders send.")] = Workload.CLOSED,
     interval: Annotated[float, typer.Option(min=0.001, help="Mean ms between two multicasts of one sender.")] = 1.0,
     latency: Annotated[str, typer.Option(help="Of a link, in ms: 1, or 0.5-3, or ~0.2+2.")] = "1",
-    size: Annotated[int, typer.Option(min=0, help="Bytes of payload.")] = 16,
+    size: Annotated[int, typer.Option(min=0, help="Bytes of each payload.")] = 16,
+    payloads: Annotated[int, typer.Option(min=1, help="Payloads of each multicast.")] = 1,
+    gather: Annotated[int, typer.Option(min=1, help="Requests in one message; above 1, members gather them.")] = 1,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
     runs: Annotated[int, typer.Option(min=0, help="Instead: a campaign of so many small random runs.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
@@ -113,10 +119,32 @@ def simulate_command(
         latency=parse_latency(latency),
         size=size,
     )
-    outcome = simulate(scenario)
+    outcome = simulate(_gathered(_batched(scenario, payloads), gather))
     if trace is not None:
         write_run(trace, outcome.facts, outcome.rows)
     _show(outcome, json)
+
+
+def _batched(scenario: Scenario, payloads: int) -> Scenario:
+    """The same multicasts with so many payloads each."""
+    largest = max((plan.size for plan in scenario.plans), default=0)
+    if payloads > PAYLOADS_MAX or payloads * (largest + 4) > REQUEST_BYTES_MAX:
+        raise UsageError(
+            f"A batch has at most {PAYLOADS_MAX} payloads and {REQUEST_BYTES_MAX} bytes with its table: "
+            f"{payloads} of {largest} bytes are too many."
+        )
+    plans = [msgspec.structs.replace(plan, payloads=payloads) for plan in scenario.plans]
+    return msgspec.structs.replace(scenario, plans=tuple(plans))
+
+
+def _gathered(scenario: Scenario, gather: int) -> Scenario:
+    """Above 1, clients hand their requests to members, who gather what one turn brings."""
+    if gather == 1:
+        return scenario
+    members = Topology.sized(scenario.groups).index_of
+    if any(plan.sender in members for plan in scenario.plans):
+        raise UsageError("Members gather the requests of clients: --gather needs --clients.")
+    return msgspec.structs.replace(scenario, gather=gather, turn_ns=TURN_NS, through_members=True, closed_loop=False)
 
 
 def _refuse_what_a_campaign_chooses(context: typer.Context) -> None:
@@ -188,17 +216,30 @@ def protocols_command(json: JsonFlag = False) -> None:
 
     Example: antiphon protocols --json
     """
-    found = [(kind.declaration, option_choices(kind)) for kind in protocols().values()]
+    found = list(protocols().values())
     if json:
-        listed = [{**msgspec.to_builtins(declaration), "options": options} for declaration, options in found]
+        listed = [
+            {
+                **msgspec.to_builtins(kind.declaration),
+                "promises": [promise.value for promise in _promised(kind)],
+                "options": option_choices(kind),
+            }
+            for kind in found
+        ]
         print(msgspec.json.encode(listed).decode())
         return
     table = Table("protocol", "source", "assumes", "promises", "options", show_lines=True)
-    for declaration, options in found:
-        assumes = declaration.assumes
-        facts = [f"{assumes.failures}", f"{assumes.channels}{' FIFO' if assumes.fifo else ''} channels"]
-        facts += [f"detector: {assumes.detector}"] + (["one group"] if assumes.one_group else [])
-        choices = "\n".join(f"{name}={'|'.join(values)}" for name, values in options.items())
+    for kind in found:
+        declaration, assumes = kind.declaration, kind.declaration.assumes
+        facts = [f"failures: {assumes.failures}", f"detector: {assumes.detector}"]
+        facts += ["one group"] if assumes.one_group else ["all groups"] if assumes.all_groups else []
+        facts += ["what was sent survives its sender"] if assumes.sent_survives else []
+        choices = "\n".join(f"{name}={'|'.join(values)}" for name, values in option_choices(kind).items())
         name = f"{declaration.name}\n{declaration.title}"
-        table.add_row(name, declaration.source, "\n".join(facts), ", ".join(declaration.promises), choices or "none")
+        table.add_row(name, declaration.source, "\n".join(facts), ", ".join(_promised(kind)), choices or "none")
     Console().print(table)
+
+
+def _promised(kind: type[OrderingProtocol]) -> tuple[Promise, ...]:
+    """What holds with the options as they are when nobody chooses."""
+    return kind.promises(kind.Options())

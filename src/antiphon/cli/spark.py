@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,14 +10,17 @@ import msgspec
 import typer
 from rich.console import Console
 
+from antiphon.checks import Status
 from antiphon.cli import tables
 from antiphon.cli.progress import Steps
 from antiphon.cli.session import check_trace, one_sentence, quiet_session, rows_of
 from antiphon.cli.simulate import JsonFlag
-from antiphon.core.errors import UsageError
+from antiphon.core.errors import TraceError, UsageError
 from antiphon.trace import read_facts
 
 TraceArgument = Annotated[Path, typer.Argument(help="A trace's folder, or the folder of a cluster that is down.")]
+
+BROKEN, INCOMPLETE = 1, 3  # exit codes; 2 is bad input
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +30,10 @@ def register(app: typer.Typer) -> None:
 
 
 def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
-    """Check everything that the runs of a trace promise; exit code 1 if a promise was broken.
+    """Check everything that the runs of a trace promise.
+
+    Exit code 0: it holds, as far as there is a check for it; 1: a promise was broken; 2: this is no trace; 3: none was
+    broken by what is here, but rows of a process are missing.
 
     Example: antiphon verify runs, after antiphon simulate --seed 7 --trace runs
     """
@@ -40,15 +47,25 @@ def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
         violations = verify(events, runs)
         judged = rows_of(verdicts(violations, runs))
         broken = rows_of(violations)
+    code = exit_code(judged)
     if json:
-        print(msgspec.json.encode({"holds": not broken, "verdicts": judged, "violations": broken}).decode())
+        holds = code == 0 and any(row["status"] == Status.HOLDS for row in judged)  # not where nothing was checked
+        print(msgspec.json.encode({"holds": holds, "verdicts": judged, "violations": broken}).decode())
     else:
         console = Console()
         console.print(tables.verdicts(judged))
         tables.explain_violations(console, broken)
-        tables.explain_undecided(console, judged, read_facts(trace))
-    if broken:
-        raise typer.Exit(1)
+        tables.explain_unchecked(console, judged, read_facts(trace))
+    if code:
+        raise typer.Exit(code)
+
+
+def exit_code(judged: Sequence[dict[str, Any]]) -> int:
+    """What `verify` ends with, by its verdicts: a broken promise outranks missing rows."""
+    statuses = {row["status"] for row in judged}
+    if Status.BROKEN in statuses:
+        return BROKEN
+    return INCOMPLETE if Status.INCOMPLETE in statuses else 0
 
 
 def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
@@ -109,7 +126,7 @@ def demo_command(
 def find_trace(folder: Path) -> Path:
     """The trace itself, or the one inside a cluster's folder, once every process has written all that it saw."""
     from antiphon.runtime import cluster
-    from antiphon.runtime.folder import ClusterFolder
+    from antiphon.runtime.cluster import ClusterFolder
 
     home = next((path for path in (folder, folder.resolve().parent) if ClusterFolder.exists(path)), None)
     if home is None:
@@ -117,10 +134,19 @@ def find_trace(folder: Path) -> Path:
     found = ClusterFolder.load(home)
     if any(pid is not None for pid in cluster.alive(found).values()):
         raise UsageError(f"The cluster in {home} is running: end it with `antiphon down --dir {home}` first.")
-    killed = cluster.untraced(found)
+    admitted = _incomplete(found.trace, found.config.run)  # what `down` could not complete, it says
+    killed = [process for process in cluster.untraced(found) if process not in admitted]
     if killed:
         raise UsageError(
             f"{', '.join(killed)} was killed, and the end of its trace lies in its journal: "
-            f"`antiphon down --dir {home}` writes it, unless the cluster keeps no journals."
+            f"`antiphon down --dir {home}` writes it, as far as the cluster keeps journals."
         )
     return found.trace if home == folder else folder
+
+
+def _incomplete(trace: Path, run: str) -> list[str]:
+    """The processes whose rows are not all in a trace, by the facts of the run, if these are there."""
+    try:
+        return next((facts.incomplete for facts in read_facts(trace) if facts.run == run), [])
+    except TraceError:
+        return []

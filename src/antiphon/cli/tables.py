@@ -9,9 +9,16 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from antiphon.core.promises import Promise
 from antiphon.trace import RunFacts
 
-STYLES = {"holds": "green", "violated": "bold red", "undecided": "yellow", "not promised": "dim"}
+STYLES = {
+    "holds": "green",
+    "broken": "bold red",
+    "incomplete": "yellow",
+    "unchecked": "yellow",
+    "not promised": "dim",
+}
 RUNS_SHOWN = 20
 VIOLATIONS_SHOWN = 12
 
@@ -34,7 +41,7 @@ def verdicts(judged: Rows) -> RenderableType:
 
 def _by_run(by_run: dict[str, dict[str, str]], properties: list[str]) -> RenderableType:
     """Many runs: those that broke a promise are listed first, the last line counts what is left out."""
-    listed = sorted(by_run, key=lambda run: "violated" not in by_run[run].values())[:RUNS_SHOWN]
+    listed = sorted(by_run, key=lambda run: "broken" not in by_run[run].values())[:RUNS_SHOWN]
     table = Table("run", *properties, box=None, pad_edge=False)
     for run in sorted(listed):
         table.add_row(run, *(_status(by_run[run][name]) for name in properties))
@@ -59,13 +66,21 @@ def explain_violations(console: Console, broken: Rows) -> None:
         console.print(f"\nand {len(broken) - VIOLATIONS_SHOWN} more: --json lists them.")
 
 
-def explain_undecided(console: Console, judged: Rows, facts: Sequence[RunFacts]) -> None:
-    """Say why a missing delivery of an unfinished run is not held against it."""
-    undecided = {row["run"] for row in judged if row["status"] == "undecided"}
+def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts]) -> None:
+    """Say why something was not judged: the run did not come to its end, rows are missing, nobody knows the promise."""
+    statuses: dict[str, set[str]] = {}
+    for row in judged:
+        statuses.setdefault(row["run"], set()).add(row["status"])
     for run in facts:
-        if run.run in undecided:
+        found = statuses.get(run.run, set())
+        if "unchecked" in found and not run.drained:
             away = f" ({', '.join(run.faulty)} was down)" if run.faulty else ""
             console.print(f"\n{run.run} ended before everything was delivered{away}.", highlight=False)
+        if run.incomplete:
+            console.print(f"\nRows of {', '.join(run.incomplete)} are missing in {run.run}.", highlight=False)
+        unknown = [name for name in run.promises if name not in tuple(Promise)]
+        if unknown:
+            console.print(f"\nNothing here checks {', '.join(unknown)}, which {run.run} promises.", highlight=False)
 
 
 # Metrics --------------------------------------------------------------------------------------------------------
@@ -73,16 +88,18 @@ def explain_undecided(console: Console, judged: Rows, facts: Sequence[RunFacts])
 _RUN_LINES = {
     "multicasts": "multicasts",
     "deliveries": "deliveries",
+    "payloads": "payloads delivered",
     "sends": "messages between processes",
     "sends_per_multicast": "  per multicast",
     "bytes": "bytes between processes",
     "bytes_per_multicast": "  per multicast",
     "steps_max": "steps to the last delivery",
     "latency_ms_p50": "latency ms, median",
-    "latency_ms_p99": "latency ms, 99 of 100",
+    "latency_ms_p99": "latency ms, p99",
     "latency_ms_max": "latency ms, largest",
     "seconds": "seconds",
     "deliveries_per_second": "deliveries a second",
+    "payloads_per_second": "payloads a second",
 }
 _GROUP_COLUMNS = {
     "run": "run",

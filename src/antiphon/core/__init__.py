@@ -1,20 +1,30 @@
 """The vocabulary and the state-machine contract that everything else speaks; no I/O, no clock, no randomness."""
 
-from antiphon.core.component import Component, NoOptions, OrderingProtocol, Wire
-from antiphon.core.declaration import Assumptions, Channels, Declaration, Detector, Failures, FaultModel, Promise
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Timestamp, Topology, parse_groups, user_name
+from antiphon.core.buffers import Buffers
+from antiphon.core.channel import Transport
+from antiphon.core.component import Component, NoOptions, OrderingProtocol
+from antiphon.core.contract import Timer, Wire
+from antiphon.core.declaration import Assumptions, Declaration, Detector, Failures, FaultModel
+from antiphon.core.gather import Gather
+from antiphon.core.host import Host
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, parse_groups
 from antiphon.core.options import option_choices, parse_options
 from antiphon.core.process import Process
+from antiphon.core.promises import Promise
+from antiphon.core.unordered import Heap, Table
 
 __all__ = [
     "Assumptions",
-    "Channels",
+    "Buffers",
     "Component",
     "Declaration",
     "Detector",
     "Failures",
     "FaultModel",
+    "Gather",
     "GroupId",
+    "Heap",
+    "Host",
     "Message",
     "MessageId",
     "NoOptions",
@@ -22,11 +32,12 @@ __all__ = [
     "Process",
     "ProcessId",
     "Promise",
-    "Timestamp",
+    "Table",
+    "Timer",
     "Topology",
+    "Transport",
     "Wire",
     "option_choices",
     "parse_groups",
     "parse_options",
-    "user_name",
 ]

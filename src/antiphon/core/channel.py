@@ -1,47 +1,51 @@
-"""The two ends of a channel: numbers that make resending harmless. Both drivers move the frames in between."""
+"""The two ends of a channel: numbers that make resending harmless. The host keeps them, drivers move the frames."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
 import msgspec
 
+from antiphon.core.buffers import Buffers
 from antiphon.core.model import ProcessId
 
 
-class Outbox(msgspec.Struct):
-    """Frames for one peer, from the first that it has not acknowledged."""
+class Transport(IntEnum):
+    """How a part's messages travel. Between two processes, each of the first two is a numbered channel of its own."""
 
-    sent: int = 0  # the number of the newest frame
-    acknowledged: int = 0
-    frames: dict[int, bytes] = {}
-    size: int = 0  # of the frames kept, in bytes
-    spilled: int = 0  # frames up to this one are no longer kept here: the driver has them on disk
+    FIFO = 0  # what is sent between two correct processes arrives, once, in the order in which it was sent
+    RELIABLE = 1  # the same, in any order
+    DATAGRAM = 2  # may be lost, doubled and overtaken; nothing is numbered
 
-    def push(self, frame: bytes) -> int:
-        self.sent += 1
-        self.frames[self.sent] = frame
-        self.size += len(frame)
-        return self.sent
-
-    def acknowledge(self, number: int) -> None:
-        """Forget what the peer holds durably: everything up to ``number``."""
-        assert number <= self.sent, "a peer cannot hold what was never sent"
-        for held in range(self.first_kept, number + 1):
-            self.size -= len(self.frames.pop(held))
-        self.acknowledged = max(self.acknowledged, number)
-
-    @property
-    def first_kept(self) -> int:
-        return max(self.acknowledged, self.spilled) + 1
-
-    def spill(self) -> None:
-        """Keep nothing here: the driver has all of it on disk. For a peer that is away for long."""
-        self.frames.clear()
-        self.size = 0
-        self.spilled = self.sent
+    __hash__ = int.__hash__  # the one that Enum brings is slow, and channels are looked up by it
 
 
-class Inbox(msgspec.Struct):
-    """Which frames of one peer were taken: all up to ``received``, and on a channel without order some beyond."""
+NUMBERED = (Transport.FIFO, Transport.RELIABLE)
+
+
+class ChannelId(NamedTuple):
+    """One numbered channel of a process, seen from its own end."""
+
+    peer: ProcessId
+    transport: Transport
+
+
+@lru_cache(maxsize=1 << 16)
+def channel_to(peer: ProcessId, transport: Transport) -> ChannelId:
+    return ChannelId(peer, transport)
+
+
+@lru_cache(maxsize=1 << 14)
+def channels_to(to: tuple[ProcessId, ...], transport: Transport) -> tuple[ChannelId, ...]:
+    return tuple([channel_to(peer, transport) for peer in to])
+
+
+class Inbox(msgspec.Struct, array_like=True):
+    """Which numbers of a stream were taken: all up to ``received``, and some beyond where they have no order."""
 
     received: int = 0
     early: set[int] = msgspec.field(default_factory=set)
@@ -50,8 +54,8 @@ class Inbox(msgspec.Struct):
         return number > self.received and number not in self.early
 
     def take(self, number: int) -> None:
-        assert self.is_new(number), "the driver discards what was taken before"
         if number != self.received + 1:
+            assert self.is_new(number), "the host discards what was taken before"
             self.early.add(number)
             return
         self.received = number
@@ -60,20 +64,42 @@ class Inbox(msgspec.Struct):
             self.early.remove(self.received)
 
 
-class Endpoints(msgspec.Struct):
-    """All channels of one process; a part of its snapshot."""
+class Outbox:
+    """Frames for one channel that were let out, from the first that the peer has not acknowledged."""
 
-    outboxes: dict[ProcessId, Outbox] = {}
-    inboxes: dict[ProcessId, Inbox] = {}
+    __slots__ = ("acknowledged", "frames", "sent", "size", "spilled")
 
-    def outbox(self, peer: ProcessId) -> Outbox:
-        box = self.outboxes.get(peer)
-        if box is None:
-            box = self.outboxes[peer] = Outbox()
-        return box
+    def __init__(self, sent: int = 0, acknowledged: int = 0) -> None:
+        self.sent = sent  # the number of the newest frame
+        self.acknowledged = acknowledged
+        self.frames: deque[Buffers] = deque()  # the newest ones, up to ``sent``
+        self.size = 0  # of the frames kept, in bytes
+        self.spilled = acknowledged  # frames up to this one are no longer kept here: acknowledged, or on disk
 
-    def inbox(self, peer: ProcessId) -> Inbox:
-        box = self.inboxes.get(peer)
-        if box is None:
-            box = self.inboxes[peer] = Inbox()
-        return box
+    def push(self, number: int, frame: Buffers) -> None:
+        assert number == self.sent + 1, "a channel's frames are let out in the order of their numbers"
+        self.sent = number
+        self.frames.append(frame)
+        self.size += frame.size
+
+    @property
+    def first_kept(self) -> int:
+        return self.spilled + 1
+
+    def acknowledge(self, number: int) -> None:
+        """Forget what the peer holds durably: everything up to ``number``."""
+        assert number <= self.sent, "a peer cannot hold what was never sent"
+        self.acknowledged = max(self.acknowledged, number)
+        self.let_go(number)
+
+    def let_go(self, number: int) -> None:
+        """Keep nothing up to ``number`` in memory: it was acknowledged, or is on disk."""
+        while self.spilled < number:
+            self.spilled += 1
+            self.size -= self.frames.popleft().size
+
+    def frames_from(self, number: int) -> Iterator[tuple[int, Buffers]]:
+        """The frames kept here from ``number`` on, with their numbers."""
+        start = max(number, self.first_kept)
+        for at in range(start, self.sent + 1):
+            yield at, self.frames[at - self.first_kept]

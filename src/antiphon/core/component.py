@@ -1,29 +1,29 @@
 """The state-machine contract: what a protocol is made of, and all that it can do to the world.
 
 A component declares its state as annotated variables, gives them their first values in ``initialise``, and handles
-messages in ``on_<message>(sender, message)`` and timers in ``on_<name>_timer()``. Everything else is derived from
-that: the wire format, the dispatch, the snapshot.
+messages in ``on_<message>(self, sender, message: Message)`` and timers in ``on_<timer>(self, timer: Timer)``, each
+named for its type. Everything else is derived from that: the wire format, the dispatch, the snapshot. A handler whose
+name and type do not match fails when the class is made.
 """
 
 from __future__ import annotations
 
-import inspect
-import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
+from antiphon.core.buffers import encode_inside
+from antiphon.core.channel import Transport
+from antiphon.core.contract import Timer, Wire, contract_of, handlers_of
 from antiphon.core.declaration import Declaration, FaultModel
-from antiphon.core.errors import BadFrame, UsageError
+from antiphon.core.errors import UsageError
+from antiphon.core.keys import Key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
+from antiphon.core.promises import OF_THE_HOST, Promise
 
 if TYPE_CHECKING:
     from antiphon.core.process import Process
-
-
-class Wire(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message between components of the same kind at different processes. Each kind has its own small tag."""
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +36,13 @@ Part = TypeVar("Part", bound="Component")
 class Component:
     """A deterministic state machine, alone or as a named part of another."""
 
+    FRAMEWORK: ClassVar[bool] = True  # what this class annotates is wiring, not state
     Options: ClassVar[type[msgspec.Struct]] = NoOptions
+    transport: ClassVar[Transport] = Transport.RELIABLE  # how its messages travel
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        handlers_of(cls)  # a wrong one fails here, not in the run that needs it
 
     def __init__(
         self,
@@ -51,7 +57,6 @@ class Component:
         self.channel = channel  # what carries its messages; None: the process's own channels
         self.options: Any = options
         self.me = process.me
-        self.topology = process.topology
         self.contract = contract_of(type(self))
         self.index = process.register(self)
         for name, upcall in upcalls.items():
@@ -74,11 +79,24 @@ class Component:
     def on_trust(self, process: ProcessId) -> None:
         """The failure detector stopped suspecting a process."""
 
+    def on_turn_end(self) -> None:
+        """The turn is over in which this part asked for it with ``at_turn_end``."""
+
     def part(
         self, kind: type[Part], name: str, options: msgspec.Struct | None = None, /, **upcalls: Callable[..., object]
     ) -> Part:
         """Create a part. It reaches this component only through ``upcalls``, and shares no variable with it."""
         return kind(self.process, f"{self.layer}/{name}", options or kind.Options(), upcalls, self.channel)
+
+    @property
+    def topology(self) -> Topology:
+        """Who is in which group, as of now."""
+        return self.process.topology
+
+    @property
+    def group(self) -> GroupId:
+        """The group that this process is a member of."""
+        return self.process.topology.group_of[self.me]
 
     @property
     def now(self) -> int:
@@ -97,20 +115,34 @@ class Component:
     def send(self, to: ProcessId | Iterable[ProcessId], message: Wire) -> None:
         """Send to one process or to each of several. What a process sends to itself arrives at once."""
         carrier = self.channel or self.process
-        carrier.send_for(self, (to,) if isinstance(to, str) else to, message)
+        carrier.send_for(self, (to,) if isinstance(to, str) else tuple(to), message)
 
-    def set_timer(self, name: str, after_ns: int) -> None:
-        self.process.set_timer(f"{self.index}.{name}", self.process.now + after_ns)
+    def about(self, message: Wire) -> tuple[MessageId, ...]:
+        """All multicast messages that a message of this component is about; asked for where it is traced."""
+        return self.contract.subjects[type(message)](message)
 
-    def cancel_timer(self, name: str) -> None:
-        self.process.cancel_timer(f"{self.index}.{name}")
+    def set_timer(self, timer: Timer, after_ns: int) -> None:
+        """Have the timer's handler called after so long; replaces an earlier setting of an equal timer."""
+        assert type(timer) in self.contract.timers, f"{type(self).__name__} has no handler for {type(timer).__name__}"
+        self.process.set_timer(self.index, encode_inside(timer), self.process.now + after_ns)
+
+    def cancel_timer(self, timer: Timer) -> None:
+        self.process.cancel_timer(self.index, encode_inside(timer))
+
+    def fire(self, timer: bytes) -> None:
+        value = self.contract.decode_timer(timer)
+        getattr(self, self.contract.timers[type(value)])(value)
+
+    def at_turn_end(self) -> None:
+        """Have ``on_turn_end`` called when all that came together with this input is handled."""
+        self.process.at_turn_end(self.index)
 
     def snapshot(self) -> bytes:
         state = self.contract.state
-        return _encoder.encode(state(*[getattr(self, name) for name in state.__struct_fields__]))
+        return encode_inside(state(*[getattr(self, name) for name in state.__struct_fields__]))
 
     def restore(self, data: bytes) -> None:
-        state = msgspec.msgpack.decode(data, type=self.contract.state)
+        state = self.contract.decode_state(data)
         for name in state.__struct_fields__:
             setattr(self, name, getattr(state, name))
 
@@ -118,13 +150,16 @@ class Component:
 class Channel(Component):
     """A component that carries the messages of others, to add an order or a field to them."""
 
-    def send_for(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:
+    FRAMEWORK: ClassVar[bool] = True
+
+    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None:
         raise NotImplementedError
 
 
 class OrderingProtocol(Component):
     """The outermost component: takes multicasts, gives deliveries."""
 
+    FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
 
     def multicast(self, m: Message) -> None:
@@ -135,12 +170,22 @@ class OrderingProtocol(Component):
         """How many messages this process knows of but has not delivered yet."""
         raise NotImplementedError
 
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        """The processes from which this one must hear before its oldest pending message can be delivered, if known."""
+        return ()
+
     def counters(self) -> dict[str, int]:
         """What a protocol counts of itself, by name; shown in a process's status."""
         return {}
 
-    def deliver(self, m: Message, order_key: str | None = None) -> None:
-        self.process.deliver(m, order_key)
+    def deliver(self, m: Message, key: Key | None = None) -> None:
+        """Give m to the application. Messages come in the order of their keys, at every process."""
+        self.process.deliver(m, key)
+
+    @classmethod
+    def promises(cls, options: Any) -> tuple[Promise, ...]:
+        """What holds with these options: what the protocol declares, and what the host adds."""
+        return (*cls.declaration.promises, *OF_THE_HOST)
 
     @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
@@ -158,79 +203,3 @@ class OrderingProtocol(Component):
             raise UsageError(
                 f"The {cls.declaration.name} protocol broadcasts to all groups; {', '.join(missing)} are left out."
             )
-
-
-class Contract(msgspec.Struct, frozen=True):
-    """What the class of a component says about it, worked out once."""
-
-    handlers: dict[type[Wire], str]
-    subjects: dict[type[Wire], Callable[[Any], MessageId] | None]
-    decode: Callable[[memoryview], Any]
-    state: type[msgspec.Struct]
-
-
-def contract_of(kind: type[Component]) -> Contract:
-    contract = _contracts.get(kind)
-    if contract is None:
-        contract = _contracts[kind] = _contract(kind)
-    return contract
-
-
-_contracts: dict[type[Component], Contract] = {}
-
-
-def _contract(kind: type[Component]) -> Contract:
-    handlers = _handlers(kind)
-    tags = [wire.__struct_config__.tag for wire in handlers]
-    assert all(isinstance(tag, int) for tag in tags), f"{kind}: every wire message has a small number as its tag"
-    assert len(set(tags)) == len(tags), f"{kind}: two wire messages have the same tag"
-    decoder = msgspec.msgpack.Decoder(Union[tuple(handlers)]) if handlers else None  # noqa: UP007 - made at run time
-    return Contract(
-        handlers=handlers,
-        subjects={wire: _subject(wire) for wire in handlers},
-        decode=decoder.decode if decoder is not None else _decode_nothing,
-        state=msgspec.defstruct(f"{kind.__name__}State", _state_fields(kind), array_like=True),
-    )
-
-
-def _decode_nothing(data: memoryview) -> Any:
-    raise BadFrame("This component receives no messages.")
-
-
-def _handlers(kind: type[Component]) -> dict[type[Wire], str]:
-    """Find ``on_<message>(self, sender, message: SomeWire)`` methods; the annotation names the message type."""
-    found: dict[type[Wire], str] = {}
-    for name in dir(kind):
-        if not name.startswith("on_") or name.endswith("_timer"):
-            continue
-        hints = [hint for key, hint in get_type_hints(getattr(kind, name)).items() if key != "return"]
-        if len(hints) == 2 and isinstance(hints[1], type) and issubclass(hints[1], Wire):
-            found[hints[1]] = name
-    return found
-
-
-def _subject(wire: type[Wire]) -> Callable[[Any], MessageId] | None:
-    """How to find the multicast message that a wire message is about: its ``message`` or its ``id``."""
-    fields = wire.__struct_fields__
-    if "message" in fields:
-        return operator.attrgetter("message.id")
-    return operator.attrgetter("id") if "id" in fields else None
-
-
-def _state_fields(kind: type[Component]) -> list[tuple[str, Any]]:
-    """The annotated variables of a component, but for its parts and upcalls: they are wiring, not state."""
-    fields: dict[str, Any] = {}
-    for ancestor in reversed(kind.__mro__):
-        if not issubclass(ancestor, Component) or ancestor in (Component, Channel, OrderingProtocol):
-            continue
-        hints = get_type_hints(ancestor)
-        for name in inspect.get_annotations(ancestor):
-            hint = hints[name]
-            is_part = isinstance(hint, type) and issubclass(hint, Component)
-            if name != "options" and not is_part and get_origin(hint) not in (ClassVar, _CALLABLE):
-                fields[name] = hint
-    return list(fields.items())
-
-
-_CALLABLE = get_origin(Callable[[], None])
-_encoder = msgspec.msgpack.Encoder()

@@ -6,22 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-
-class Promise(StrEnum):
-    """A property of every run that meets the assumptions. docs/trace.md defines each on a trace."""
-
-    VALIDITY = "validity"
-    INTEGRITY = "integrity"
-    AGREEMENT = "agreement"
-    UNIFORM_AGREEMENT = "uniform_agreement"
-    FIFO = "fifo"
-    CAUSAL = "causal"
-    TOTAL_ORDER = "total_order"
-    ACYCLIC_ORDER = "acyclic_order"
-    GENUINENESS = "genuineness"
-    LOCALITY = "locality"
-    REAL_TIME_ORDER = "real_time_order"
-    VIRTUAL_SYNCHRONY = "virtual_synchrony"
+from antiphon.core.promises import Promise
 
 
 class Failures(StrEnum):
@@ -36,11 +21,6 @@ class Detector(StrEnum):
     EVENTUALLY_STRONG = "eventually strong"
 
 
-class Channels(StrEnum):
-    RELIABLE = "reliable"  # what is sent between two correct processes arrives, once
-    LOSSY = "lossy"  # frames may be lost, doubled and overtaken
-
-
 class FaultModel(msgspec.Struct, frozen=True):
     """What crashes can do in a run, beyond making processes slow."""
 
@@ -50,8 +30,6 @@ class FaultModel(msgspec.Struct, frozen=True):
 
 class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
     failures: Failures
-    channels: Channels = Channels.RELIABLE
-    fifo: bool = False  # whether reliable channels must also keep the order of what is sent
     detector: Detector = Detector.NONE
     one_group: bool = False  # whether a message may address one group only
     all_groups: bool = False  # whether a message must address all groups
@@ -59,6 +37,8 @@ class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
+    """``promises`` hold under every option; a protocol's method of that name adds its options' and the host's."""
+
     name: str
     title: str
     source: str

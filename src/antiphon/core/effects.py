@@ -1,10 +1,14 @@
-"""Everything a process can do. The driver releases effects once the input behind them is durable."""
+"""Everything a process can do. The host releases effects once the input behind them is durable."""
 
 from __future__ import annotations
 
 import msgspec
 
-from antiphon.core.model import Message, MessageId, ProcessId
+from antiphon.core.buffers import Buffers
+from antiphon.core.channel import Transport
+from antiphon.core.events import Event
+from antiphon.core.model import GroupId, MessageId, ProcessId
+from antiphon.core.requests import Request
 
 
 class Effect(msgspec.Struct, gc=False):
@@ -12,54 +16,57 @@ class Effect(msgspec.Struct, gc=False):
 
 
 class Send(Effect):
-    """Hand a frame to the channel to ``to``. ``number`` is 0 on a lossy channel, which numbers nothing."""
+    """Hand a frame to the channels to all of ``to``, with a number on each; datagrams have none."""
 
     seq: int
-    to: ProcessId
-    number: int
-    frame: bytes
+    to: tuple[ProcessId, ...]
+    numbers: tuple[int, ...]
+    transport: Transport
+    frame: Buffers
     layer: str
-    subject: MessageId | None  # the multicast message that the frame is about
+    about: tuple[MessageId, ...]  # all multicast messages that the frame is about, as far as it is traced
 
 
-class Deliver(Effect):
-    """Give a message to the application, as the ``position``-th of this process's group."""
+class Log(Effect):
+    """Append an event to the log that the application reads."""
 
     seq: int
-    message: Message
-    position: int
-    order_key: str | None
+    event: Event
+
+
+class Reply(Effect):
+    """Tell a client that its requests to these groups are safe, up to the number ``taken``."""
+
+    seq: int
+    client: str
+    destinations: tuple[GroupId, ...]
+    taken: int
+    request: Request  # the one that is answered
 
 
 class Record(Effect):
-    """A trace row that is about no other effect."""
+    """An event of the trace that is about no other effect."""
 
     seq: int
     kind: str
     message: MessageId | None = None
-    destinations: tuple[str, ...] | None = None
+    destinations: tuple[GroupId, ...] | None = None
+    requests: tuple[Request, ...] = ()
     peer: ProcessId | None = None
-    layer: str | None = None
-    bytes: int | None = None
     time_ns: int | None = None  # where the event's time is not the time of the release
 
 
 class SetTimer(Effect):
-    """Feed ``Fire(timer, due)`` at ``due``; replaces an earlier setting of the same timer."""
+    """Feed ``Fire(part, timer, due)`` at ``due``; replaces an earlier setting of the same timer."""
 
-    timer: str
+    part: int
+    timer: bytes
     due: int
 
 
 class CancelTimer(Effect):
-    timer: str
-
-
-class Reply(Effect):
-    """Tell a client that its request is safe."""
-
-    client: str
-    number: int
+    part: int
+    timer: bytes
 
 
 class Monitor(Effect):
@@ -68,4 +75,4 @@ class Monitor(Effect):
     processes: tuple[ProcessId, ...]
 
 
-AnyEffect = Send | Deliver | Record | SetTimer | CancelTimer | Reply | Monitor
+AnyEffect = Send | Log | Reply | Record | SetTimer | CancelTimer | Monitor

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.core.errors import BadFrame
+from antiphon.core.buffers import Buffers, Piece, decoder_beside, encode_beside
+from antiphon.core.channel import Transport
 from antiphon.core.model import GroupId, ProcessId
 
 
@@ -20,31 +21,30 @@ class Receive(Input, frozen=True, tag=1):
     """A frame from a peer, as it came off the channel; ``number`` counts the channel's frames from 1."""
 
     sender: ProcessId
+    transport: Transport
     number: int
-    frame: bytes
+    frame: Buffers
 
 
 class Multicast(Input, frozen=True, tag=2):
     """This process itself is the paper's sender."""
 
     destinations: tuple[GroupId, ...]
-    payload: bytes
+    payloads: tuple[bytes, ...]
 
 
 class Submit(Input, frozen=True, tag=3):
-    """A client's request: this member becomes the paper's sender, once per (client, number)."""
+    """A client's request, as it came: this member becomes the paper's sender."""
 
-    client: str
-    number: int
-    settled: int
     destinations: tuple[GroupId, ...]
-    payload: bytes
+    request: Buffers
 
 
 class Fire(Input, frozen=True, tag=4):
     """A timer is due. A timer that was set anew or cancelled meanwhile has another ``due`` and is ignored."""
 
-    timer: str
+    part: int
+    timer: bytes
     due: int
 
 
@@ -62,18 +62,21 @@ class Recover(Input, frozen=True, tag=7):
     crashed_at: int
 
 
-AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[AnyInput] = msgspec.msgpack.Decoder(AnyInput)
+class TurnEnd(Input, frozen=True, tag=8):
+    """The inputs since the last one came together: now is the time for what is done once for all of them."""
 
 
-def encode_input(value: AnyInput) -> bytes:
-    return _encoder.encode(value)
+AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd
+
+_decode = decoder_beside(AnyInput)
 
 
-def decode_input(data: bytes) -> AnyInput:
-    try:
-        return _decoder.decode(data)
-    except msgspec.DecodeError as error:
-        raise BadFrame(f"This journal record is not an input: {error}.") from None
+def encode_input(value: AnyInput) -> Buffers:
+    """A journal record: a small head, and what came from outside as it came."""
+    return encode_beside(b"", value)
+
+
+def decode_input(record: Piece) -> AnyInput:
+    """Raises BadFrame for bytes that are no input."""
+    found: AnyInput = _decode(record, 0)
+    return found

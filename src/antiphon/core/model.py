@@ -1,4 +1,4 @@
-"""The vocabulary of the world: processes, groups, messages, timestamps."""
+"""The vocabulary of the world: processes, groups, messages, and who is in which group."""
 
 from __future__ import annotations
 
@@ -8,52 +8,44 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import UsageError
 
 ProcessId = NewType("ProcessId", str)
 GroupId = NewType("GroupId", str)
-MessageId = NewType("MessageId", str)
 
-PAYLOAD_BYTES_MAX = 1 << 20
 GROUPS_MAX = 1024
 MEMBERS_MAX = 1024
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a user multicasts: a payload for every member of the destination groups.
+class MessageId(NamedTuple):
+    """The ``number``-th message that ``origin`` multicasts. The origin is the paper's sender: a process."""
 
-    ``id`` is ``origin:number``; the copy that a member multicasts for a client adds ``@member``, so that two
-    copies of one request, sent through two members, stay two messages to the protocol.
-    ``settled``: the client will never repeat its requests below this number.
+    origin: ProcessId
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.number}"
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What protocols order: a body for every member of the destination groups, which they never open.
+
+    The body holds the requests of one or many clients with ``count`` payloads in all (core/requests.py).
     """
 
     id: MessageId
     destinations: tuple[GroupId, ...]
-    payload: bytes
-    settled: int = 0
-
-
-def user_name(message: MessageId) -> str:
-    """The name under which users and traces know a message: its id without the member that carried it."""
-    return message.partition("@")[0]
-
-
-class Timestamp(NamedTuple):
-    """A logical time, made unique by the process that chose it (slides: 17.3 is time 17 at site 3)."""
-
-    time: int
-    process: ProcessId
-
-    def order_key(self) -> str:
-        """A text that sorts as the timestamp does; the witness of the order in a trace."""
-        return f"{self.time:016d}.{self.process}"
+    count: int
+    body: Buffers
 
 
 class Topology:
-    """Who is in which group. Groups are disjoint and never change during a run."""
+    """Who is in which group, as of an epoch. Groups are disjoint."""
 
-    def __init__(self, groups: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, groups: Mapping[str, Iterable[str]], epoch: int = 0) -> None:
+        self.epoch = epoch
         self.groups: dict[GroupId, tuple[ProcessId, ...]] = {
             GroupId(group): tuple(ProcessId(member) for member in members) for group, members in groups.items()
         }
@@ -73,7 +65,8 @@ class Topology:
         for name, size in sizes.items():
             if not NAME.fullmatch(name):
                 raise UsageError(
-                    f"{name!r} is no group name: use a small letter, then small letters, digits, _ or - (32 at most)."
+                    f"{name!r} is not a valid group name: use a small letter, then small letters, digits, _ or - "
+                    "(32 at most)."
                 )
             if not 1 <= size <= MEMBERS_MAX:
                 raise UsageError(f"Group {name} needs 1 to {MEMBERS_MAX} members, not {size}.")
@@ -92,10 +85,10 @@ class Topology:
 
     def destinations(self, names: Iterable[str]) -> tuple[GroupId, ...]:
         """Check a user's destination set and put it into the one order that every process uses."""
-        wanted = set(names)
+        wanted = {names} if isinstance(names, str) else set(names)
         if not wanted:
             raise UsageError("A multicast needs at least one destination group.")
-        unknown = sorted(wanted - self.groups.keys())
+        unknown = sorted(str(name) for name in wanted - self.groups.keys())
         if unknown:
             known = ", ".join(self.groups)
             raise UsageError(f"There is no group {', '.join(unknown)}; the groups are {known}.")

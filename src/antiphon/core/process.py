@@ -1,26 +1,39 @@
-"""One process: inputs in, effects out, and a snapshot in between. Both drivers run exactly this."""
+"""One process: inputs in, effects out, and a snapshot in between. The host (core/host.py) is all that talks to it."""
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from antiphon.core import inputs
-from antiphon.core.channel import Endpoints
-from antiphon.core.component import Component, OrderingProtocol, Wire
-from antiphon.core.declaration import Channels, Promise
-from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Monitor, Record, Reply, Send, SetTimer
+from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_beside, encode_inside
+from antiphon.core.channel import ChannelId, Inbox, Transport, channel_to, channels_to
+from antiphon.core.component import Component, OrderingProtocol
+from antiphon.core.contract import Wire
+from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
-from antiphon.core.model import PAYLOAD_BYTES_MAX, GroupId, Message, MessageId, ProcessId, Topology
+from antiphon.core.events import Delivered
+from antiphon.core.gather import Gather, Gathering
+from antiphon.core.keys import Key, encode_key
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
 from antiphon.core.options import parse_options
-from antiphon.core.sessions import REQUESTS_MAX, Sessions
+from antiphon.core.promises import Promise
+from antiphon.core.requests import (
+    Request,
+    check_payloads,
+    encode_request,
+    parse_request,
+    requests_in,
+    trusted_requests_in,
+)
+from antiphon.core.sessions import SessionId, Sessions
 
-CLIENT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
+
+TimerId = tuple[int, bytes]  # the part, and the timer's value
 
 
 class ProcessState(msgspec.Struct, array_like=True):
@@ -29,18 +42,22 @@ class ProcessState(msgspec.Struct, array_like=True):
     version: int = SNAPSHOT_VERSION
     now: int = 0
     seq: int = 0  # of the newest traced event
-    multicasts: int = 0  # made by this process on its own behalf
+    multicasts: int = 0  # messages that this process has multicast
+    own_payloads: int = 0  # that it has multicast on its own behalf
     position: int = 0  # of the next delivery
-    timers: dict[str, int] = {}
+    timers: dict[TimerId, int] = {}
     monitored: dict[int, tuple[ProcessId, ...]] = {}  # by part
     suspects: list[ProcessId] = []
-    channels: Endpoints = msgspec.field(default_factory=Endpoints)
+    turn: dict[int, None] = {}  # the parts that want to hear of the turn's end
+    sent: dict[ChannelId, int] = {}  # the newest number on each channel
+    inboxes: dict[ChannelId, Inbox] = {}
     sessions: Sessions = msgspec.field(default_factory=Sessions)
+    gathering: Gathering = msgspec.field(default_factory=Gathering)
     parts: list[bytes] = []
 
 
 class Process:
-    """The root of a protocol's components, and the only thing that a driver talks to."""
+    """The root of a protocol's components."""
 
     def __init__(
         self,
@@ -48,25 +65,23 @@ class Process:
         topology: Topology,
         protocol: type[OrderingProtocol],
         options: Mapping[str, str] | None = None,
+        gather: Gather | None = None,
     ) -> None:
         self.me = me
         self.topology = topology
         self.now = 0
         self.parts: list[Component] = []
         self.state = ProcessState()
-        self.channels = self.state.channels
-        self.sessions = self.state.sessions
-        self.numbered = protocol.declaration.assumes.channels is Channels.RELIABLE
-        # Without total order a copy may come after a later request that calls it settled: then nothing is forgotten.
-        self.ordered = Promise.TOTAL_ORDER in protocol.declaration.promises
+        self.gather = gather or Gather()
+        self.heard: tuple[ChannelId, Inbox]  # where the newest numbered frame came from
         self.traced = True  # whether anybody reads the records; events are numbered all the same
-        self._checked: tuple[bytes, tuple[Component, Wire]] | None = None  # the newest frame, so as to decode it once
         self._local: deque[tuple[Component, Wire]] = deque()
         self._effects: list[AnyEffect] = []
         self._handlers: dict[type[inputs.Input], Any] = {
             inputs.Receive: self._on_receive,
             inputs.Multicast: self._on_multicast,
             inputs.Submit: self._on_submit,
+            inputs.TurnEnd: self._on_turn_end,
             inputs.Fire: self._on_fire,
             inputs.Suspect: self._on_suspect,
             inputs.Trust: self._on_trust,
@@ -74,9 +89,11 @@ class Process:
             inputs.Recover: self._on_recover,
         }
         parsed = parse_options(protocol, options or {})
+        self.promises = protocol.promises(parsed)
+        self.ordered = Promise.TOTAL_ORDER in self.promises
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
-    # The driver's side ------------------------------------------------------------------------------------------
+    # The host's side --------------------------------------------------------------------------------------------
 
     def step(self, happened: inputs.AnyInput) -> list[AnyEffect]:
         """Handle one input. The effects are to be released, in order, once the input is durable."""
@@ -89,49 +106,67 @@ class Process:
             part.handlers[type(message)](self.me, message)
         return effects
 
-    def check_frame(self, frame: bytes) -> None:
-        """Raise BadFrame for bytes that no component of ours sent; call before the frame is journaled."""
-        part, message = self.decode(frame)
-        part.validate(message)
-        self._checked = (frame, (part, message))
+    @property
+    def turn_is_open(self) -> bool:
+        """Whether something is to be done when all that came together is handled."""
+        return bool(self.state.turn) or bool(self.state.gathering.messages)
 
-    def check_request(
-        self, client: str, number: int, settled: int, destinations: Iterable[str], payload: bytes
-    ) -> None:
+    def check_frame(self, frame: Buffers) -> None:
+        """Raise BadFrame for bytes that no component of ours sent; call before the frame is journaled."""
+        self.check_message(*self.decode_frame(frame))
+
+    def check_message(self, part: Component, message: Wire) -> None:
+        part.validate(message)
+        field = part.contract.messages[type(message)]
+        if field is not None:
+            self.check_body(getattr(message, field))
+
+    def check_body(self, m: Message) -> None:
+        """Raise BadFrame for a message whose body is anything but as many payloads as it says."""
+        if not self.topology.is_destination_set(m.destinations):
+            raise BadFrame(f"There is no such set of groups: {', '.join(m.destinations)}.")
+        if m.count < 1 or sum(request.count for request in requests_in(m.body)) != m.count:
+            raise BadFrame("A message has at least one payload, and as many as it says.")
+
+    def check_request(self, client: str, destinations: Iterable[str], data: Piece) -> tuple[GroupId, ...]:
         """Refuse a client's request that this member cannot serve; call before it is journaled."""
-        wanted = self.check_multicast(destinations, payload)
-        if not CLIENT_NAME.fullmatch(client):
-            raise UsageError("A client's name is 1 to 64 letters, digits, '_' or '-'.")
+        is_known = isinstance(destinations, tuple) and self.topology.is_destination_set(destinations)
+        wanted = cast("tuple[GroupId, ...]", destinations) if is_known else self.topology.destinations(destinations)
+        self.protocol.admit(self.topology, wanted)
+        request = parse_request(data)
+        if len(request.data) != len(data) or request.client != client:
+            raise BadFrame("A request is longer than it says, or of another client.")
         if self.topology.group_of.get(self.me) not in wanted:
             raise UsageError(
                 f"{self.me} is in none of the destination groups {', '.join(wanted)}: ask one of their members."
             )
-        if not 0 <= settled <= number < settled + REQUESTS_MAX:
-            raise UsageError(f"Request {number} is not within {REQUESTS_MAX} of the settled mark {settled}.")
-
-    def check_multicast(self, destinations: Iterable[str], payload: bytes) -> tuple[GroupId, ...]:
-        if len(payload) > PAYLOAD_BYTES_MAX:
-            raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}.")
-        wanted = self.topology.destinations(destinations)
-        self.protocol.admit(self.topology, wanted)
+        self.state.sessions.check(SessionId(client, wanted), request)
         return wanted
 
     def snapshot(self) -> bytes:
+        assert not self.turn_is_open, "a snapshot is taken between two turns"
         self.state.now = self.now
         self.state.parts = [part.snapshot() for part in self.parts]
-        return _encoder.encode(self.state)
+        return encode_inside(self.state)
 
     def restore(self, data: bytes) -> None:
         """Become the process that took the snapshot. Only for a process that has seen no input."""
-        state = msgspec.msgpack.decode(data, type=ProcessState)
+        try:
+            state = _decode_state(data)
+        except msgspec.DecodeError:
+            raise UsageError("This snapshot was taken by another version of the program.") from None
         if state.version != SNAPSHOT_VERSION or len(state.parts) != len(self.parts):
             raise UsageError("This snapshot was taken by another version of the program or with other options.")
         self.state = state
-        self.channels = state.channels
-        self.sessions = state.sessions
         self.now = state.now
         for part, part_state in zip(self.parts, state.parts, strict=True):
             part.restore(part_state)
+
+    def inbox(self, channel: ChannelId) -> Inbox:
+        found = self.state.inboxes.get(channel)
+        if found is None:
+            found = self.state.inboxes[channel] = Inbox()
+        return found
 
     # The components' side ---------------------------------------------------------------------------------------
 
@@ -140,24 +175,43 @@ class Process:
         assert len(self.parts) <= 255, "a part's index must fit into the first byte of a frame"
         return len(self.parts) - 1
 
-    def send_for(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:
-        frame = self.encode(part, message)
-        find = part.contract.subjects[type(message)]
-        subject = find(message) if find is not None else None
-        state, effects, me, layer = self.state, self._effects, self.me, part.layer
-        for process in to:
-            if process == me:
-                self.send_to_self(part, message)
-                continue
-            number = self.channels.outbox(process).push(frame) if self.numbered else 0
-            state.seq += 1
-            effects.append(Send(state.seq, process, number, frame, layer, subject))
+    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None:
+        if self.me in to:
+            self.send_to_self(part, message)
+            to = tuple(p for p in to if p != self.me)
+        if not to:
+            return
+        state, transport = self.state, part.transport
+        numbers: tuple[int, ...] = ()
+        if transport is not Transport.DATAGRAM:
+            sent = state.sent
+            channels = channels_to(to, transport)
+            numbers = tuple([sent.get(channel, 0) + 1 for channel in channels])
+            sent.update(zip(channels, numbers, strict=True))
+        state.seq += 1
+        about = part.about(message) if self.traced else ()
+        self._effects.append(Send(state.seq, to, numbers, transport, self.encode(part, message), part.layer, about))
 
-    def encode(self, part: Component, message: Wire) -> bytes:
+    def encode(self, part: Component, message: Wire) -> Buffers:
         """A frame: the index of the part that will handle it, and the message."""
-        return bytes((part.index,)) + _encoder.encode(message)
+        return encode_beside(_PART[part.index], message)
 
-    def handle(self, sender: ProcessId, frame: bytes) -> None:
+    def decode(self, frame: Piece) -> tuple[Component, Wire]:
+        if not frame or frame[0] >= len(self.parts):
+            raise BadFrame("A frame is for no part of this protocol.")
+        part = self.parts[frame[0]]
+        return part, part.contract.decode(frame, 1)
+
+    def decode_frame(self, frame: Buffers) -> tuple[Component, Wire]:
+        """The same, worked out once for each frame."""
+        found = frame.decoded
+        if found is None:
+            part, message = self.decode(frame.joined())
+            frame.decoded = (part.index, message)
+            return part, message
+        return self.parts[found[0]], found[1]
+
+    def handle(self, sender: ProcessId, frame: Piece) -> None:
         """Give a frame to its part."""
         part, message = self.decode(frame)
         part.handlers[type(message)](sender, message)
@@ -165,25 +219,34 @@ class Process:
     def send_to_self(self, part: Component, message: Wire) -> None:
         self._local.append((part, message))
 
-    def deliver(self, message: Message, order_key: str | None) -> None:
-        assert self.topology.group_of.get(self.me) in message.destinations, "only addressees deliver"
-        name, copied, _ = message.id.partition("@")
-        if copied:
-            client, _, number = name.rpartition(":")
-            if not self.sessions.admit(client, int(number), message.settled):
-                return
+    def deliver(self, m: Message, key: Key | None) -> None:
+        """Append to the application's log what of the message's requests is admitted now."""
+        assert self.topology.group_of.get(self.me) in m.destinations, "only addressees deliver"
         state = self.state
+        admitted: list[Request] = []
+        for request in trusted_requests_in(m.body):
+            if request.client == m.id.origin:
+                admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
+            else:
+                session = SessionId(request.client, m.destinations)
+                admitted += state.sessions.admit(session, request, ordered=self.ordered)
+        count = sum([request.count for request in admitted])
         state.seq += 1
-        self._effects.append(Deliver(state.seq, message, state.position, order_key))
-        state.position += 1
+        order = None if key is None else encode_key(key)
+        event = Delivered(m.id, m.destinations, state.position, count, tuple(admitted), order, self.now)
+        self._effects.append(Log(state.seq, event))
+        state.position += count
 
-    def set_timer(self, timer: str, due: int) -> None:
-        self.state.timers[timer] = due
-        self._effects.append(SetTimer(timer, due))
+    def set_timer(self, part: int, timer: bytes, due: int) -> None:
+        self.state.timers[part, timer] = due
+        self._effects.append(SetTimer(part, timer, due))
 
-    def cancel_timer(self, timer: str) -> None:
-        if self.state.timers.pop(timer, None) is not None:
-            self._effects.append(CancelTimer(timer))
+    def cancel_timer(self, part: int, timer: bytes) -> None:
+        if self.state.timers.pop((part, timer), None) is not None:
+            self._effects.append(CancelTimer(part, timer))
+
+    def at_turn_end(self, part: int) -> None:
+        self.state.turn[part] = None
 
     def monitor(self, index: int, processes: Iterable[ProcessId]) -> None:
         before = self.monitored()
@@ -205,43 +268,62 @@ class Process:
             part.begin()
 
     def _on_receive(self, received: inputs.Receive) -> None:
-        if self.numbered:
-            self.channels.inbox(received.sender).take(received.number)
-        frame, checked = received.frame, self._checked
-        part, message = checked[1] if checked is not None and checked[0] is frame else self.decode(frame)
-        find = part.contract.subjects[type(message)]
-        subject = find(message) if find is not None else None
-        self._record("receive", subject, None, received.sender, part.layer, len(received.frame))
-        part.handlers[type(message)](received.sender, message)
+        sender, transport = received.sender, received.transport
+        if transport is not Transport.DATAGRAM:
+            channel = channel_to(sender, transport)
+            inbox = self.state.inboxes.get(channel) or self.inbox(channel)
+            inbox.take(received.number)
+            self.heard = (channel, inbox)
+        part, message = self.decode_frame(received.frame)
+        self.state.seq += 1  # the frame's own event; its row is made of the input
+        part.handlers[type(message)](sender, message)
 
     def _on_multicast(self, wanted: inputs.Multicast) -> None:
+        """The process is its own client."""
+        check_payloads(wanted.payloads)
+        data = encode_request(self.me, self.state.own_payloads, 0, wanted.payloads)
+        self.state.own_payloads += len(wanted.payloads)
+        self._multicast(wanted.destinations, len(wanted.payloads), [data])
+
+    def _on_submit(self, submitted: inputs.Submit) -> None:
+        state = self.state
+        (request,) = trusted_requests_in(submitted.request)
+        session = SessionId(request.client, submitted.destinations)
+        taken, is_new = state.sessions.take(session, request)
+        if is_new:
+            state.gathering.add(submitted.destinations, request.client, request.count, submitted.request, self.gather)
+        state.seq += 1
+        self._effects.append(Reply(state.seq, request.client, submitted.destinations, taken, request))
+
+    def _on_turn_end(self, _: inputs.TurnEnd) -> None:
+        gathered, self.state.gathering = self.state.gathering, Gathering()
+        for message in gathered.messages:
+            pieces = [piece for request in message.requests for piece in request.pieces]
+            self._multicast(message.destinations, message.count, pieces)
+        wanting, self.state.turn = self.state.turn, {}
+        for index in sorted(wanting):
+            self.parts[index].on_turn_end()
+
+    def _multicast(self, destinations: tuple[GroupId, ...], count: int, pieces: list[Piece]) -> None:
         self.state.multicasts += 1
-        name = MessageId(f"{self.me}:{self.state.multicasts}")
-        self._multicast(Message(name, wanted.destinations, wanted.payload))
-
-    def _on_submit(self, request: inputs.Submit) -> None:
-        if self.sessions.accept(request.client, request.number):
-            name = MessageId(f"{request.client}:{request.number}@{self.me}")
-            settled = request.settled if self.ordered else 0
-            self._multicast(Message(name, request.destinations, request.payload, settled))
-        self._effects.append(Reply(request.client, request.number))
-
-    def _multicast(self, message: Message) -> None:
-        self._record("multicast", message.id, message.destinations)
+        message = Message(MessageId(self.me, self.state.multicasts), destinations, count, Buffers(*pieces))
+        self.state.seq += 1
+        if self.traced:
+            requests = tuple(trusted_requests_in(message.body))
+            self._effects.append(Record(self.state.seq, "multicast", message.id, destinations, requests))
         self.protocol.multicast(message)
 
     def _on_fire(self, fired: inputs.Fire) -> None:
-        if self.state.timers.get(fired.timer) != fired.due:
+        if self.state.timers.get((fired.part, fired.timer)) != fired.due:
             return  # it was set anew or cancelled after it had come due
-        del self.state.timers[fired.timer]
-        index, _, name = fired.timer.partition(".")
-        getattr(self.parts[int(index)], f"on_{name}_timer")()
+        del self.state.timers[fired.part, fired.timer]
+        self.parts[fired.part].fire(fired.timer)
 
     def _on_suspect(self, suspect: inputs.Suspect) -> None:
         if suspect.process in self.state.suspects or suspect.process not in self.monitored():
             return  # the detector spoke before it heard that nobody asks any more
         self.state.suspects.append(suspect.process)
-        self._record("suspect", peer=suspect.process)
+        self._record("suspect", suspect.process)
         for part in self.parts:
             part.on_suspect(suspect.process)
 
@@ -249,7 +331,7 @@ class Process:
         if trust.process not in self.state.suspects:
             return
         self.state.suspects.remove(trust.process)
-        self._record("trust", peer=trust.process)
+        self._record("trust", trust.process)
         for part in self.parts:
             part.on_trust(trust.process)
 
@@ -257,29 +339,11 @@ class Process:
         self._record("crash", time_ns=recover.crashed_at)
         self._record("recover", time_ns=recover.at)
 
-    # ------------------------------------------------------------------------------------------------------------
-
-    def decode(self, frame: bytes) -> tuple[Component, Wire]:
-        try:
-            part = self.parts[frame[0]]
-            return part, part.contract.decode(memoryview(frame)[1:])
-        except (IndexError, msgspec.DecodeError):
-            raise BadFrame("A frame is not a message of this protocol.") from None
-
-    def _record(
-        self,
-        kind: str,
-        message: MessageId | None = None,
-        destinations: tuple[str, ...] | None = None,
-        peer: ProcessId | None = None,
-        layer: str | None = None,
-        size: int | None = None,
-        time_ns: int | None = None,
-    ) -> None:
-        state = self.state
-        state.seq += 1
+    def _record(self, kind: str, peer: ProcessId | None = None, time_ns: int | None = None) -> None:
+        self.state.seq += 1
         if self.traced:
-            self._effects.append(Record(state.seq, kind, message, destinations, peer, layer, size, time_ns))
+            self._effects.append(Record(self.state.seq, kind, peer=peer, time_ns=time_ns))
 
 
-_encoder = msgspec.msgpack.Encoder()
+_PART = [bytes((index,)) for index in range(256)]
+_decode_state = decoder_inside(ProcessState)

@@ -1,74 +1,112 @@
-"""Exactly once for clients: however often and through whichever members a request comes, it is delivered once.
+"""A client's order, exactly once, however often and through whichever members its requests come.
 
-A member that accepts a request multicasts a copy of its own. Total order does the rest: every member of a group sees
-the copies in the same order, keeps the first and drops the others, so all members agree without another message.
+What one client sends to one set of groups is a *session*: its payloads are numbered 0, 1, 2, ... A request holds a
+range of these numbers for life. Two rules make everything else follow:
 
-A request number may be forgotten when the client says that it is *settled*: delivered in every destination group, and
-never to be repeated. A copy that still turns up later is below the client's mark, and dropped for that.
+- **At delivery** a request is admitted when all numbers before it were: an earlier range has been delivered before, and
+  is dropped; a later one waits for its predecessor and is delivered right behind it. The messages of one set of groups
+  come in one order to all their members, so all admit the same requests in the same order, without another message.
+- **At the member** a request is taken only after its predecessor. So whoever acknowledges a request holds all that it
+  may have to wait for, and what is acknowledged by a member that is up is delivered.
+
+A session is one number, and the requests that wait. A client that changes member sends again, in order, everything that
+it does not know to be delivered in all its groups; below that mark all is *settled*, and will never be repeated.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
-REQUESTS_MAX = 1 << 16  # how far a client's numbers may run ahead of its settled mark
-CLIENTS_MAX = 10_000  # how many clients a group remembers; the one not heard of for longest goes first
+from antiphon.core.buffers import Buffers
+from antiphon.core.errors import AntiphonError
+from antiphon.core.model import GroupId
+from antiphon.core.requests import Request, parse_request
+
+SESSIONS_MAX = 1 << 16  # how many a group remembers; the one not heard of for longest goes first
 
 
-class Seen(msgspec.Struct):
-    """The numbers of one client that were delivered here, above its settled mark."""
-
-    settled: int = 0
-    delivered: set[int] = msgspec.field(default_factory=set)
-
-    def __contains__(self, number: int) -> bool:
-        return number < self.settled or number in self.delivered
-
-    def settle(self, mark: int) -> None:
-        if mark > self.settled:
-            self.settled = mark
-            self.delivered = {number for number in self.delivered if number >= mark}
+class SessionId(NamedTuple):
+    client: str
+    destinations: tuple[GroupId, ...]
 
 
-class Sessions(msgspec.Struct):
-    """``seen`` is the same at all members of a group, for it follows from their deliveries alone."""
+class OutOfTurn(AntiphonError):
+    """A request whose predecessor this member does not have: the client must go on at ``expected``."""
 
-    seen: dict[str, Seen] = {}
-    accepted: dict[str, set[int]] = {}  # by this member, not yet delivered here
+    def __init__(self, expected: int) -> None:
+        super().__init__(f"This member takes the client's requests to these groups from number {expected} on.")
+        self.expected = expected
 
-    def accept(self, client: str, number: int) -> bool:
-        """Whether this member must multicast the request: neither accepted nor delivered here before."""
-        numbers = self.accepted.setdefault(client, set())
-        if number in numbers or (client in self.seen and number in self.seen[client]):
-            if not numbers:
-                del self.accepted[client]
-            return False
-        numbers.add(number)
-        return True
 
-    def admit(self, client: str, number: int, settled: int) -> bool:
-        """Whether an ordered copy is the first of its request, and so to be delivered."""
-        seen = self.seen.pop(client, None) or Seen()
-        self.seen[client] = seen  # the newest is last
-        first = number not in seen
-        if first:
-            seen.delivered.add(number)
-        seen.settle(settled)
-        if len(self.seen) > CLIENTS_MAX:
-            del self.seen[next(iter(self.seen))]
-        numbers = self.accepted.get(client)
-        if numbers is not None:
-            numbers.discard(number)
-            if not numbers:
-                del self.accepted[client]
-        return first
+class Session(msgspec.Struct, array_like=True):
+    """What was delivered of one session."""
 
-    def delivered(self, client: str, start: int, limit: int) -> list[int]:
-        """The numbers from ``start`` on that were delivered here, for the client to move its mark."""
-        seen = self.seen.get(client)
-        if seen is None:
+    next: int = 0  # all numbers below were delivered here
+    waiting: dict[int, Buffers] = {}  # requests that came before their predecessor, by first number
+
+
+class Sessions(msgspec.Struct, array_like=True):
+    """``known`` is the same at all members of a group, for it follows from their deliveries alone."""
+
+    known: dict[SessionId, Session] = {}  # the one heard of last is last
+    taken: dict[SessionId, int] = {}  # by this member, beyond what is delivered: the next number that it takes
+
+    # At the member ------------------------------------------------------------------------------------------------
+
+    def expected(self, session: SessionId, settled: int) -> int:
+        """The number from which on this member takes requests of a session."""
+        known = self.known.get(session)
+        return max(self.taken.get(session, 0), known.next if known is not None else 0, settled)
+
+    def check(self, session: SessionId, request: Request) -> None:
+        """Raise OutOfTurn for a request that may not be taken now; call before it is journaled."""
+        expected = self.expected(session, request.settled)
+        if request.first > expected or request.first < expected < request.end:
+            raise OutOfTurn(expected)
+
+    def take(self, session: SessionId, request: Request) -> tuple[int, bool]:
+        """The number from which on this member now takes requests, and whether it must multicast this one.
+
+        If it need not, the request was taken or delivered here before.
+        """
+        expected = self.expected(session, request.settled)
+        if request.first != expected:
+            return expected, False
+        self.taken[session] = end = request.end
+        return end, True
+
+    # At delivery --------------------------------------------------------------------------------------------------
+
+    def admit(self, session: SessionId, request: Request, *, ordered: bool) -> list[Request]:
+        """What is delivered with this request: nothing, or itself and all that waited for it.
+
+        ``ordered``: whether the protocol keeps one order, so that everything below the request's settled mark was
+        delivered before it. Then a session that was forgotten, or never known here, begins there.
+        """
+        known = self.known.pop(session, None)
+        if known is None:
+            known = Session(request.settled if ordered else 0)
+        self.known[session] = known
+        if len(self.known) > SESSIONS_MAX and ordered:
+            del self.known[next(iter(self.known))]
+        if request.first > known.next:
+            known.waiting.setdefault(request.first, Buffers(request.data))
             return []
-        known = set(range(start, min(seen.settled, start + limit))) | {
-            number for number in seen.delivered if number >= start
-        }
-        return sorted(known)[:limit]
+        if request.first < known.next:
+            return []
+        admitted = [request]
+        known.next = request.end
+        while (follower := known.waiting.pop(known.next, None)) is not None:
+            admitted.append(parse_request(follower.joined()))
+            known.next = admitted[-1].end
+        if known.waiting:  # what a dishonest client's other ranges left behind
+            known.waiting = {first: data for first, data in known.waiting.items() if first > known.next}
+        if self.taken.get(session, known.next + 1) <= known.next:
+            del self.taken[session]
+        return admitted
+
+    def progress(self, client: str) -> dict[tuple[GroupId, ...], int]:
+        """How far each of a client's sessions was delivered here."""
+        return {id.destinations: known.next for id, known in self.known.items() if id.client == client}

@@ -1,148 +1,103 @@
-"""The properties of single messages: integrity, validity, agreement, uniform agreement, genuineness."""
+"""What is delivered, and where: integrity, validity, agreement, uniform agreement."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.messages import facts, judged
+from antiphon.core.promises import Promise
+from antiphon.pipeline.evidence import Evidence
+from antiphon.pipeline.messages import judged
+from antiphon.pipeline.requests import SESSION, request_text
+from antiphon.pipeline.violations import found, listed, violation, words
 
 
-def violation(name: str, processes: Column, messages: Column, detail: Column, *, rank: Column | None = None) -> Column:
-    """A violation as a struct; of many, those with the smallest rank are shown."""
-    return F.struct(
-        F.lit(name).alias("property"),
-        processes.alias("processes"),
-        messages.alias("messages"),
-        detail.alias("detail"),
-        (F.lit(0) if rank is None else rank).cast("long").alias("rank"),
-    )
+def integrity(evidence: Evidence) -> DataFrame:
+    """Of messages, each by itself; of requests, each by itself; and no number of a session twice."""
+    of_messages = found(evidence.suspects, *_message_integrity())
+    of_requests = _fake_requests(evidence.odd_requests)
+    return of_messages.unionByName(of_requests).unionByName(_numbers_twice(evidence.odd_sessions))
 
 
-def listed(texts: Column) -> Column:
-    return F.array_join(texts, ", ")
+def _broken(promise: Promise, broken: Column, processes: Column, detail: Column) -> Column:
+    """A violation by the row's message, where it is broken; else null."""
+    struct = violation(promise, processes, F.array("message"), detail)
+    return F.when(judged(promise.value) & broken, struct)
 
 
-def message_violations(table: DataFrame) -> DataFrame:
-    """Judge every row of the message table by itself."""
-    correct = F.array_except("addressed", "faulty")
-    seen = table.withColumns({"correct": correct, "missing": F.array_except(correct, F.col("deliverers"))})
-    found = [*_integrity(), _validity(), _agreement(), _uniform_agreement(), _genuineness()]
-    return seen.select("run", F.inline(F.array_compact(F.array(*found))))
-
-
-def _check(name: str, broken: Column, processes: Column, detail: Column) -> Column:
-    struct = violation(name, processes, F.array("message"), detail)
-    return F.when(judged(name) & broken, struct)
-
-
-def _integrity() -> list[Column]:
+def _message_integrity() -> list[Column]:
     message, deliverers = F.col("message"), F.col("deliverers")
     at = F.col("deliveries.process")
     twice = F.filter(deliverers, lambda p: F.size(F.filter(at, lambda q: p == q)) > 1)
-    known = F.size("multicasts") > 0
+    known, delivered = F.col("known"), F.size("deliverers") > 0
     strays = F.array_except(deliverers, F.col("addressed"))
-    other = F.array_except("delivered_to", "multicast_to")
-    return [
-        _check(
-            "integrity",
-            F.size("deliveries") > F.size(deliverers),
-            twice,
-            F.concat(listed(twice), F.lit(" delivered "), message, F.lit(" more than once")),
-        ),
-        _check(
-            "integrity",
-            ~known & (F.size(deliverers) > 0),
-            deliverers,
-            F.concat(message, F.lit(" was delivered but never multicast")),
-        ),
-        _check(
-            "integrity",
+    other = F.array_except("delivered_to", F.array("destinations"))
+    cases = [
+        (F.size("deliveries") > F.size(deliverers), twice, words(listed(twice), " delivered ", message, " twice")),
+        (~known & F.col("whole") & delivered, deliverers, words(message, " was delivered but never multicast")),
+        (
             known & (F.size(other) > 0),
             deliverers,
-            F.concat(message, F.lit(" was delivered with other destinations than it was multicast to")),
+            words(message, " was delivered with other destinations than it was multicast to"),
         ),
-        _check(
-            "integrity",
-            F.size(strays) > 0,
+        (
+            known & (F.size(strays) > 0),
             strays,
-            F.concat(listed(strays), F.lit(" delivered "), message, F.lit(" without being addressed")),
+            words(listed(strays), " delivered ", message, " without being addressed"),
         ),
     ]
+    return [_broken(Promise.INTEGRITY, broken, processes, detail) for broken, processes, detail in cases]
 
 
-def _validity() -> Column:
-    senders = F.array_except("senders", "faulty")
-    nobody = F.size(F.array_intersect("correct", "deliverers")) == 0
-    return _check(
-        "validity",
-        (F.size(senders) > 0) & (F.size("correct") > 0) & nobody,
-        senders,
-        F.concat(F.col("message"), F.lit(" has a correct sender and no correct process delivered it")),
+def _fake_requests(odd_requests: DataFrame) -> DataFrame:
+    """Deliveries of requests that were not multicast, or not with these payloads and bytes."""
+    rows = odd_requests.select("run", "client", "destinations", "first", "multicast", F.inline("fake"))
+    how = F.when(F.size("multicast") > 0, F.lit("was multicast with other payloads")).otherwise(
+        F.lit("nobody multicast")
     )
+    detail = words(F.col("process"), " delivers ", request_text(), ", which ", how)
+    messages = F.array_compact(F.array("message"))
+    return found(rows, violation(Promise.INTEGRITY, F.array("process"), messages, detail))
 
 
-def _missed() -> Column:
-    return F.concat(
-        F.get("deliverers", F.lit(0)), F.lit(" delivered "), "message", F.lit(", "), listed(F.col("missing")),
-        F.lit(" never did"),
-    )  # fmt: skip
-
-
-def _agreement() -> Column:
-    by_correct = F.size(F.array_except("deliverers", "faulty")) > 0
-    return _check("agreement", by_correct & (F.size("missing") > 0), F.col("missing"), _missed())
-
-
-def _uniform_agreement() -> Column:
-    return _check(
-        "uniform_agreement", (F.size("deliverers") > 0) & (F.size("missing") > 0), F.col("missing"), _missed()
+def _numbers_twice(odd_sessions: DataFrame) -> DataFrame:
+    by_number = Window.partitionBy(*SESSION).orderBy("first", "seq", "place").rowsBetween(Window.unboundedPreceding, -1)
+    twice = (
+        odd_sessions.filter(judged("integrity"))
+        .withColumn("reached", F.max("end").over(by_number))
+        .filter(F.col("first") < F.col("reached"))
     )
+    detail = words(F.col("process"), " delivers ", request_text(), " again, all or in part")
+    messages = F.array_compact(F.array("message"))
+    return found(twice, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
 
 
-def _genuineness() -> Column:
-    touched = F.array_union("touched_at", "touched_by")
-    strangers = F.array_except(touched, F.array_union("senders", "addressed"))
-    return _check(
-        "genuineness",
-        F.size(strangers) > 0,
-        strangers,
-        F.concat(
-            listed(strangers), F.lit(" took part in "), F.col("message"),
-            F.lit(", being neither its sender nor an addressee"),
-        ),
-    )  # fmt: skip
+def validity(evidence: Evidence) -> DataFrame:
+    correct_sender = F.col("known") & ~F.array_contains("faulty", F.col("sender"))
+    nobody = F.size(F.array_intersect(_correct(), F.col("deliverers"))) == 0
+    # A process that was up and whose rows are not all here may have delivered it.
+    known_to_all = ~F.arrays_overlap("unknown", "addressed")
+    broken = correct_sender & (F.size(_correct()) > 0) & nobody & known_to_all
+    detail = words(F.col("message"), " has a correct sender and no correct process delivered it")
+    return found(evidence.suspects, _broken(Promise.VALIDITY, broken, F.array("sender"), detail))
 
 
-def idle_chatter(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """Genuineness of what is about no single message: two may talk only if some message of the run concerns both."""
-    genuine = facts(runs).filter(judged("genuineness"))
-    members = genuine.select("run", F.explode("groups").alias("group", "members"))
-    # Few rows, however long the run: pairs of processes that talk, and circles that some message concerns.
-    pairs = (
-        events.filter("kind in ('send', 'receive') and message is null")
-        .join(F.broadcast(genuine.select("run")), on="run", how="left_semi")
-        .select("run", "process", F.coalesce("peer", "process").alias("peer"))
-        .distinct()
-    )
-    circles = (
-        events.filter("kind = 'multicast'")
-        .select("run", F.col("process").alias("sender"), F.array_sort("destinations").alias("destinations"))
-        .distinct()
-        .withColumn("group", F.explode("destinations"))
-        .join(F.broadcast(members), on=["run", "group"], how="inner")
-        .groupBy("run", "sender", "destinations")
-        .agg(F.flatten(F.collect_list("members")).alias("addressed"))
-        .select("run", F.array_append("addressed", F.col("sender")).alias("circle"))
-        .distinct()
-    )
-    both = (
-        (F.col("pairs.run") == F.col("circles.run"))
-        & F.array_contains("circles.circle", F.col("pairs.process"))
-        & F.array_contains("circles.circle", F.col("pairs.peer"))
-    )
-    strangers = pairs.alias("pairs").join(circles.alias("circles"), on=both, how="left_anti")
-    ends = F.array_distinct(F.array("process", "peer"))
-    detail = F.concat(F.lit("no message of the run concerns "), F.array_join(ends, " and "), F.lit(", which talk"))
-    found = violation("genuineness", ends, F.array().cast("array<string>"), detail)
-    return strangers.select("run", F.inline(F.array(found)))
+def _correct() -> Column:
+    return F.array_except("addressed", "faulty")
+
+
+def _missing() -> Column:
+    return F.array_except(_correct(), F.col("deliverers"))
+
+
+def _missed(promise: Promise, witnesses: Column) -> Column:
+    detail = words(F.get(witnesses, F.lit(0)), " delivered ", F.col("message"), ", ", listed(_missing()), " never did")
+    return _broken(promise, (F.size(witnesses) > 0) & (F.size(_missing()) > 0), _missing(), detail)
+
+
+def agreement(evidence: Evidence) -> DataFrame:
+    return found(evidence.suspects, _missed(Promise.AGREEMENT, F.array_except("deliverers", "faulty")))
+
+
+def uniform_agreement(evidence: Evidence) -> DataFrame:
+    return found(evidence.suspects, _missed(Promise.UNIFORM_AGREEMENT, F.col("deliverers")))

@@ -16,12 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from antiphon.core.promises import Promise
+
 Ints = npt.NDArray[np.int64]
 NEVER = 2**62  # the position of what is addressed but not delivered
 UNADDRESSED = -1
 SHOWN = 3
 
-COLUMNS = ["run", "message", "sender", "sender_seq", "addressed", "delivered_at", "delivered_seq", "acyclic", "causal"]
+COLUMNS = ["run", "message", "sender", "sender_seq", "addressed", "delivered_at", "delivered_seq"]
 OUTPUT = pa.schema(
     [
         ("run", pa.string()),
@@ -44,20 +46,23 @@ class Run:
     delivered: tuple[Ints, Ints, Ints]  # (message, process, position) of each first delivery
     delivered_seq: Ints
     addressed: tuple[Ints, Ints]  # (message, process)
-    sent: tuple[Ints, Ints, Ints]  # (message, process, seq) of messages with one sender
+    sent: tuple[Ints, Ints, Ints]  # (message, process, seq) of messages with a sender
 
     def name(self, message: int) -> str:
         return str(self.messages[int(message)].as_py())
 
 
-def check(table: pa.Table) -> pa.Table:
+def acyclic_order(table: pa.Table) -> pa.Table:
     """The violations of one run; called by Spark once per run."""
-    run = _numbered(table)
-    found: list[dict[str, Any]] = []
-    if table["acyclic"][0].as_py():
-        found += cycles(run)
-    if table["causal"][0].as_py():
-        found += causal(run)
+    return _rows(table, cycles(_numbered(table)))
+
+
+def causal(table: pa.Table) -> pa.Table:
+    """The violations of one run; called by Spark once per run."""
+    return _rows(table, inversions(_numbered(table)))
+
+
+def _rows(table: pa.Table, found: list[dict[str, Any]]) -> pa.Table:
     name = table["run"][0].as_py()
     return pa.Table.from_pylist([{"run": name, **row} for row in found], schema=OUTPUT)
 
@@ -176,7 +181,7 @@ def _cycle_row(run: Run, cycle: list[tuple[int, int]]) -> dict[str, Any]:
     names = [run.name(message) for message, _ in cycle]
     at = [run.processes[process] for _, process in cycle]
     steps = [f"{process} delivers {names[i]} before {names[(i + 1) % len(names)]}" for i, process in enumerate(at)]
-    return _row("acyclic_order", sorted(set(at)), names, ", ".join(steps), 0)
+    return _row(Promise.ACYCLIC_ORDER.value, sorted(set(at)), names, ", ".join(steps), 0)
 
 
 def _row(name: str, processes: list[str], messages: list[str], detail: str, rank: int) -> dict[str, Any]:
@@ -186,7 +191,7 @@ def _row(name: str, processes: list[str], messages: list[str], detail: str, rank
 # ---- causal
 
 
-def causal(run: Run) -> list[dict[str, Any]]:
+def inversions(run: Run) -> list[dict[str, Any]]:
     """For each message and process, the last position there of anything that precedes the message.
 
     `own[m, p]` is the position of m at p, NEVER if p is addressed and does not deliver it. `past[m, p]` is the maximum
@@ -266,7 +271,7 @@ def _causal_row(run: Run, own: Ints, latest: int, message: int, process: int) ->
     names = [run.name(earlier), run.name(message)]
     where = run.processes[process]
     detail = f"{where} delivers {names[1]} {how} {names[0]}, which precedes it"
-    return _row("causal", [where], names, detail, int(own[message, process]))
+    return _row(Promise.CAUSAL.value, [where], names, detail, int(own[message, process]))
 
 
 def _missing_before(run: Run, own: Ints, message: int, process: int) -> int:

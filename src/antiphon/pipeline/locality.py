@@ -5,30 +5,33 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.delivery import violation
-from antiphon.pipeline.messages import facts, judged
+from antiphon.core.promises import Promise
+from antiphon.pipeline.evidence import Evidence
+from antiphon.pipeline.messages import judged
+from antiphon.pipeline.violations import found, violation, words
 
 
-def locality(events: DataFrame, runs: DataFrame) -> DataFrame:
+def locality(evidence: Evidence) -> DataFrame:
     """Pairs of processes of different groups that exchange frames of a consensus, in the runs that promise locality."""
-    local = facts(runs).filter(judged("locality"))
+    local = evidence.facts.filter(judged(Promise.LOCALITY.value))
     members = F.broadcast(
         local.select("run", F.explode("groups").alias("group", "members")).select(
             "run", "group", F.explode("members").alias("member")
         )
     )
     pairs = (
-        events.filter("kind in ('send', 'receive') and layer like '%/consensus' and peer is not null")
+        evidence.events.filter("kind in ('send', 'receive') and (layer = 'consensus' or layer like '%/consensus')")
         .join(F.broadcast(local.select("run")), on="run", how="left_semi")
-        .groupBy("run", "process", "peer", "layer")
-        .agg(F.min("message").alias("message"))
+        .select("run", "process", "layer", F.explode("peers").alias("peer"))
+        .filter("peer is not null")
+        .distinct()
     )
     here = members.select("run", F.col("group").alias("here"), F.col("member").alias("process"))
     there = members.select("run", F.col("group").alias("there"), F.col("member").alias("peer"))
     placed = pairs.join(here, on=["run", "process"], how="left").join(there, on=["run", "peer"], how="left")
     apart = placed.filter("here is null or there is null or here <> there")
-    detail = F.concat_ws(
-        "", "process", F.lit(" and "), "peer", F.lit(", which are not of one group, exchange frames of "), "layer"
+    detail = words(
+        F.col("process"), " and ", F.col("peer"), ", which are not of one group, exchange frames of ", F.col("layer")
     )
-    messages = F.array_compact(F.array("message"))
-    return apart.select("run", F.inline(F.array(violation("locality", F.array("process", "peer"), messages, detail))))
+    no_messages = F.array().cast("array<string>")
+    return found(apart, violation(Promise.LOCALITY, F.array("process", "peer"), no_messages, detail))

@@ -1,34 +1,31 @@
-"""One row per multicast message with everything that happened to it: the table that all checks start from."""
+"""One row per multicast message with everything that happened to it: what all checks of messages start from."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-PROPERTIES = (
-    "integrity",
-    "validity",
-    "agreement",
-    "uniform_agreement",
-    "total_order",
-    "acyclic_order",
-    "fifo",
-    "causal",
-    "genuineness",
-    "locality",
-)
+from antiphon.core.promises import REGISTRY
+
+PROPERTIES = tuple(str(promise) for promise in REGISTRY)
 # What a run must have been given the time to do before its absence can be held against it.
-NEEDS_DRAINED = ("validity", "agreement", "uniform_agreement")
+NEEDS_DRAINED = tuple(str(promise) for promise, definition in REGISTRY.items() if definition.drained)
 
 
-def facts(runs: DataFrame) -> DataFrame:
-    """Of each run what the checks ask: its groups, who is faulty, and which properties are to be judged."""
+def facts_of(runs: DataFrame) -> DataFrame:
+    """Of each run what the checks ask: its groups, who is held to nothing, and which properties are to be judged.
+
+    Of a process whose rows are not all here nothing is expected, as of a faulty one. `unknown` are those among them
+    that were up at the end, and may have delivered anything; a run is `whole` when there is no such process.
+    """
     drained = [F.when(F.col("drained"), F.lit(name)) for name in NEEDS_DRAINED]
     always = [F.lit(name) for name in PROPERTIES if name not in NEEDS_DRAINED]
     return runs.select(
         "run",
         "groups",
-        "faulty",
+        F.array_union("faulty", "incomplete").alias("faulty"),
+        F.array_except("incomplete", "faulty").alias("unknown"),
+        (F.size("incomplete") == 0).alias("whole"),
         F.array_intersect("promises", F.array_compact(F.array(*always, *drained))).alias("judged"),
     )
 
@@ -37,58 +34,67 @@ def judged(name: str) -> Column:
     return F.array_contains("judged", name)
 
 
-def about_messages(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """The rows that say something of one message; frames only where genuineness is judged."""
-    genuine = facts(runs).select("run", judged("genuineness").alias("genuine"))
-    return (
-        events.filter("kind in ('multicast', 'deliver') or (kind in ('send', 'receive') and message is not null)")
-        .join(F.broadcast(genuine), on="run", how="inner")
-        .filter("genuine or kind in ('multicast', 'deliver')")
-        .withColumn("message", F.coalesce("message", F.lit("")))
-    )
+def nobody() -> Column:
+    return F.array().cast("array<string>")
 
 
-def messages(rows: DataFrame, runs: DataFrame) -> DataFrame:
+def group_set() -> Column:
+    """A row's destination groups, so that equal sets are equal arrays."""
+    return F.array_sort(F.array_distinct(F.coalesce("destinations", nobody())))
+
+
+def members_of(destinations: str) -> Column:
+    """The members of these groups, each once."""
+    members = F.transform(destinations, lambda group: F.coalesce(F.try_element_at("groups", group), nobody()))
+    return F.array_distinct(F.flatten(members))
+
+
+def about_messages(events: DataFrame, facts: DataFrame, *, frames: bool) -> DataFrame:
+    """A row for each message that an event says something of; frames only where asked for, and genuineness judged."""
+    genuine = facts.select("run", (judged("genuineness") & F.lit(frames)).alias("genuine"))
+    multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
+    # A nameless delivery is one of a message that nobody multicast; a nameless multicast is none.
+    subjects = F.when(deliver | (multicast & F.col("message").isNotNull()), F.array(F.coalesce("message", F.lit(""))))
+    subjects = subjects.when(F.col("genuine") & ~multicast, F.col("about"))
+    kinds = ["multicast", "deliver", *(["send", "receive"] if frames else [])]
+    rows = events.filter(F.col("kind").isin(kinds)).join(F.broadcast(genuine), on="run", how="inner")
+    return rows.select(
+        "run", "process", "seq", "kind", "destinations", "order_key", "peers", F.explode(subjects).alias("message")
+    ).filter("message is not null")
+
+
+def messages(rows: DataFrame, facts: DataFrame) -> DataFrame:
     """Gather each message's rows. One shuffle, after which no check of a single message needs another."""
     kind = F.col("kind")
     multicast, deliver, touch = kind == "multicast", kind == "deliver", kind.isin("send", "receive")
-    groups = F.array_sort(F.coalesce("destinations", F.array().cast("array<string>")))
+    groups = group_set()
     # Lists do not shrink by being aggregated before the shuffle; so shuffle first.
     gathered = (
         rows.repartition("run", "message")
         .groupBy("run", "message")
         .agg(
-            F.collect_list(F.when(multicast, F.struct("process", "seq"))).alias("multicasts"),
-            F.collect_set(F.when(multicast, groups)).alias("multicast_to"),
+            # The first row counts: an honest trace has no other.
+            F.min(F.when(multicast, F.struct("process", "seq", groups.alias("destinations")))).alias("multicast"),
             F.collect_list(F.when(deliver, F.struct("process", "seq"))).alias("deliveries"),
             F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
             F.collect_set(F.when(touch, F.col("process"))).alias("touched_at"),
-            F.collect_set(F.when(touch, F.col("peer"))).alias("touched_by"),
+            F.collect_set(F.when(touch, F.col("peers"))).alias("touched_by"),
         )
     )
-    return gathered.join(F.broadcast(facts(runs)), on="run", how="inner").transform(_derived)
+    return gathered.join(F.broadcast(facts), on="run", how="inner").transform(_derived)
 
 
 def _derived(table: DataFrame) -> DataFrame:
     """Name what the definitions of docs/trace.md speak of: sender(m), addressed(m), and who delivered m."""
-    # What was never multicast has neither senders nor addressees, whatever its deliver rows claim.
+    # What was never multicast has neither sender nor addressees, whatever its deliver rows claim.
     table = table.withColumns(
         {
-            "destinations": F.array_distinct(F.flatten("multicast_to")),
-            "senders": F.array_sort(F.array_distinct("multicasts.process")),
+            "known": F.col("multicast").isNotNull(),
+            "sender": F.col("multicast.process"),
+            "sender_seq": F.col("multicast.seq"),
+            "destinations": F.coalesce("multicast.destinations", nobody()),
             "deliverers": F.array_sort(F.array_distinct("deliveries.process")),
+            "touched": F.array_compact(F.array_union("touched_at", F.flatten("touched_by"))),
         }
     )
-    members = F.transform(
-        "destinations",
-        lambda group: F.coalesce(F.try_element_at("groups", group), F.array().cast("array<string>")),
-    )
-    one_sender = F.size("senders") == 1
-    return table.withColumns(
-        {
-            "addressed": F.array_distinct(F.flatten(members)),
-            # A client's retry leaves several senders: then none of them counts as *the* sender.
-            "sender": F.when(one_sender, F.get("senders", F.lit(0))),
-            "sender_seq": F.when(one_sender, F.array_min("multicasts.seq")),
-        }
-    )
+    return table.withColumn("addressed", members_of("destinations")).drop("multicast", "touched_at", "touched_by")

@@ -15,7 +15,10 @@ SENT = "multicasts"
 
 @dataclass(frozen=True)
 class Metrics:
-    """Four small tables, however long the trace: they grow with runs, layers and numbers of groups only."""
+    """Four small tables, however long the trace: they grow with runs, layers and numbers of groups only.
+
+    `deliveries` counts messages, `payloads` what came with them, each at every process; latencies are of messages.
+    """
 
     runs: DataFrame  # one row per run
     by_groups: DataFrame  # one row per run and number of destination groups
@@ -29,7 +32,7 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
     latencies = latency_histogram(events).localCheckpoint()
     rows = runs.select("run", "protocol").join(_by_run(totals), on="run", how="left")
     rows = rows.join(_percentiles(latencies, ["run"]), on="run", how="left").transform(_with_rates)
-    frames = totals.filter("kind = 'send'").select("run", "layer", F.col("rows").alias("sends"), "bytes")
+    frames = totals.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
     by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(
         "run", "layer", "sends", "bytes", _per("sends", "multicasts").alias("sends_per_multicast")
     )
@@ -44,10 +47,19 @@ def _per(amount: str, count: str) -> Column:
 def _totals(events: DataFrame) -> DataFrame:
     """Everything that plain counting gives, per run, kind and layer."""
     sent = F.when(F.col("kind") == "send", F.col("layer"))
+    receivers = F.when(F.col("kind") == "send", F.coalesce(F.array_size("peers"), F.lit(0)).cast("long"))
+    payloads = F.aggregate(
+        F.coalesce(F.col("requests.payloads"), F.array().cast("array<bigint>")),
+        F.lit(0).cast("long"),
+        lambda total, number: total + number,
+    )
     rows = events.filter("kind in ('multicast', 'deliver', 'send')").groupBy("run", "kind", sent.alias("layer"))
     return rows.agg(
         F.count(F.lit(1)).alias("rows"),
-        F.sum("bytes").alias("bytes"),
+        # One row names all receivers, and each of them gets the frame.
+        F.sum(receivers).alias("sends"),
+        F.sum(F.col("bytes") * receivers).alias("bytes"),
+        F.sum(payloads).alias("payloads"),
         F.max("step").alias("steps_max"),
         F.avg("step").alias("steps_mean"),
         F.min("time_ns").alias("first_ns"),
@@ -61,7 +73,8 @@ def _by_run(totals: DataFrame) -> DataFrame:
 
     return totals.groupBy("run").agg(
         F.coalesce(F.sum(of("deliver", "rows")), F.lit(0)).alias("deliveries"),
-        F.coalesce(F.sum(of("send", "rows")), F.lit(0)).alias("sends"),
+        F.coalesce(F.sum(of("deliver", "payloads")), F.lit(0)).alias("payloads"),
+        F.coalesce(F.sum(of("send", "sends")), F.lit(0)).alias("sends"),
         F.coalesce(F.sum(of("send", "bytes")), F.lit(0)).alias("bytes"),
         F.max(of("deliver", "steps_max")).alias("steps_max"),
         F.max(of("deliver", "steps_mean")).alias("steps_mean"),
@@ -72,10 +85,12 @@ def _by_run(totals: DataFrame) -> DataFrame:
 def _with_rates(rows: DataFrame) -> DataFrame:
     latencies = [f"{measure}_{name}" for measure in (EACH, LAST) for name in QUANTILES]
     return rows.select(
-        *("run", "protocol", "multicasts", "deliveries", "sends", "bytes", "steps_max", "steps_mean", "seconds"),
+        *("run", "protocol", "multicasts", "deliveries", "payloads", "sends", "bytes"),
+        *("steps_max", "steps_mean", "seconds"),
         _per("sends", "multicasts").alias("sends_per_multicast"),
         _per("bytes", "multicasts").alias("bytes_per_multicast"),
         _per("deliveries", "seconds").alias("deliveries_per_second"),
+        _per("payloads", "seconds").alias("payloads_per_second"),
         *latencies,
     )
 
@@ -85,7 +100,7 @@ def latency_histogram(events: DataFrame) -> DataFrame:
 
     Buckets keep the largest latency in them. Unlike a sketch they add up exactly, so one small table gives the
     percentiles of a run, of each number of groups, and the picture. The measure `multicasts` has one entry per message,
-    delivered or not. A message that a client sent twice counts once, from its first multicast row.
+    delivered or not.
     """
     multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
     messages = (

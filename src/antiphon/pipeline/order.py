@@ -1,27 +1,31 @@
-"""The exact checks of total_order and fifo for runs that their keys do not prove, as plain joins and windows."""
+"""Total order within each group, and one order over all groups together, for runs that their keys do not prove."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.delivery import violation
+from antiphon.core.promises import Promise
+from antiphon.pipeline import kernel, schema
+from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
+from antiphon.pipeline.violations import found, violation
 
-NEVER = 2**63 - 1  # the position of what is not delivered: after everything
 
-
-def total_order(table: DataFrame, runs: DataFrame) -> DataFrame:
+def total_order(evidence: Evidence) -> DataFrame:
     """The k-th deliveries of a group's members are one message, for every k."""
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
     deliveries = (
-        table.filter(judged("total_order"))
+        evidence.unordered.filter(judged(Promise.TOTAL_ORDER.value))
         .select("run", "message", F.inline("deliveries"))
         .groupBy("run", "process", "message")
         .agg(F.min("seq").alias("seq"))  # a second delivery is integrity's affair
         .withColumn("position", F.row_number().over(by_seq))
     )
-    members = runs.select("run", F.explode("groups").alias("group", "members")).select(
+    members = evidence.facts.select("run", F.explode("groups").alias("group", "members")).select(
         "run", "group", F.explode("members").alias("process")
     )
     places = (
@@ -38,30 +42,18 @@ def total_order(table: DataFrame, runs: DataFrame) -> DataFrame:
     detail = F.format_string(
         "in group %s, %s delivers %s as number %d and %s delivers %s", "group", "p", "one", "position", "q", "other"
     )
-    found = violation("total_order", F.array("p", "q"), F.array("one", "other"), detail, rank=F.col("position"))
-    return places.select("run", F.inline(F.array(found)))
+    struct = violation(Promise.TOTAL_ORDER, F.array("p", "q"), F.array("one", "other"), detail, rank=F.col("position"))
+    return found(places, struct)
 
 
-def fifo(table: DataFrame) -> DataFrame:
-    """Along what one sender multicasts to one process, no delivery comes before an earlier message's delivery."""
-    first = F.array_min(
-        F.transform(F.filter("deliveries", lambda d: d["process"] == F.col("process")), lambda d: d["seq"])
+def acyclic_order(evidence: Evidence) -> DataFrame:
+    return checked_by_run(evidence, Promise.ACYCLIC_ORDER, kernel.acyclic_order)
+
+
+def checked_by_run(evidence: Evidence, promise: Promise, check: Callable[[pa.Table], pa.Table]) -> DataFrame:
+    """Give each run's messages to the kernel, which follows chains through all of a run at once."""
+    table = evidence.unordered.filter(judged(promise.value)).withColumns(
+        {"delivered_at": F.col("deliveries.process"), "delivered_seq": F.col("deliveries.seq")}
     )
-    expected = (
-        table.filter(judged("fifo") & F.col("sender").isNotNull())
-        .withColumn("process", F.explode("addressed"))
-        .select("run", "process", "sender", "sender_seq", "message", first.alias("at"))
-    )
-    before = (
-        Window.partitionBy("run", "process", "sender").orderBy("sender_seq").rowsBetween(Window.unboundedPreceding, -1)
-    )
-    latest = F.max(F.struct(F.coalesce("at", F.lit(NEVER)).alias("at"), F.col("message"))).over(before)
-    broken = expected.withColumn("latest", latest).filter(F.col("latest.at") > F.col("at"))
-    how = F.when(F.col("latest.at") == NEVER, F.lit("without")).otherwise(F.lit("before"))
-    detail = F.format_string(
-        "%s delivers %s %s %s, which %s multicast earlier", "process", "message", how, "latest.message", "sender"
-    )
-    found = violation(
-        "fifo", F.array("process"), F.array("latest.message", "message"), detail, rank=F.col("sender_seq")
-    )
-    return broken.select("run", F.inline(F.array(found)))
+    result: DataFrame = table.select(*kernel.COLUMNS).groupBy("run").applyInArrow(check, schema.FOUND)
+    return result

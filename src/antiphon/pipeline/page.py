@@ -25,7 +25,7 @@ td, th { text-align: left; padding: .32rem 1.6rem .32rem 0; border-bottom: 1px s
 th { color: var(--soft); font-size: .85rem; } .figures td + td, .figures th + th { text-align: right; }
 .wide { overflow-x: auto; }
 .status { font-weight: 600; margin-right: .8rem; }
-.holds { color: var(--good); } .violated { color: var(--bad); } .undecided { color: var(--open); }
+.holds { color: var(--good); } .broken { color: var(--bad); } .unchecked, .incomplete { color: var(--open); }
 .not-promised { color: var(--soft); font-weight: 400; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .7rem; margin-top: .8rem; }
 .cards div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem; }

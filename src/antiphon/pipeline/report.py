@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from antiphon.checks.violation import Status
 from antiphon.core.errors import UsageError
 from antiphon.pipeline import pictures
 from antiphon.pipeline.messages import PROPERTIES
@@ -37,7 +38,7 @@ def write_report(
     *,
     run: str | None = None,
 ) -> None:
-    """Write the report of a trace; the pictures show `run`, or else its first violated run, or else its first."""
+    """Write the report of a trace; the pictures show `run`, or else the first broken run, or else the first."""
     judged = verdicts(violations, runs)
     counts = judged.groupBy("property", "status").agg(F.countDistinct("run").alias("runs")).collect()
     broken = violations.orderBy("run", "property").limit(VIOLATIONS_SHOWN).collect()
@@ -74,14 +75,15 @@ def _headline(counts: Sequence[Row], runs: int) -> str:
     for row in counts:
         by_status[row.status].add(row.property)
     of = "the run" if runs == 1 else f"all {runs:,} runs"
-    if by_status["violated"]:
-        names = ", ".join(sorted(by_status["violated"]))
+    if by_status[Status.BROKEN]:
+        names = ", ".join(sorted(by_status[Status.BROKEN]))
         return f'<p class="verdict bad">A promise is broken: {escape(names)}.</p>'
-    if not by_status["holds"]:
-        return '<p class="verdict open">Nothing that was promised could be decided.</p>'
-    words = f"Every promise that could be judged holds in {of}." if by_status["undecided"] else (
-        f"Every promise holds in {of}."
-    )  # fmt: skip
+    if by_status[Status.INCOMPLETE]:
+        return '<p class="verdict open">No promise is broken by what is here, but rows are missing.</p>'
+    if not by_status[Status.HOLDS]:
+        return '<p class="verdict open">Nothing that was promised could be checked.</p>'
+    whole = not by_status[Status.UNCHECKED]
+    words = f"Every promise holds in {of}." if whole else f"Every promise that could be checked holds in {of}."
     return f'<p class="verdict good">{words}</p>'
 
 
@@ -102,7 +104,7 @@ def _properties(counts: Sequence[Row]) -> str:
         runs[row.property][row.status] = row.runs
     one = all(sum(statuses.values()) == 1 for statuses in runs.values())
     lines = []
-    for name in (name for name in PROPERTIES if name in runs):
+    for name in (*PROPERTIES, *sorted(set(runs) - set(PROPERTIES))):
         cells = [
             f'<span class="status {status.replace(" ", "-")}">{status}{"" if one else f" in {number:,}"}</span>'
             for status, number in sorted(runs[name].items())
@@ -121,7 +123,8 @@ def _violations(broken: Sequence[Row]) -> str:
 _FIGURES = {
     "multicasts": ("multicasts", ",.0f"),
     "deliveries": ("deliveries", ",.0f"),
-    "deliveries_per_second": ("deliveries/s", ",.0f"),
+    "payloads": ("payloads", ",.0f"),
+    "payloads_per_second": ("payloads/s", ",.0f"),
     "sends_per_multicast": ("frames per multicast", ",.1f"),
     "bytes_per_multicast": ("bytes per multicast", ",.0f"),
     "steps_mean": ("steps, mean", ".2f"),
@@ -198,15 +201,23 @@ def _latencies(measured: Metrics, run: str) -> Any:
 
 def _space_time(groups: dict[str, list[str]], events: DataFrame) -> Any:
     chosen = _overlapping(events)
-    rows = events.filter(F.col("message").isin(chosen)).limit(ROWS_DRAWN).collect()
+    # A row for each message that an event is about, and for each other process: an arrow each.
+    names = F.array(*(F.lit(name) for name in chosen)).cast("array<string>")
+    subjects = F.array_intersect(F.coalesce("about", F.array("message")), names)
+    rows = (
+        events.select("kind", "process", "seq", "time_ns", "layer", "peers", F.explode(subjects).alias("message"))
+        .select("*", F.explode_outer("peers").alias("peer"))
+        .limit(ROWS_DRAWN)
+        .collect()
+    )
     of: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.process, row.seq)):
         of[row.kind].append(row)
     return pictures.space_time(
         groups,
         pictures.matched(
-            [(r.process, r.peer, r.message, r.layer or "", r.time_ns) for r in of["send"]],
-            [(r.peer, r.process, r.message, r.layer or "", r.time_ns) for r in of["receive"]],
+            [(r.process, r.peer, r.message, r.layer or "", r.time_ns) for r in of["send"] if r.peer],
+            [(r.peer, r.process, r.message, r.layer or "", r.time_ns) for r in of["receive"] if r.peer],
         ),
         [(r.process, r.message, r.time_ns) for r in of["multicast"]],
         [(r.process, r.message, r.time_ns) for r in of["deliver"]],

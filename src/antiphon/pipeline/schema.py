@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     IntegerType,
     LongType,
@@ -16,6 +17,15 @@ from pyspark.sql.types import (
 TEXT = StringType()
 TEXTS = ArrayType(TEXT)
 
+REQUEST = StructType(
+    [
+        StructField("client", TEXT),
+        StructField("first", LongType()),
+        StructField("payloads", LongType()),
+        StructField("digest", LongType()),
+    ]
+)
+
 EVENT_COLUMNS = StructType(
     [
         StructField("process", TEXT, nullable=False),
@@ -24,11 +34,14 @@ EVENT_COLUMNS = StructType(
         StructField("kind", TEXT, nullable=False),
         StructField("message", TEXT),
         StructField("destinations", TEXTS),
-        StructField("peer", TEXT),
+        StructField("requests", ArrayType(REQUEST)),
+        StructField("peers", TEXTS),
+        StructField("about", TEXTS),
         StructField("layer", TEXT),
         StructField("bytes", LongType()),
         StructField("step", IntegerType()),
-        StructField("order_key", TEXT),
+        StructField("order_key", BinaryType()),
+        StructField("position", LongType()),
     ]
 )
 
@@ -46,6 +59,8 @@ RUNS = StructType(
         StructField("promises", TEXTS, nullable=False),
         StructField("drained", BooleanType(), nullable=False),
         StructField("faulty", TEXTS, nullable=False),
+        StructField("incomplete", TEXTS, nullable=False),
+        StructField("clock_error_ns", LongType()),
         StructField("seed", LongType()),
     ]
 )
@@ -59,3 +74,6 @@ VIOLATIONS = StructType(
         StructField("detail", TEXT, nullable=False),
     ]
 )
+
+# What a check gives: a violation, and how telling it is. Of many, those with the smallest rank are shown.
+FOUND = StructType([*VIOLATIONS.fields, StructField("rank", LongType(), nullable=False)])

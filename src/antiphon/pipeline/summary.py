@@ -1,9 +1,9 @@
 """A cheap first look: one narrow row per message, enough to prove that most messages are fine.
 
 Almost all rows of a trace are frames, and almost all messages are fine. So a run's members are numbered, sets of them
-are the bits of a long, and two hash aggregations with nothing but numbers in their buffers reduce a message to: who
+are the bits of a long, and two hash aggregations with little but numbers in their buffers reduce a message to: who
 delivered it, who touched it, whom it was addressed to. What these prove needs no second look. Every other message is a
-*suspect*, and `delivery` judges it from lists of names. Nothing is ever called a violation here.
+*suspect*, which `delivery` and `genuineness` judge from lists of names. Nothing is ever called a violation here.
 
 A long has room for 63 members. Messages to further members of a larger run are suspects, and are judged all the same.
 """
@@ -13,103 +13,107 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.messages import NEEDS_DRAINED, about_messages, facts
+from antiphon.pipeline.messages import NEEDS_DRAINED, about_messages, group_set, nobody
 
 BITS = 63
+BY_MESSAGE = frozenset(NEEDS_DRAINED) - {"receipts"}
 
 
-def numbered(runs: DataFrame) -> DataFrame:
-    """The facts of each run with its members numbered: `members`, and the bits of each group and of the faulty."""
+def numbered(facts: DataFrame) -> DataFrame:
+    """The facts of each run with its members numbered: `bit_of` each, and the bits of each group and of the faulty."""
+    members = F.slice(F.array_distinct(F.flatten(F.map_values("groups"))), 1, BITS)
+    bits = F.transform("members", lambda _, place: F.call_function("shiftleft", F.lit(1).cast("long"), place))
     return (
-        facts(runs)
-        .withColumn("members", F.array_distinct(F.flatten(F.map_values("groups"))))
-        .withColumn("group_bits", F.expr(f"transform_values(groups, (g, names) -> {_bits_of('names')})"))
-        .withColumn("faulty_bits", F.expr(_bits_of("array_intersect(members, faulty)")))
+        facts.withColumn("members", members)
+        .withColumn("bit_of", F.map_from_arrays("members", bits))
+        .withColumn("group_bits", F.transform_values("groups", lambda _, names: _all_bits(names)))
+        .withColumn("faulty_bits", _bits(F.col("faulty")))
     )
 
 
-def _bits_of(names: str) -> str:
-    """SQL for the names' bits; null when one of them is beyond the last bit."""
-    place = "cast(array_position(members, name) as int) - 1"
-    return f"aggregate({names}, 0L, (seen, name) -> seen | if({place} < {BITS}, shiftleft(1L, {place}), null))"
+def _bits(names: Column) -> Column:
+    """The bits of those names that have one."""
+    return F.aggregate(
+        names,
+        F.lit(0).cast("long"),
+        lambda seen, name: seen.bitwiseOR(F.coalesce(F.try_element_at("bit_of", name), F.lit(0).cast("long"))),
+    )
 
 
-def summaries(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """One row per message: whether it is plain, its key and sender if it has one, and its holes."""
-    by_message = _by_message(_by_part(events, runs))
-    return by_message.join(F.broadcast(numbered(runs)), on="run", how="inner").transform(_judged)
+def _all_bits(names: Column) -> Column:
+    """The names' bits; null when one of them has none."""
+    return F.aggregate(
+        names, F.lit(0).cast("long"), lambda seen, name: seen.bitwiseOR(F.try_element_at("bit_of", name))
+    )
 
 
-def _by_part(events: DataFrame, runs: DataFrame) -> DataFrame:
+def summaries(events: DataFrame, facts: DataFrame) -> DataFrame:
+    """One row per message: whether it is a suspect, its key, sender and destinations if it has them, and its holes."""
+    by_message = _by_message(_by_part(events, facts))
+    return by_message.join(F.broadcast(numbered(facts)), on="run", how="inner").transform(_judged)
+
+
+def _by_part(events: DataFrame, facts: DataFrame) -> DataFrame:
     """Aggregate a message's multicasts, deliveries and touches each into about one row, before the first shuffle.
 
     Names that are bits need no place of their own. Those that are not, senders and processes outside all groups, are
     part of the grouping key, so that the buffers hold only numbers.
     """
-    roster = numbered(runs).select("run", F.posexplode("members").alias("place", "process"))
-    roster = roster.filter(F.col("place") < BITS).select("run", "process", F.expr("shiftleft(1L, place)").alias("bit"))
-    peers = roster.withColumnsRenamed({"process": "peer", "bit": "peer_bit"})
-    rows = (
-        about_messages(events, runs)
-        .join(F.broadcast(roster), on=["run", "process"], how="left")
-        .join(F.broadcast(peers), on=["run", "peer"], how="left")
-    )
+    roster = numbered(facts).select("run", "members", "bit_of")
+    rows = about_messages(events, facts, frames=True).join(F.broadcast(roster), on="run", how="inner")
     multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
     touch = ~multicast & ~deliver
-    outside, peer_outside = F.col("bit").isNull(), touch & F.col("peer_bit").isNull()
-    who = F.when(multicast | outside, F.col("process")).when(peer_outside, F.col("peer"))
-    bits = F.when(multicast, F.lit(0)).otherwise(
-        F.coalesce("bit", F.lit(0)).bitwiseOR(F.coalesce("peer_bit", F.lit(0)))
-    )
-    return rows.groupBy(
-        "run",
-        "message",
-        F.when(touch, F.lit("touch")).otherwise(F.col("kind")).alias("what"),
-        who.alias("who"),
-        F.when(~touch, F.col("destinations")).alias("destinations"),
-        F.when(deliver, F.col("order_key")).alias("key"),
-    ).agg(
-        F.count(F.lit(1)).alias("rows"),
-        F.bit_or(bits).alias("bits"),
-        F.min("seq").alias("seq"),
-        F.count_if(outside & peer_outside).alias("both_outside"),
+    ends = F.concat(F.array("process"), F.when(touch, F.coalesce("peers", nobody())).otherwise(nobody()))
+    return (
+        rows.withColumn("ends", F.array_compact(ends))
+        .groupBy(
+            "run",
+            "message",
+            F.when(touch, F.lit("touch")).otherwise(F.col("kind")).alias("what"),
+            F.when(multicast, F.col("process")).alias("sender"),
+            F.when(~multicast, F.array_except("ends", "members")).alias("outsiders"),
+            F.when(~touch, F.col("destinations")).alias("destinations"),
+            F.when(deliver, F.col("order_key")).alias("key"),
+        )
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.bit_or(_bits(F.col("ends"))).alias("bits"),
+            F.min("seq").alias("seq"),
+        )
     )
 
 
 def _by_message(parts: DataFrame) -> DataFrame:
     what = F.col("what")
     multicast, deliver, touch = what == "multicast", what == "deliver", what == "touch"
-    groups = F.array_sort(F.coalesce("destinations", F.array().cast("array<string>")))
+    groups = group_set()
     zero = F.lit(0).cast("long")
     # A message's parts come from different tasks: aggregating before this shuffle would only cost.
     return (
         parts.repartition("run", "message")
         .groupBy("run", "message")
         .agg(
-            F.collect_set(F.when(multicast, F.col("who"))).alias("senders"),
-            F.min(F.when(multicast, F.col("seq"))).alias("first_seq"),
-            F.collect_set(F.when(multicast, groups)).alias("multicast_to"),
+            F.min(F.when(multicast, F.struct("sender", "seq", groups.alias("destinations")))).alias("multicast"),
             F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
             F.coalesce(F.sum(F.when(deliver, F.col("rows"))), zero).alias("deliveries"),
             F.coalesce(F.bit_or(F.when(deliver, F.col("bits"))), zero).alias("delivered"),
             F.collect_set(F.when(deliver, F.col("key"))).alias("keys"),
             F.max(deliver & F.col("key").isNull()).alias("without_key"),
             F.coalesce(F.bit_or(F.when(touch, F.col("bits"))), zero).alias("touched"),
-            F.collect_set(F.when(touch, F.col("who"))).alias("outsiders"),
-            F.sum("both_outside").alias("both_outside"),
+            F.flatten(F.collect_set(F.when(touch, F.col("outsiders")))).alias("outsiders"),
         )
     )
 
 
 def _judged(table: DataFrame) -> DataFrame:
+    table = table.withColumns({name: F.col(f"multicast.{name}") for name in ("sender", "seq", "destinations")})
     addressed = F.aggregate(
-        F.array_distinct(F.flatten("multicast_to")),
+        F.coalesce("destinations", nobody()),
         F.lit(0).cast("long"),
         lambda seen, group: seen.bitwiseOR(F.try_element_at("group_bits", group)),
     )
-    senders = F.expr(_bits_of("array_intersect(members, senders)"))
-    table = table.withColumns({"addressed": addressed, "sender_bits": senders})
-    one_sender = F.size("senders") == 1
+    sender_bits = _bits(F.array_compact(F.array("sender")))
+    table = table.withColumns({"addressed": addressed, "sender_bits": sender_bits})
     holes = _minus("addressed", "delivered")
     return table.select(
         "run",
@@ -118,18 +122,16 @@ def _judged(table: DataFrame) -> DataFrame:
         (~F.coalesce(_plain(), F.lit(False))).alias("suspect"),
         (F.col("deliveries") > 0).alias("is_delivered"),
         F.when((F.size("keys") == 1) & ~F.col("without_key"), F.get("keys", F.lit(0))).alias("key"),
-        F.when(one_sender, F.get("senders", F.lit(0))).alias("sender"),
-        F.when(one_sender, F.col("first_seq")).alias("sender_seq"),
+        "sender",
+        F.col("seq").alias("sender_seq"),
+        "destinations",
         # The addressed who did not deliver it; null where others delivered it or the addressed have no bits.
         F.when((_minus("delivered", "addressed") == 0) & _no_outsider_delivered(), _names(holes)).alias("holes"),
     )
 
 
 def _names(bits: Column) -> Column:
-    return F.filter(
-        "members",
-        lambda _, place: (place < BITS) & (F.call_function("shiftright", bits, place).bitwiseAND(F.lit(1)) == 1),
-    )
+    return F.filter("members", lambda _, place: F.call_function("shiftright", bits, place).bitwiseAND(F.lit(1)) == 1)
 
 
 def _minus(these: str, those: str) -> Column:
@@ -142,11 +144,12 @@ def _no_outsider_delivered() -> Column:
 
 def _plain() -> Column:
     """Enough for integrity, the agreements, validity and genuineness to hold of the message; not necessary."""
-    same_groups = (F.size("multicast_to") == 1) & (F.size(F.array_except("delivered_to", "multicast_to")) == 0)
+    same_groups = F.size(F.array_except("delivered_to", F.array("destinations"))) == 0
     only_addressed = _minus("delivered", "addressed") == 0
     missing = _minus("addressed", "delivered").bitwiseAND(F.bitwise_not(F.col("faulty_bits")))
-    may_miss = ~F.arrays_overlap("judged", F.array(*(F.lit(name) for name in NEEDS_DRAINED)))
+    may_miss = ~F.arrays_overlap("judged", F.array(*(F.lit(name) for name in sorted(BY_MESSAGE))))
     concerned = F.col("addressed").bitwiseOR(F.col("sender_bits"))
     strangers = F.col("touched").bitwiseAND(F.bitwise_not(concerned))
-    genuine = (strangers == 0) & (F.size(F.array_except("outsiders", "senders")) == 0) & (F.col("both_outside") == 0)
-    return same_groups & only_addressed & _no_outsider_delivered() & ((missing == 0) | may_miss) & genuine
+    genuine = (strangers == 0) & (F.size(F.array_except("outsiders", F.array("sender"))) == 0)
+    known = F.col("sender").isNotNull()
+    return known & same_groups & only_addressed & _no_outsider_delivered() & ((missing == 0) | may_miss) & genuine

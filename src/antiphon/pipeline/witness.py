@@ -13,7 +13,7 @@ before (fifo), or multicast or delivered before (causal), then a predecessor has
 process addressed by both has either delivered it earlier, or left a hole below, which was excluded. A predecessor that
 nobody delivered has no key: its sender's later messages are unproven.
 
-Nothing follows where a condition fails. Such runs are checked exactly, in `order` and `kernel`.
+Nothing follows where a condition fails. Such runs are checked exactly, in `order`, `precedence` and `kernel`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,17 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.messages import facts
+from antiphon.core.promises import Promise
 
-ORDERS = ("total_order", "acyclic_order", "fifo", "causal")
+ORDERS = tuple(str(promise) for promise in (Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER, Promise.FIFO, Promise.CAUSAL))
 DELIVERED, MULTICAST, HOLE, BROKEN, UNCLEAR = "delivered", "multicast", "hole", "broken", "unclear"
 
 
-def unproven(events: DataFrame, summary: DataFrame, runs: DataFrame) -> DataFrame:
+def unproven(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFrame:
     """(run, property) for each promised order property that the keys do not prove."""
-    conditions = _by_run(_by_process(_steps(events, summary, runs)))
+    conditions = _by_run(_by_process(_steps(events, summary, facts)))
     disjoint = F.size(_members()) == F.size(F.array_distinct(_members()))
-    wanted = facts(runs).select(
-        "run", disjoint.alias("disjoint"), F.array_intersect("judged", _names()).alias("wanted")
-    )
+    wanted = facts.select("run", disjoint.alias("disjoint"), F.array_intersect("judged", _names()).alias("wanted"))
     proven = {
         "acyclic_order": F.col("increasing"),
         "total_order": F.col("increasing") & F.col("no_holes") & F.col("disjoint"),
@@ -54,9 +52,9 @@ def _members() -> Column:
     return F.flatten(F.map_values("groups"))
 
 
-def _steps(events: DataFrame, summary: DataFrame, runs: DataFrame) -> DataFrame:
+def _steps(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFrame:
     """What the proof looks at: deliveries, multicasts and holes as (run, process, seq, what, key)."""
-    ordered = F.broadcast(facts(runs).filter(F.arrays_overlap("judged", _names())).select("run"))
+    ordered = F.broadcast(facts.filter(F.arrays_overlap("judged", _names())).select("run"))
     delivered = events.filter("kind = 'deliver'").select(
         "run", "process", "seq", F.lit(DELIVERED).alias("what"), F.col("order_key").alias("key")
     )

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.core import Assumptions, Declaration, Detector, Failures, GroupId, Message, MessageId, Promise
+from antiphon.core import (
+    Assumptions,
+    Declaration,
+    Detector,
+    Failures,
+    GroupId,
+    Message,
+    MessageId,
+    ProcessId,
+    Promise,
+    Table,
+)
 from antiphon.services.label import Label
 from antiphon.services.stack import StackedProtocol
 
@@ -30,7 +41,7 @@ class CtBroadcast(StackedProtocol):
     Value = list[MessageId]
 
     received: dict[MessageId, Message]  # R-delivered, not ordered yet
-    decisions: dict[int, list[MessageId]]  # decided, not carried out yet
+    decisions: Table[int, list[MessageId]]  # decided, not carried out yet
     applied: int  # the number of the newest decision carried out
     proposed: int
     present: int  # how many messages of the next decision are known to be here
@@ -48,7 +59,7 @@ class CtBroadcast(StackedProtocol):
     def multicast(self, m: Message) -> None:  # L1
         self.reliable.multicast(m)
 
-    def on_r_deliver(self, m: Message, label: Label) -> None:  # L2
+    def when_r_delivered(self, m: Message, label: Label) -> None:  # L2
         self.received[m.id] = m
         self.apply()
         self.start()
@@ -61,7 +72,7 @@ class CtBroadcast(StackedProtocol):
         instance = Label("", self.everyone, (number,) * len(self.everyone))
         self.consensus.propose(instance, _encoder.encode(list(self.received)))  # L4
 
-    def on_decided(self, instance: Label, value: bytes) -> None:  # L5
+    def when_decided(self, instance: Label, value: bytes) -> None:  # L5
         self.decisions[instance.numbers[0]] = self.decode(value)
         self.apply()
         self.start()
@@ -81,13 +92,22 @@ class CtBroadcast(StackedProtocol):
                 self.order(self.received.pop(id))  # L7
 
     def order(self, m: Message) -> None:
-        self.deliver(m, f"{self.ordered:016d}")
+        self.deliver(m, (self.ordered,))
+
+    @staticmethod
+    def ids_of(value: list[MessageId]) -> list[MessageId]:
+        return value
 
     def counters(self) -> dict[str, int]:
         return {"consensus executions": self.applied}
 
     def pending(self) -> int:
         return len(self.received)
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        """Everybody takes part in the decision. Whose copy of a message is missing is not known here."""
+        deciding = self.proposed > self.applied and self.proposed not in self.decisions
+        return tuple(p for p in self.topology.processes if p != self.me) if deciding else ()
 
 
 _encoder = msgspec.msgpack.Encoder()

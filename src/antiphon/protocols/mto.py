@@ -16,15 +16,17 @@ from antiphon.core import (
     Detector,
     Failures,
     FaultModel,
+    Heap,
     Message,
     MessageId,
     ProcessId,
     Promise,
+    Table,
     Wire,
 )
 from antiphon.core.errors import UsageError
 from antiphon.services.causal import CausalOrder
-from antiphon.services.label import Label, Seen, has_qualified_majority
+from antiphon.services.label import Label, Labels, has_qualified_majority
 from antiphon.services.reliable import ReliableKind
 from antiphon.services.stack import StackedProtocol, StackOptions
 
@@ -37,11 +39,12 @@ class RecTs(Wire, frozen=True, tag=1):
     rec_ts: int
 
 
-class Entry(msgspec.Struct):
+class Received(msgspec.Struct):
     """A message that was R-delivered: still without a sequence number, or in the delivery queue."""
 
     message: Message
     label: Label
+    rec_ts: int  # the lower, the older
     sn: int | None = None
     predecessors: list[tuple[MessageId, Label]] = []  # PPS, less what need not be waited for
 
@@ -73,23 +76,23 @@ class Mto(StackedProtocol):
 
     ts: int  # the logical clock, moved by every message
     heard_of: dict[MessageId, Label]  # pending: R-delivered here or, as a timestamp shows, elsewhere; not decided
-    entries: dict[MessageId, Entry]
-    rec_ts: dict[MessageId, dict[ProcessId, int]]
+    entries: Table[MessageId, Received]
+    rec_ts: Table[MessageId, Table[ProcessId, int]]
     proposed: set[MessageId]
     decided: dict[MessageId, tuple[Label, int]]  # sn of messages not R-delivered here yet
-    queue: list[tuple[int, MessageId]]  # the delivery queue, a heap
-    done: Seen  # what was TO-delivered
+    queue: Heap[tuple[int, MessageId]]  # the delivery queue
+    done: Labels  # what was TO-delivered
 
     def initialise(self) -> None:
-        self.causal = self.part(CausalOrder, "causal", tick=self.on_tick, time=self.time)
+        self.causal = self.part(CausalOrder, "causal", tick=self.when_ticked, time=self.time)
         self.channel = self.causal  # from here on, everything that this protocol and its parts send
-        self.reliable = self.make_reliable(self.on_r_deliver)
-        self.consensus = self.make_consensus(self.on_decided, qualified=True)
+        self.reliable = self.make_reliable(self.when_r_delivered)
+        self.consensus = self.make_consensus(self.when_decided, qualified=True)
         self.ts = 0
         self.heard_of, self.entries, self.rec_ts, self.decided = {}, {}, {}, {}
         self.proposed = set()
         self.queue = []
-        self.done = Seen()
+        self.done = Labels()
 
     @classmethod
     def check(cls, options: StackOptions, model: FaultModel) -> None:
@@ -106,15 +109,15 @@ class Mto(StackedProtocol):
     def time(self) -> int:
         return self.ts
 
-    def on_tick(self, time: int) -> None:  # L1
+    def when_ticked(self, time: int) -> None:  # L1
         self.ts = max(self.ts, time)
 
     def multicast(self, m: Message) -> None:  # L2
         self.reliable.multicast(m)
 
-    def on_r_deliver(self, m: Message, label: Label) -> None:  # L3
+    def when_r_delivered(self, m: Message, label: Label) -> None:  # L3
         self.ts += 1
-        self.entries[m.id] = Entry(m, label)
+        self.entries[m.id] = Received(m, label, self.ts)
         self.send(self.topology.addressees(m.destinations), RecTs(m.id, label, self.ts))  # L5
         if m.id in self.decided:
             self.number(m.id, self.decided.pop(m.id)[1])
@@ -136,7 +139,7 @@ class Mto(StackedProtocol):
             self.proposed.add(id)
             self.consensus.propose(entry.label, _encoder.encode((id, max(received.values()))))  # L8
 
-    def on_decided(self, instance: Label, value: bytes) -> None:  # L9
+    def when_decided(self, instance: Label, value: bytes) -> None:  # L9
         id, sn = self.decode(value)
         self.heard_of.pop(id, None)
         if id in self.entries:
@@ -169,7 +172,7 @@ class Mto(StackedProtocol):
             heappop(self.queue)
             del self.entries[id]
             self.done.add(entry.label, self.group)
-            self.deliver(entry.message, f"{sn:016d}.{id}")  # L14
+            self.deliver(entry.message, (sn, *id))  # L14
 
     def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
         """Whether another message is neither delivered nor known to come later. Equal numbers: the id decides."""
@@ -183,8 +186,23 @@ class Mto(StackedProtocol):
             return self.entries[id].sn
         return self.decided[id][1] if id in self.decided else None
 
+    @staticmethod
+    def ids_of(value: tuple[MessageId, int]) -> tuple[MessageId, ...]:
+        return value[:1]
+
     def pending(self) -> int:
         return len(self.entries)
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        oldest = min(self.entries.values(), key=lambda entry: entry.rec_ts, default=None)
+        if oldest is None or oldest.sn is not None:
+            return ()
+        id = oldest.message.id
+        heard = (
+            {} if id in self.proposed else self.rec_ts.get(id, {})
+        )  # once proposed, it is the decision that is missing
+        addressees = self.topology.addressees(oldest.label.groups)
+        return tuple(p for p in addressees if p != self.me and p not in heard)
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from antiphon.core import Assumptions, Declaration, Detector, Failures, Message, OrderingProtocol, Promise
@@ -27,12 +29,17 @@ class Reliable(OrderingProtocol):
     multicasting: ReliableMulticast
 
     def initialise(self) -> None:
-        self.multicasting = self.part(KINDS[self.options.reliable], "reliable", delivered=self.on_delivered)
+        self.multicasting = self.part(KINDS[self.options.reliable], "reliable", delivered=self.when_delivered)
+
+    @classmethod
+    def promises(cls, options: Any) -> tuple[Promise, ...]:
+        promised = super().promises(options)
+        return (*promised, Promise.UNIFORM_AGREEMENT) if options.reliable == "uniform" else promised
 
     def multicast(self, m: Message) -> None:
         self.multicasting.multicast(m)
 
-    def on_delivered(self, m: Message, label: Label) -> None:
+    def when_delivered(self, m: Message, label: Label) -> None:
         self.deliver(m)
 
     def pending(self) -> int:

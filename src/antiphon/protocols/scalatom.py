@@ -14,24 +14,27 @@ from antiphon.core import (
     Declaration,
     Detector,
     Failures,
+    Heap,
     Message,
     MessageId,
     ProcessId,
     Promise,
+    Table,
     Wire,
 )
-from antiphon.services.label import Label, Seen, has_qualified_majority, majority
+from antiphon.services.label import Label, Labels, has_qualified_majority, majority
 from antiphon.services.stack import StackedProtocol, StackOptions
 
-Event = tuple[MessageId, Label, int]  # R-deliver(m) in a history, with rec-ts(m)
+HistoryEvent = tuple[MessageId, Label, int]  # R-deliver(m) in a history, with rec-ts(m)
 
 
 class History(Wire, frozen=True, tag=1):
     """The ``index``-th increment of a history: its new entries, and the clock after them."""
 
     index: int
-    events: list[Event]
+    events: list[HistoryEvent]
     clock: int
+    id: MessageId  # the message for which it was time to show it
 
 
 class RecTs(Wire, frozen=True, tag=2):
@@ -43,19 +46,20 @@ class RecTs(Wire, frozen=True, tag=2):
     history: History | None = None
 
 
-class View(msgspec.Struct):
+class KnownHistory(msgspec.Struct):
     """How far the history of one process of the own group is known."""
 
     known: int = 0  # increments, without a gap
     clock: int = 0  # its clock after them: no later entry has a lower timestamp
-    early: dict[int, History] = {}  # increments that overtook others, by index
+    early: Table[int, History] = {}  # increments that overtook others, by index
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Received(msgspec.Struct, frozen=True):
     """A message that was R-delivered, in whichever buffer."""
 
     message: Message
     label: Label
+    rec_ts: int  # mine; the lower, the older
 
 
 class ScalatomOptions(StackOptions, frozen=True):
@@ -82,18 +86,18 @@ class Scalatom(StackedProtocol):
     Value = tuple[MessageId, int]
 
     ts: int  # the logical clock
-    entries: dict[MessageId, Entry]  # R-delivered; without a sequence number, they are the pending buffer
-    rec_ts: dict[MessageId, dict[ProcessId, int]]  # timestamps received
+    entries: Table[MessageId, Received]  # R-delivered; without a sequence number, they are the pending buffer
+    rec_ts: Table[MessageId, Table[ProcessId, int]]  # timestamps received
     proposed: set[MessageId]
-    history: list[Event]  # own entries that are not gossiped yet
+    history: list[HistoryEvent]  # own entries that are not gossiped yet
     gossiped: int  # increments sent
     gossiped_clock: int
-    views: dict[ProcessId, View]
-    predecessors: list[tuple[int, MessageId, Label]]  # a heap of the group's histories, less what has its number
-    sn: dict[MessageId, int]  # sequence numbers of messages not TO-delivered; some may not be R-delivered here yet
-    computing: list[tuple[int, MessageId]]  # the compute-PPS buffer, a heap by sn
-    queue: list[tuple[int, MessageId]]  # the delivery queue, a heap by sn
-    done: Seen  # what was TO-delivered
+    views: Table[ProcessId, KnownHistory]
+    predecessors: Heap[tuple[int, MessageId, Label]]  # of the group's histories, less what has its number
+    sn: Table[MessageId, int]  # sequence numbers of messages not TO-delivered; some may not be R-delivered here yet
+    computing: Heap[tuple[int, MessageId]]  # the compute-PPS buffer, by sn
+    queue: Heap[tuple[int, MessageId]]  # the delivery queue, by sn
+    done: Labels  # what was TO-delivered
 
     def initialise(self) -> None:
         super().initialise()
@@ -101,7 +105,7 @@ class Scalatom(StackedProtocol):
         self.entries, self.rec_ts, self.views, self.sn = {}, {}, {}, {}
         self.proposed = set()
         self.history, self.predecessors, self.computing, self.queue = [], [], [], []
-        self.done = Seen()
+        self.done = Labels()
 
     def validate(self, message: Wire) -> None:
         history = message.history if isinstance(message, RecTs) else message
@@ -110,14 +114,24 @@ class Scalatom(StackedProtocol):
         for label in labels:
             label.check(self.topology, self.me)
 
+    def about(self, message: Wire) -> tuple[MessageId, ...]:
+        assert isinstance(message, RecTs | History)
+        history = message.history if isinstance(message, RecTs) else message
+        shown = [id for id, _, _ in history.events] if history is not None else []
+        return tuple(dict.fromkeys((message.id, *shown)))
+
+    @staticmethod
+    def ids_of(value: tuple[MessageId, int]) -> tuple[MessageId, ...]:
+        return value[:1]
+
     def multicast(self, m: Message) -> None:  # L1: step 1
         self.reliable.multicast(m)
 
     # Step 2: timestamps -----------------------------------------------------------------------------------------
 
-    def on_r_deliver(self, m: Message, label: Label) -> None:  # L2
+    def when_r_delivered(self, m: Message, label: Label) -> None:  # L2
         rec_ts, self.ts = self.ts, self.ts + 1  # L3
-        self.entries[m.id] = Entry(m, label)  # L4
+        self.entries[m.id] = Received(m, label, rec_ts)  # L4
         self.history.append((m.id, label, rec_ts))  # L5
         self.send_timestamp(m, RecTs(m.id, label, rec_ts))  # L6
         self.start(m.id)
@@ -129,7 +143,7 @@ class Scalatom(StackedProtocol):
             return
         own = self.topology.members(self.group)
         self.send([p for p in self.topology.addressees(m.destinations) if p not in own], message)
-        self.send(own, msgspec.structs.replace(message, history=self.increment()))
+        self.send(own, msgspec.structs.replace(message, history=self.increment(m.id)))
 
     def on_rec_ts(self, sender: ProcessId, message: RecTs) -> None:  # L7
         if message.history is not None:
@@ -151,7 +165,7 @@ class Scalatom(StackedProtocol):
 
     # Step 4: the sequence number, and gossip --------------------------------------------------------------------
 
-    def on_decided(self, instance: Label, value: bytes) -> None:  # L11
+    def when_decided(self, instance: Label, value: bytes) -> None:  # L11
         self.number(*self.decode(value))
 
     def number(self, id: MessageId, sn: int) -> None:
@@ -161,24 +175,24 @@ class Scalatom(StackedProtocol):
         self.ts = max(self.ts, sn) + 1  # L12
         heappush(self.computing, (sn, id))  # L13
         if self.gossiped_clock <= sn:  # else the group has this history already, as far as m needs it
-            self.send(self.topology.members(self.group), self.increment())  # L14
+            self.send(self.topology.members(self.group), self.increment(id))  # L14
         self.compute()
         self.deliver_in_order()
 
     def has_number(self, id: MessageId, label: Label) -> bool:
         return id in self.sn or self.done.has(label, self.group)
 
-    def increment(self) -> History:
+    def increment(self, id: MessageId) -> History:
         """What the group does not have of the own history."""
         self.gossiped += 1
         self.gossiped_clock = self.ts
         events, self.history = self.history, []
-        return History(self.gossiped, events, self.ts)
+        return History(self.gossiped, events, self.ts, id)
 
     # Step 5: potential predecessors, and delivery -----------------------------------------------------------------
 
     def on_history(self, sender: ProcessId, increment: History) -> None:  # L15
-        view = self.views.setdefault(sender, View())
+        view = self.views.setdefault(sender, KnownHistory())
         view.early[increment.index] = increment
         while (following := view.early.pop(view.known + 1, None)) is not None:  # L16
             view.known += 1
@@ -214,10 +228,22 @@ class Scalatom(StackedProtocol):
     def hand_over(self, id: MessageId) -> None:
         entry, sn = self.entries.pop(id), self.sn.pop(id)
         self.done.add(entry.label, self.group)
-        self.deliver(entry.message, f"{sn:016d}.{id}")  # L22
+        self.deliver(entry.message, (sn, *id))  # L22
 
     def pending(self) -> int:
         return len(self.entries)
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        oldest = min(self.entries.values(), key=lambda entry: entry.rec_ts, default=None)
+        if oldest is None:
+            return ()
+        id, addressees = oldest.message.id, self.topology.addressees(oldest.label.groups)
+        if id in self.proposed:  # the decision is missing
+            return tuple(p for p in addressees if p != self.me)
+        if id not in self.sn:
+            return tuple(p for p in addressees if p not in self.rec_ts.get(id, {}))
+        shown = {p for p, view in self.views.items() if view.clock > self.sn[id]}
+        return tuple(p for p in self.topology.members(self.group) if p not in shown)
 
 
 _encoder = msgspec.msgpack.Encoder()

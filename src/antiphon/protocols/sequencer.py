@@ -13,11 +13,13 @@ from antiphon.core import (
     OrderingProtocol,
     ProcessId,
     Promise,
+    Table,
+    Transport,
     Wire,
 )
 
 
-class Request(Wire, frozen=True, tag=1):
+class Number(Wire, frozen=True, tag=1):
     """Sender to sequencer: number this."""
 
     message: Message
@@ -35,7 +37,7 @@ class Sequencer(OrderingProtocol):
         name="sequencer",
         title="Fixed sequencer",
         source="slides.txt, Totally ordered multicast 2-3",
-        assumes=Assumptions(failures=Failures.CRASH_RECOVERY, fifo=True, one_group=True),
+        assumes=Assumptions(failures=Failures.CRASH_RECOVERY, one_group=True),
         promises=(
             Promise.VALIDITY,
             Promise.INTEGRITY,
@@ -47,9 +49,11 @@ class Sequencer(OrderingProtocol):
         ),
     )
 
+    transport = Transport.FIFO
+
     numbered: int  # at the sequencer: the timestamp of the newest message
     delivered: int
-    holdback: dict[int, Message]
+    holdback: Table[int, Message]
 
     def initialise(self) -> None:
         self.numbered = 0
@@ -59,18 +63,21 @@ class Sequencer(OrderingProtocol):
     def multicast(self, m: Message) -> None:  # L1
         (group,) = m.destinations
         sequencer = self.topology.members(group)[0]  # L2
-        self.send(sequencer, Request(m))  # L3
+        self.send(sequencer, Number(m))  # L3
 
-    def on_request(self, sender: ProcessId, request: Request) -> None:  # L4
+    def on_number(self, sender: ProcessId, number: Number) -> None:  # L4
         self.numbered += 1  # L5
-        (group,) = request.message.destinations
-        self.send(self.topology.members(group), Ordered(self.numbered, request.message))  # L6
+        (group,) = number.message.destinations
+        self.send(self.topology.members(group), Ordered(self.numbered, number.message))  # L6
 
     def on_ordered(self, sender: ProcessId, ordered: Ordered) -> None:  # L7
         self.holdback[ordered.number] = ordered.message  # L8
         while (m := self.holdback.pop(self.delivered + 1, None)) is not None:  # L9
             self.delivered += 1
-            self.deliver(m, f"{self.delivered:016d}.{m.destinations[0]}")
+            self.deliver(m, (self.delivered, self.group))
 
     def pending(self) -> int:
         return len(self.holdback)
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        return self.topology.members(self.group)[:1] if self.holdback else ()

@@ -6,6 +6,7 @@ L1-L13 are the lines of docs/protocols/skeen.md.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,14 +14,22 @@ from antiphon.core import (
     Assumptions,
     Declaration,
     Failures,
+    Heap,
     Message,
     MessageId,
     OrderingProtocol,
     ProcessId,
     Promise,
-    Timestamp,
+    Table,
     Wire,
 )
+
+
+class Timestamp(NamedTuple):
+    """A time of some process's clock; no two messages have the same one in the end."""
+
+    time: int
+    process: ProcessId
 
 
 class Start(Wire, frozen=True, tag=1):
@@ -55,7 +64,7 @@ class Collection(msgspec.Struct):
     """The proposals that a sender has for one of its messages."""
 
     message: Message
-    proposals: dict[ProcessId, Timestamp] = {}
+    proposals: Table[ProcessId, Timestamp] = {}
 
 
 class Skeen(OrderingProtocol):
@@ -75,9 +84,9 @@ class Skeen(OrderingProtocol):
     )
 
     clock: int
-    collections: dict[MessageId, Collection]
-    holdback: dict[MessageId, Held]
-    queue: list[tuple[Timestamp, MessageId]]  # a heap over holdback; entries with an old timestamp are skipped
+    collections: Table[MessageId, Collection]
+    holdback: Table[MessageId, Held]
+    queue: Heap[tuple[Timestamp, MessageId]]  # over holdback; entries with an old timestamp are skipped
 
     def initialise(self) -> None:
         self.clock = 0
@@ -127,9 +136,17 @@ class Skeen(OrderingProtocol):
             elif held.deliverable:
                 heappop(self.queue)
                 del self.holdback[id]
-                self.deliver(held.message, timestamp.order_key())
+                self.deliver(held.message, timestamp)
             else:
                 return
 
     def pending(self) -> int:
         return len(self.holdback)
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        if self.collections:
+            oldest = self.collections[min(self.collections)]
+            addressees = self.topology.addressees(oldest.message.destinations)
+            return tuple(p for p in addressees if p not in oldest.proposals)
+        head = self.holdback.get(self.queue[0][1]) if self.queue else None
+        return (head.message.id.origin,) if head is not None and not head.deliverable else ()

@@ -17,13 +17,15 @@ from antiphon.core import (
     Detector,
     Failures,
     GroupId,
+    Heap,
     Message,
     MessageId,
     ProcessId,
     Promise,
+    Table,
     Wire,
 )
-from antiphon.services.label import Label, Seen
+from antiphon.services.label import Label, Labels
 from antiphon.services.stack import StackedProtocol, StackOptions
 
 
@@ -34,7 +36,7 @@ class Stamp(NamedTuple):
     group: GroupId
 
 
-class Timestamp(Wire, frozen=True, tag=1):
+class GroupTimestamp(Wire, frozen=True, tag=1):
     """Step 2, to the other destination groups: my group's timestamp for m."""
 
     id: MessageId
@@ -42,20 +44,20 @@ class Timestamp(Wire, frozen=True, tag=1):
     stamp: Stamp
 
 
-class Timestamps(Wire, frozen=True, tag=2):
+class GroupTimestamps(Wire, frozen=True, tag=2):
     """Step 2 for a set: several at once."""
 
-    timestamps: list[Timestamp]
+    timestamps: list[GroupTimestamp]
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class Decision(msgspec.Struct, frozen=True, array_like=True):
     """What a consensus decides: messages to be timestamped, and definitive timestamps to catch up with."""
 
     new: list[MessageId]
     definitive: list[tuple[MessageId, Stamp]]
 
 
-class Entry(msgspec.Struct):
+class Queued(msgspec.Struct):
     """A message in the reception queue."""
 
     message: Message
@@ -88,40 +90,49 @@ class Tom(StackedProtocol):
     )
     Options = TomOptions
     options: TomOptions
-    Value = Batch
+    Value = Decision
 
     clock: int  # the group clock
     age: int  # counts R-deliveries
-    queue: dict[MessageId, Entry]  # the reception queue, oldest first
-    fresh: dict[MessageId, None]  # those of it that have no timestamp
+    queue: Table[MessageId, Queued]  # the reception queue
+    fresh: dict[MessageId, None]  # those of it that have no timestamp, oldest first
     lagging: dict[MessageId, Stamp]  # those with a definitive timestamp that the group's clock may be behind
-    order: list[tuple[Stamp, MessageId]]  # a heap over the timestamps of the queue; outdated ones are skipped
-    stamps: dict[MessageId, dict[GroupId, Stamp]]  # the destination groups' timestamps
+    order: Heap[tuple[Stamp, MessageId]]  # over the timestamps of the queue; outdated ones are skipped
+    stamps: Table[MessageId, Table[GroupId, Stamp]]  # the destination groups' timestamps
     applied: int  # the number of the newest decision carried out
     proposed: int  # the number of the newest consensus proposed to
-    decisions: dict[int, Batch]  # those that wait for an earlier one, or for messages not R-delivered here yet
-    unsent: dict[tuple[GroupId, ...], list[Timestamp]]  # for other groups, of the decision being carried out
+    decisions: Table[int, Decision]  # those that wait for an earlier one, or for messages not R-delivered here yet
+    unsent: dict[tuple[GroupId, ...], list[GroupTimestamp]]  # for other groups, of the decision being carried out
     present: int  # how many messages of the next decision are known to be here
-    done: Seen  # what was TO-delivered
+    done: Labels  # what was TO-delivered
 
     def initialise(self) -> None:
         super().initialise()
         self.clock = self.age = self.applied = self.proposed = self.present = 0
         self.queue, self.fresh, self.lagging, self.stamps, self.decisions, self.unsent = {}, {}, {}, {}, {}, {}
         self.order = []
-        self.done = Seen()
+        self.done = Labels()
 
     def validate(self, message: Wire) -> None:
-        for timestamp in message.timestamps if isinstance(message, Timestamps) else (message,):
-            assert isinstance(timestamp, Timestamp)
+        for timestamp in message.timestamps if isinstance(message, GroupTimestamps) else (message,):
+            assert isinstance(timestamp, GroupTimestamp)
             timestamp.label.check(self.topology, self.me)
+
+    def about(self, message: Wire) -> tuple[MessageId, ...]:
+        if isinstance(message, GroupTimestamps):
+            return tuple(timestamp.id for timestamp in message.timestamps)
+        return super().about(message)
+
+    @staticmethod
+    def ids_of(value: Decision) -> list[MessageId]:
+        return [*value.new, *(id for id, _ in value.definitive)]
 
     def multicast(self, m: Message) -> None:  # L1
         self.reliable.multicast(m)
 
-    def on_r_deliver(self, m: Message, label: Label) -> None:  # L2
+    def when_r_delivered(self, m: Message, label: Label) -> None:  # L2
         self.age += 1
-        self.queue[m.id] = Entry(m, label, self.age)
+        self.queue[m.id] = Queued(m, label, self.age)
         self.fresh[m.id] = None
         self.apply()
         self.start()
@@ -134,15 +145,15 @@ class Tom(StackedProtocol):
         if self.proposed == number or number in self.decisions or not (self.fresh or self.lagging):
             return
         self.proposed = number
-        batch = Batch(list(self.fresh), list(self.lagging.items())) if self.options.sets else self.oldest()
-        self.consensus.propose(Label("", (self.group,), (number,)), _encoder.encode(batch))  # L4
+        waiting = Decision(list(self.fresh), list(self.lagging.items())) if self.options.sets else self.oldest()
+        self.consensus.propose(Label("", (self.group,), (number,)), _encoder.encode(waiting))  # L4
 
-    def oldest(self) -> Batch:
+    def oldest(self) -> Decision:
         waiting = [*islice(self.fresh, 1), *self.lagging]  # those without a timestamp are in the order of their age
         id = min(waiting, key=lambda id: self.queue[id].age)
-        return Batch([], [(id, self.lagging[id])]) if id in self.lagging else Batch([id], [])
+        return Decision([], [(id, self.lagging[id])]) if id in self.lagging else Decision([id], [])
 
-    def on_decided(self, instance: Label, value: bytes) -> None:  # L5
+    def when_decided(self, instance: Label, value: bytes) -> None:  # L5
         (number,) = instance.numbers
         self.decisions[number] = self.decode(value)
         self.apply()
@@ -178,13 +189,13 @@ class Tom(StackedProtocol):
         del self.fresh[id]
         self.stamps.setdefault(id, {})[self.group] = stamp
         others = tuple(g for g in entry.message.destinations if g != self.group)
-        self.unsent.setdefault(others, []).append(Timestamp(id, entry.label, stamp))
+        self.unsent.setdefault(others, []).append(GroupTimestamp(id, entry.label, stamp))
 
     def announce(self) -> None:
         """The timestamps of one decision travel together, to each set of groups that wants them."""
         for others, timestamps in self.unsent.items():
             alone = len(timestamps) == 1
-            self.send(self.topology.addressees(others), timestamps[0] if alone else Timestamps(timestamps))  # L8
+            self.send(self.topology.addressees(others), timestamps[0] if alone else GroupTimestamps(timestamps))  # L8
         self.unsent.clear()
 
     def synchronise(self, id: MessageId, stamp: Stamp) -> None:
@@ -196,18 +207,18 @@ class Tom(StackedProtocol):
 
     # Step 2: the timestamps of the other groups -----------------------------------------------------------------
 
-    def on_timestamp(self, sender: ProcessId, timestamp: Timestamp) -> None:  # L11
+    def on_group_timestamp(self, sender: ProcessId, timestamp: GroupTimestamp) -> None:  # L11
         self.note(timestamp)
         self.deliver_lowest()
         self.start()
 
-    def on_timestamps(self, sender: ProcessId, several: Timestamps) -> None:
+    def on_group_timestamps(self, sender: ProcessId, several: GroupTimestamps) -> None:
         for timestamp in several.timestamps:
             self.note(timestamp)
         self.deliver_lowest()
         self.start()
 
-    def note(self, timestamp: Timestamp) -> None:
+    def note(self, timestamp: GroupTimestamp) -> None:
         if self.done.has(timestamp.label, self.group):
             return
         stamps, stamp = self.stamps.setdefault(timestamp.id, {}), timestamp.stamp
@@ -239,7 +250,7 @@ class Tom(StackedProtocol):
 
     # Step 4 -----------------------------------------------------------------------------------------------------
 
-    def place(self, id: MessageId, entry: Entry, stamp: Stamp) -> None:
+    def place(self, id: MessageId, entry: Queued, stamp: Stamp) -> None:
         assert entry.stamp is None or stamp >= entry.stamp, "a definitive timestamp is never below a proposal"
         if stamp != entry.stamp:
             entry.stamp = stamp
@@ -257,13 +268,24 @@ class Tom(StackedProtocol):
             del self.queue[id]
             del self.stamps[id]
             self.done.add(entry.label, self.group)
-            self.deliver(entry.message, f"{stamp.clock:016d}.{stamp.group}.{id}")  # L15
+            self.deliver(entry.message, (*stamp, *id))  # L15
 
     def counters(self) -> dict[str, int]:
         return {"consensus executions": self.applied}
 
     def pending(self) -> int:
         return len(self.queue)
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        """The groups whose timestamp is missing, or the own one, which has to agree on something."""
+        entry = min(self.queue.values(), key=lambda entry: entry.age, default=None)
+        if entry is not None and entry.synchronised:
+            entry = self.queue.get(self.order[0][1])  # what is before it
+        if entry is None:
+            return ()
+        stamps = self.stamps.get(entry.message.id, {})
+        missing = tuple(g for g in entry.message.destinations if g not in stamps) or (self.group,)
+        return tuple(p for p in self.topology.addressees(missing) if p != self.me)
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from antiphon.client import Client, connect
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
-from antiphon.runtime.client import Client, connect
-from antiphon.runtime.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterFolder
 
 GROUPS = {"g1": 3, "g2": 3, "g3": 3}
 SIZES = (10, 500, 1000)
@@ -63,7 +63,7 @@ class Reproduction(msgspec.Struct, kw_only=True):
 
 def run_cluster(folder: Path, options: dict[str, str], *, journal: bool) -> ClusterFolder:
     shutil.rmtree(folder, ignore_errors=True)
-    made = cluster.create(folder, GROUPS, protocol="tom", options=options, journal=journal, trace=False)
+    made = cluster.create(folder, GROUPS, protocol="tom", options=options, journal=journal, trace=False, gather=1)
     cluster.start(made)
     return made
 

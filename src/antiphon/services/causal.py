@@ -7,9 +7,9 @@ to whom: a number for each pair of processes of the system, needed or not: the O
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from antiphon.core import MessageId, ProcessId, Wire
+from antiphon.core import Buffers, MessageId, ProcessId, Wire
 from antiphon.core.component import Channel, Component
 from antiphon.core.errors import BadFrame
 
@@ -17,10 +17,10 @@ from antiphon.core.errors import BadFrame
 class Carried(Wire, frozen=True, tag=1):
     """A message of another part, with the matrix of its past and the sender's logical time."""
 
-    id: MessageId | None  # what the message inside is about
+    about: tuple[MessageId, ...]  # what the message inside is about
     time: int
     matrix: list[int]
-    frame: bytes
+    frame: Buffers
 
 
 class CausalOrder(Channel):
@@ -47,21 +47,23 @@ class CausalOrder(Channel):
         assert isinstance(message, Carried)
         if len(message.matrix) != len(self.matrix):
             raise BadFrame(f"A matrix has {len(self.matrix)} numbers here, not {len(message.matrix)}.")
-        part, inner = self.process.decode(message.frame)
+        part, inner = self.process.decode(message.frame.joined())
         if isinstance(part, Channel):
             raise BadFrame("A channel carries no message of a channel.")
-        part.validate(inner)
+        self.process.check_message(part, inner)
 
-    def send_for(self, part: Component, to: Iterable[ProcessId], message: Wire) -> None:  # M1
-        find = part.contract.subjects[type(message)]
-        others = []
-        for process in to:
-            if process == self.me:
-                self.process.send_to_self(part, message)
-            else:
-                others.append(process)
+    def about(self, message: Wire) -> tuple[MessageId, ...]:
+        assert isinstance(message, Carried)
+        return message.about
+
+    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None:  # M1
+        if self.me in to:
+            self.process.send_to_self(part, message)
+        others = tuple(p for p in to if p != self.me)
+        if not others:
+            return
         carried = Carried(
-            find(message) if find is not None else None,
+            part.about(message),
             self.time(),
             self.matrix.copy(),  # M2
             self.process.encode(part, message),
@@ -93,4 +95,4 @@ class CausalOrder(Channel):
             cell = there * len(self.handed) + index_of[self.me]
             self.matrix[cell] = max(self.matrix[cell], self.handed[there])
         self.tick(carried.time)
-        self.process.handle(sender, carried.frame)  # M8
+        self.process.handle(sender, carried.frame.joined())  # M8

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.core import ProcessId, Wire
+from antiphon.core import ProcessId, Table, Wire
 from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 
@@ -36,28 +36,28 @@ class Ack(Wire, frozen=True, tag=4):
     round: int
 
 
-class Run(msgspec.Struct):
+class CtRun(msgspec.Struct):
     """One instance at one process."""
 
     estimate: bytes
     adopted: int = 0
     round: int = 0
-    estimates: dict[int, dict[ProcessId, tuple[int, bytes]]] = {}  # as coordinator, by round
-    proposals: dict[int, bytes] = {}  # as coordinator
-    acks: dict[int, set[ProcessId]] = {}  # as coordinator
+    estimates: Table[int, Table[ProcessId, tuple[int, bytes]]] = {}  # as coordinator, by round
+    proposals: Table[int, bytes] = {}  # as coordinator
+    acks: Table[int, set[ProcessId]] = {}  # as coordinator
 
 
 class ChandraToueg(Consensus):
-    runs: dict[Label, Run]
-    early: dict[Label, list[tuple[ProcessId, Estimate | Proposal | Ack]]]
+    runs: dict[Label, CtRun]
+    early: Table[Label, list[tuple[ProcessId, Estimate | Proposal | Ack]]]
 
     def propose(self, instance: Label, value: bytes) -> None:  # C1
         if self.is_new(instance):
-            self.run(instance, Run(value))
+            self.run(instance, CtRun(value))
             self.enter(instance, self.runs[instance], 1)
             self.handle_kept(instance, self.early.pop(instance, []))
 
-    def enter(self, instance: Label, run: Run, round: int) -> None:  # C2
+    def enter(self, instance: Label, run: CtRun, round: int) -> None:  # C2
         """Phase 1. The estimate of a later round goes to all, so that nobody stays behind in an earlier one."""
         run.round = round
         coordinator = self.coordinator(instance, round)
@@ -85,7 +85,7 @@ class ChandraToueg(Consensus):
             chosen = next(candidates[p] for p in self.members(instance) if p in candidates)
             self.announce(instance, run, chosen)  # C8
 
-    def announce(self, instance: Label, run: Run, value: bytes) -> None:
+    def announce(self, instance: Label, run: CtRun, value: bytes) -> None:
         """Phase 2."""
         run.proposals[run.round] = value
         self.send(self.members(instance), Proposal(instance, run.round, value))
@@ -114,7 +114,7 @@ class ChandraToueg(Consensus):
             if instance in self.runs and self.coordinator(instance, run.round) == process:
                 self.enter(instance, run, run.round + 1)
 
-    def run_of(self, sender: ProcessId, message: Estimate | Proposal | Ack) -> Run | None:
+    def run_of(self, sender: ProcessId, message: Estimate | Proposal | Ack) -> CtRun | None:
         """The running instance that a message is for. If there is none yet, the message waits for it."""
         run = self.runs.get(message.instance)
         if run is None:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from antiphon.core import Component, GroupId, ProcessId, Wire
-from antiphon.services.label import Label, Seen, has_qualified_majority, majority
+from antiphon.core import Component, GroupId, MessageId, ProcessId, Table, Wire
+from antiphon.services.label import Label, Labels, has_qualified_majority, majority
 
 
 class Decide(Wire, frozen=True, tag=1):
@@ -39,15 +39,16 @@ class Consensus(Component):
     options: ConsensusOptions
     decided: Callable[[Label, bytes], None]
     accept: Callable[[bytes], object]  # raises BadFrame for what is no value to decide on
+    about_value: Callable[[bytes], tuple[MessageId, ...]]  # all multicast messages that a value is about
 
     runs: dict[Label, Any]  # proposed in, and not decided; each kind of consensus says what it keeps of one
-    early: dict[Label, list[tuple[ProcessId, Any]]]  # what came for an instance that is not proposed in yet
-    running: dict[tuple[GroupId, ...], int]  # how many instances run, by their groups
-    done: Seen
+    early: Table[Label, list[tuple[ProcessId, Any]]]  # what came for an instance that is not proposed in yet
+    running: Table[tuple[GroupId, ...], int]  # how many instances run, by their groups
+    done: Labels
 
     def initialise(self) -> None:
         self.runs, self.early, self.running = {}, {}, {}
-        self.done = Seen()
+        self.done = Labels()
 
     def validate(self, message: Wire) -> None:
         message.instance.check(self.topology, self.me)  # type: ignore[attr-defined]
@@ -55,6 +56,14 @@ class Consensus(Component):
             value = getattr(message, field, None)
             if value is not None:
                 self.accept(value)
+
+    def about(self, message: Wire) -> tuple[MessageId, ...]:
+        """What its value is about or, where it has none, the estimate that this process has at present."""
+        value = next((v for field in ("estimate", "value") if (v := getattr(message, field, None)) is not None), None)
+        if value is None:
+            run = self.runs.get(message.instance)  # type: ignore[attr-defined]
+            value = run.estimate if run is not None else None
+        return self.about_value(value) if value is not None else ()
 
     def propose(self, instance: Label, value: bytes) -> None:
         raise NotImplementedError
@@ -99,14 +108,14 @@ class Consensus(Component):
         return len(who) >= majority(self.members(instance))
 
     def is_done(self, instance: Label) -> bool:
-        return self.done.has(instance, self.topology.group_of[self.me])
+        return self.done.has(instance, self.group)
 
     def watch(self) -> None:
         """Only the members of running instances are monitored."""
-        self.monitor(dict.fromkeys(p for groups in self.running for p in self.topology.addressees(groups)))
+        self.monitor(sorted({p for groups in self.running for p in self.topology.addressees(groups)}))
 
     def decide(self, instance: Label, value: bytes, origin: ProcessId) -> None:  # D1
-        if not self.done.add(instance, self.topology.group_of[self.me]):  # D2
+        if not self.done.add(instance, self.group):  # D2
             return
         self.forget(instance)
         skipped = (self.me,) if self.options.echo_origin else (self.me, origin)

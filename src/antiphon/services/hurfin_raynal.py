@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.core import ProcessId, Wire
+from antiphon.core import ProcessId, Table, Wire
 from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 
@@ -28,7 +28,7 @@ class Next(Wire, frozen=True, tag=3):
     estimate: bytes | None
 
 
-class Run(msgspec.Struct):
+class HrRun(msgspec.Struct):
     """One instance at one process."""
 
     estimate: bytes
@@ -42,16 +42,16 @@ class Run(msgspec.Struct):
 
 
 class HurfinRaynal(Consensus):
-    runs: dict[Label, Run]
-    early: dict[Label, list[tuple[ProcessId, Current | Next]]]
+    runs: dict[Label, HrRun]
+    early: Table[Label, list[tuple[ProcessId, Current | Next]]]
 
     def propose(self, instance: Label, value: bytes) -> None:  # H1
         if self.is_new(instance):
-            run = Run(value, later=self.early.pop(instance, []))
+            run = HrRun(value, later=self.early.pop(instance, []))
             self.run(instance, run)
             self.enter(instance, run, 1)
 
-    def enter(self, instance: Label, run: Run, round: int) -> None:  # H2
+    def enter(self, instance: Label, run: HrRun, round: int) -> None:  # H2
         run.round = round
         run.seen = run.voted_current = run.voted_next = False
         run.currents, run.nexts = set(), set()
@@ -64,11 +64,11 @@ class HurfinRaynal(Consensus):
         kept, run.later = run.later, []
         self.handle_kept(instance, kept)
 
-    def vote_current(self, instance: Label, run: Run) -> None:
+    def vote_current(self, instance: Label, run: HrRun) -> None:
         run.voted_current = True
         self.send(self.members(instance), Current(instance, run.round, run.estimate))
 
-    def vote_next(self, instance: Label, run: Run) -> None:
+    def vote_next(self, instance: Label, run: HrRun) -> None:
         run.voted_next = True
         self.send(self.members(instance), Next(instance, run.round, run.estimate if run.seen else None))
 
@@ -100,11 +100,11 @@ class HurfinRaynal(Consensus):
         else:
             self.change_mind(vote.instance, run)
 
-    def adopt(self, run: Run, estimate: bytes) -> None:
+    def adopt(self, run: HrRun, estimate: bytes) -> None:
         if not run.seen:
             run.seen, run.estimate = True, estimate
 
-    def change_mind(self, instance: Label, run: Run) -> None:
+    def change_mind(self, instance: Label, run: HrRun) -> None:
         """A majority has voted, but not for one thing: a decision in this round may never come."""
         votes = run.currents | run.nexts
         if run.voted_current and not run.voted_next and self.is_quorum(instance, votes):  # H12
@@ -116,7 +116,7 @@ class HurfinRaynal(Consensus):
             if undecided and self.coordinator(instance, run.round) == process:
                 self.vote_next(instance, run)
 
-    def run_of(self, sender: ProcessId, message: Current | Next) -> Run | None:
+    def run_of(self, sender: ProcessId, message: Current | Next) -> HrRun | None:
         """The running instance in whose present round the message is; if it came early, it waits."""
         run = self.runs.get(message.instance)
         if run is None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from antiphon.core import GroupId, ProcessId, Topology
+from antiphon.core import GroupId, ProcessId, Table, Topology
 from antiphon.core.channel import Inbox
 from antiphon.core.errors import BadFrame
 
@@ -30,10 +30,10 @@ class Label(NamedTuple):
             raise BadFrame("A label has a number from 1 on for each of its groups.")
 
 
-class Counter(msgspec.Struct):
+class Labeller(msgspec.Struct):
     """At the origin: gives the labels."""
 
-    counts: dict[GroupId, int] = {}
+    counts: Table[GroupId, int] = {}
 
     def next(self, origin: ProcessId, groups: tuple[GroupId, ...]) -> Label:
         for group in groups:
@@ -41,10 +41,10 @@ class Counter(msgspec.Struct):
         return Label(origin, groups, tuple(self.counts[group] for group in groups))
 
 
-class Seen(msgspec.Struct):
+class Labels(msgspec.Struct):
     """At a member: the labels that it has had."""
 
-    streams: dict[str, Inbox] = {}
+    streams: Table[str, Inbox] = {}
 
     def has(self, label: Label, group: GroupId) -> bool:
         stream = self.streams.get(label.origin)

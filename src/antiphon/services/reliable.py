@@ -1,6 +1,6 @@
 """Reliable multicast, three kinds with one face: eager, lazy and uniform.
 
-E1-E7, Z1-Z7 and U1-U8 are the lines of docs/protocols/reliable.md.
+E1-E7, Z1-Z7 and U1-U12 are the lines of docs/protocols/reliable.md.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Literal
 
 import msgspec
 
-from antiphon.core import Component, GroupId, Message, ProcessId, Wire
+from antiphon.core import Component, GroupId, Message, MessageId, ProcessId, Table, Timer, Wire
 from antiphon.core.errors import BadFrame
-from antiphon.services.label import Counter, Label, Seen, has_qualified_majority
+from antiphon.services.label import Label, Labeller, Labels, has_qualified_majority
 
 
 class Copy(Wire, frozen=True, tag=1):
-    """m, from its origin or forwarded."""
+    """m, from its origin or from another who holds it. The label names the groups whose members get copies."""
 
     message: Message
     label: Label
@@ -24,6 +24,7 @@ class Copy(Wire, frozen=True, tag=1):
 
 class ReliableOptions(msgspec.Struct, frozen=True):
     echo_origin: bool = False  # whether a copy is also sent on to the origin (R1: MTO's row counts it so)
+    to_everybody: bool = False  # whether copies go to all groups, whichever are addressed
 
 
 class ReliableMulticast(Component):
@@ -33,34 +34,35 @@ class ReliableMulticast(Component):
     options: ReliableOptions
     delivered: Callable[[Message, Label], None]
 
-    counter: Counter
-    seen: Seen
+    labeller: Labeller
+    seen: Labels
 
     def initialise(self) -> None:
-        self.counter = Counter()
-        self.seen = Seen()
-
-    @property
-    def group(self) -> GroupId:
-        return self.topology.group_of[self.me]
+        self.labeller = Labeller()
+        self.seen = Labels()
 
     def validate(self, message: Wire) -> None:
-        if isinstance(message, Copy):
-            message.label.check(self.topology, self.me)
-            if message.label.groups != message.message.destinations:
-                raise BadFrame("A copy's label is for other groups than its message.")
+        label = getattr(message, "label", None)
+        if label is not None:
+            label.check(self.topology, self.me)
+        if isinstance(message, Copy) and message.label.groups != self.groups_of(message.message):
+            raise BadFrame("A copy's label is for other groups than its message.")
+
+    def groups_of(self, m: Message) -> tuple[GroupId, ...]:
+        return tuple(self.topology.groups) if self.options.to_everybody else m.destinations
 
     def multicast(self, m: Message) -> None:  # E1 Z1 U1
-        label = self.counter.next(self.me, m.destinations)  # E2 Z2 U2
-        self.send(self.topology.addressees(m.destinations), Copy(m, label))  # E3 Z3 U3
+        label = self.labeller.next(self.me, self.groups_of(m))  # E2 Z2 U2
+        self.send(self.topology.addressees(label.groups), Copy(m, label))  # E3 Z3 U3
+
+    def others(self, label: Label) -> list[ProcessId]:
+        return [p for p in self.topology.addressees(label.groups) if p != self.me]
 
     def forward(self, copy: Copy, *, to_origin: bool) -> None:
         """Send a copy on to the other addressees; the origin itself has just sent it to everybody."""
         origin = copy.label.origin
         if origin != self.me:
-            skipped = (self.me,) if to_origin else (self.me, origin)
-            others = self.topology.addressees(copy.message.destinations)
-            self.send([p for p in others if p not in skipped], copy)
+            self.send([p for p in self.others(copy.label) if to_origin or p != origin], copy)
 
 
 class EagerReliableMulticast(ReliableMulticast):
@@ -73,9 +75,14 @@ class EagerReliableMulticast(ReliableMulticast):
 
 
 class Acknowledge(Wire, frozen=True, tag=2):
-    """I have everything of these origins up to these numbers of my group."""
+    """I have everything of these origins up to these numbers of my group; these messages are new among it."""
 
     received: dict[str, int]
+    ids: list[MessageId]
+
+
+class Tell(Timer, frozen=True):
+    """It is time to acknowledge what has come."""
 
 
 class LazyReliableMulticast(ReliableMulticast):
@@ -85,27 +92,32 @@ class LazyReliableMulticast(ReliableMulticast):
     came and once for all that came meanwhile; so an idle system is silent.
     """
 
-    kept: dict[str, dict[int, Copy]]  # by origin, by the number in the own group
-    holds: dict[ProcessId, dict[str, int]]  # what the other addressees said that they have
+    kept: Table[str, dict[int, Copy]]  # by origin, by the number in the own group
+    untold: list[tuple[MessageId, Label]]  # what the other addressees have not been told to be here
+    holds: Table[ProcessId, Table[str, int]]  # what the other addressees said that they have
     timing: bool
 
-    ACKNOWLEDGE_NS = 50_000_000
+    TELL_NS = 50_000_000
 
     def initialise(self) -> None:
         super().initialise()
-        self.kept = {}
-        self.holds = {}
+        self.kept, self.holds = {}, {}
+        self.untold = []
         self.timing = False
+
+    def about(self, message: Wire) -> tuple[MessageId, ...]:
+        return tuple(message.ids) if isinstance(message, Acknowledge) else super().about(message)
 
     def on_copy(self, sender: ProcessId, copy: Copy) -> None:  # Z4
         if not self.seen.add(copy.label, self.group):  # Z5
             return
         origin = copy.label.origin
         self.kept.setdefault(origin, {})[self.number(copy.label)] = copy
+        self.untold.append((copy.message.id, copy.label))
         self.watch()
         if not self.timing:
             self.timing = True
-            self.set_timer("acknowledge", self.ACKNOWLEDGE_NS)
+            self.set_timer(Tell(), self.TELL_NS)
         self.delivered(copy.message, copy.label)  # Z6
         if origin in self.suspects:
             self.forward(copy, to_origin=False)
@@ -119,17 +131,21 @@ class LazyReliableMulticast(ReliableMulticast):
 
     def watch(self) -> None:
         """Only the origins of what is kept are monitored."""
-        self.monitor(ProcessId(origin) for origin in self.kept)
+        self.monitor(ProcessId(origin) for origin in sorted(self.kept))
 
-    def on_acknowledge_timer(self) -> None:
+    def on_tell(self, timer: Tell) -> None:
+        """Each group hears of what is addressed to it. What has a gap before it waits for the gap to close."""
         self.timing = False
-        received = {origin: stream.received for origin, stream in self.seen.streams.items() if origin in self.kept}
-        interested = {p for copies in self.kept.values() for c in copies.values() for p in self.others(c)}
-        self.send(sorted(interested), Acknowledge(received))
+        received = {label.origin: self.seen.streams[label.origin].received for _, label in self.untold}
+        telling = [(id, label) for id, label in self.untold if self.number(label) <= received[label.origin]]
+        self.untold = [(id, label) for id, label in self.untold if self.number(label) > received[label.origin]]
+        for group in self.topology.groups:
+            to_group = [(id, label) for id, label in telling if group in label.groups]
+            if to_group:
+                numbers = {label.origin: received[label.origin] for _, label in to_group}
+                others = [p for p in self.topology.members(group) if p != self.me]
+                self.send(others, Acknowledge(numbers, [id for id, _ in to_group]))
         self.drop()
-
-    def others(self, copy: Copy) -> list[ProcessId]:
-        return [p for p in self.topology.addressees(copy.message.destinations) if p != self.me]
 
     def on_acknowledge(self, sender: ProcessId, acknowledge: Acknowledge) -> None:
         holds = self.holds.setdefault(sender, {})
@@ -141,45 +157,128 @@ class LazyReliableMulticast(ReliableMulticast):
     def drop(self) -> None:
         """Keep no longer what is everywhere."""
         for origin, copies in list(self.kept.items()):
-            for number in [n for n, copy in copies.items() if self.is_everywhere(copy)]:
+            for number in [n for n, copy in copies.items() if self.is_everywhere(copy.label)]:
                 del copies[number]
             if not copies:
                 del self.kept[origin]
         self.watch()
 
-    def is_everywhere(self, copy: Copy) -> bool:
-        label = copy.label
+    def is_everywhere(self, label: Label) -> bool:
         numbers = dict(zip(label.groups, label.numbers, strict=True))
         group_of = self.topology.group_of
-        return all(self.holds.get(p, {}).get(label.origin, 0) >= numbers[group_of[p]] for p in self.others(copy))
+        return all(self.holds.get(p, {}).get(label.origin, 0) >= numbers[group_of[p]] for p in self.others(label))
+
+
+class Echo(Wire, frozen=True, tag=3):
+    """I hold m, and shall not forget it: what is sent leaves only when what it follows from is durable."""
+
+    id: MessageId
+    label: Label
+
+
+class Fetch(Wire, frozen=True, tag=4):
+    """You hold m and I miss it: send me a copy."""
+
+    id: MessageId
+    label: Label
+
+
+class Missing(Timer, frozen=True):
+    """The copy of a message that others hold should be here by now."""
+
+    label: Label
+
+
+class Spreading(msgspec.Struct):
+    """A message that some addressee may not hold yet."""
+
+    id: MessageId
+    holders: set[ProcessId]  # the addressees known to hold it
+    copy: Copy | None = None
+    asked: set[ProcessId] = msgspec.field(default_factory=set)  # for a copy
+    timing: bool = False
 
 
 class UniformReliableMulticast(ReliableMulticast):
-    """Deliver when a majority of each destination group has echoed: then some correct member of each has it."""
+    """Deliver when a majority of each destination group has echoed: then some correct member of each holds it.
 
-    echoes: dict[str, dict[int, set[ProcessId]]]  # by origin, by number in the own group: who is known to have it
+    Echoes carry the label alone. Who hears echoes and gets no copy fetches one from those who echoed, one after the
+    other and each once, for their answer comes if they are correct; they keep it until every addressee holds it.
+    """
+
+    spreading: Table[Label, Spreading]
+
+    FETCH_NS = 20_000_000  # the origin's own copy is usually on its way
 
     def initialise(self) -> None:
         super().initialise()
-        self.echoes = {}
+        self.spreading = {}
 
     def on_copy(self, sender: ProcessId, copy: Copy) -> None:  # U4
-        label, me = copy.label, self.me
-        if self.seen.has(label, self.group):
+        found = self.find(copy.message.id, copy.label)
+        if found is None or found.copy is not None:
             return
-        number = label.numbers[label.groups.index(self.group)]
-        stream = self.echoes.setdefault(label.origin, {})
-        if number not in stream:  # U5
-            stream[number] = {me}
-            self.forward(copy, to_origin=True)  # U6: the origin needs the echoes too
-        if sender in self.topology.group_of:
-            stream[number].add(sender)  # U7
-        if has_qualified_majority(stream[number], label.groups, self.topology):  # U8
-            del stream[number]
-            if not stream:
-                del self.echoes[label.origin]
-            self.seen.add(label, self.group)
+        found.copy = copy  # U5
+        found.asked, found.timing = set(), False
+        self.cancel_timer(Missing(copy.label))
+        self.echo(copy)  # U6
+        self.hold(self.me, copy.label, found)
+
+    def echo(self, copy: Copy) -> None:
+        """To all other addressees, the origin too; its own copies have told them that it holds the message."""
+        if copy.label.origin != self.me:
+            self.send(self.others(copy.label), Echo(copy.message.id, copy.label))
+
+    def on_echo(self, sender: ProcessId, echo: Echo) -> None:  # U7
+        found = self.find(echo.id, echo.label)
+        if found is not None and self.is_addressed(sender, echo.label):
+            self.hold(sender, echo.label, found)
+            self.await_copy(echo.label, found)
+
+    def find(self, id: MessageId, label: Label) -> Spreading | None:
+        """What is known of a message; None where all addressees hold it. A member that sends holds what it sent."""
+        found = self.spreading.get(label)
+        if found is None and not self.seen.has(label, self.group):
+            origin = ProcessId(label.origin)
+            found = self.spreading[label] = Spreading(id, {origin} if self.is_addressed(origin, label) else set())
+        return found
+
+    def is_addressed(self, process: ProcessId, label: Label) -> bool:
+        return self.topology.group_of.get(process) in label.groups
+
+    def hold(self, holder: ProcessId, label: Label, found: Spreading) -> None:
+        found.holders.add(holder)
+        copy = found.copy
+        if copy is None:
+            return
+        if len(found.holders) == len(self.topology.addressees(label.groups)):
+            self.spreading.pop(label, None)  # U8
+        if self.has_enough(label, found) and self.seen.add(label, self.group):  # U9
             self.delivered(copy.message, label)
+
+    def has_enough(self, label: Label, found: Spreading) -> bool:
+        return has_qualified_majority(found.holders, label.groups, self.topology)
+
+    def await_copy(self, label: Label, found: Spreading) -> None:
+        if found.copy is None and not found.timing:
+            found.timing = True
+            self.set_timer(Missing(label), self.FETCH_NS)
+
+    def on_missing(self, timer: Missing) -> None:  # U10
+        label, found = timer.label, self.spreading[timer.label]
+        found.timing = False
+        echoed = [p for p in self.others(label) if p in found.holders and p != label.origin and p not in found.asked]
+        if echoed:
+            found.asked.add(echoed[0])
+            self.send(echoed[0], Fetch(found.id, label))  # U11
+            self.await_copy(label, found)
+
+    def on_fetch(self, sender: ProcessId, fetch: Fetch) -> None:  # U12
+        found = self.spreading.get(fetch.label)
+        if found is None or found.copy is None or sender in found.holders:
+            return  # it has got it meanwhile
+        if self.is_addressed(sender, fetch.label):
+            self.send(sender, found.copy)
 
 
 ReliableKind = Literal["eager", "lazy", "uniform"]

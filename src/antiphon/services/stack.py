@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 import msgspec
 
-from antiphon.core import FaultModel, GroupId, Message, OrderingProtocol
+from antiphon.core import FaultModel, Message, MessageId, OrderingProtocol
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.services.chandra_toueg import ChandraToueg
 from antiphon.services.consensus import Consensus, ConsensusKind, ConsensusOptions
@@ -33,26 +33,23 @@ class StackedProtocol(OrderingProtocol):
     Options = StackOptions
     options: StackOptions
     Value: ClassVar[Any]  # what its consensus decides on
+    to_everybody: ClassVar[bool] = False  # see ReliableOptions
 
     reliable: ReliableMulticast
     consensus: Consensus
 
     def initialise(self) -> None:
-        self.reliable = self.make_reliable(self.on_r_deliver)
-        self.consensus = self.make_consensus(self.on_decided)
-
-    @property
-    def group(self) -> GroupId:
-        return self.topology.group_of[self.me]
+        self.reliable = self.make_reliable(self.when_r_delivered)
+        self.consensus = self.make_consensus(self.when_decided)
 
     def make_reliable(self, delivered: Callable[[Message, Label], None]) -> ReliableMulticast:
-        options = ReliableOptions(self.options.echo_origin)
+        options = ReliableOptions(self.options.echo_origin, self.to_everybody)
         return self.part(KINDS[self.options.reliable], "reliable", options, delivered=delivered)
 
     def make_consensus(self, decided: Callable[[Label, bytes], None], *, qualified: bool = False) -> Consensus:
         options = ConsensusOptions(self.options.estimates, self.options.flood_origin, qualified)
         kind = CONSENSUS[self.options.consensus]
-        return self.part(kind, "consensus", options, decided=decided, accept=self.accept)
+        return self.part(kind, "consensus", options, decided=decided, accept=self.accept, about_value=self.about_value)
 
     def decode(self, value: bytes) -> Any:
         """A value of the consensus, as decided."""
@@ -62,10 +59,18 @@ class StackedProtocol(OrderingProtocol):
         if not _is_value(self.Value, value):
             raise BadFrame(f"{self.declaration.name} cannot decide on such a value.")
 
-    def on_r_deliver(self, m: Message, label: Label) -> None:
+    def about_value(self, value: bytes) -> tuple[MessageId, ...]:
+        return _about(self.ids_of, self.Value, value)
+
+    @staticmethod
+    def ids_of(value: Any) -> Iterable[MessageId]:
+        """All messages that a value of the consensus is about."""
         raise NotImplementedError
 
-    def on_decided(self, instance: Label, value: bytes) -> None:
+    def when_r_delivered(self, m: Message, label: Label) -> None:
+        raise NotImplementedError
+
+    def when_decided(self, instance: Label, value: bytes) -> None:
         raise NotImplementedError
 
     @classmethod
@@ -93,3 +98,8 @@ def _is_value(kind: Any, value: bytes) -> bool:
     except msgspec.DecodeError:
         return False
     return True
+
+
+@lru_cache(maxsize=16)
+def _about(ids_of: Callable[[Any], Iterable[MessageId]], kind: Any, value: bytes) -> tuple[MessageId, ...]:
+    return tuple(ids_of(_decoder(kind).decode(value)))

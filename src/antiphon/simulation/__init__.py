@@ -10,9 +10,10 @@ from antiphon.simulation.generate import (
     random_scenario,
     workload_scenario,
 )
-from antiphon.simulation.run import INVARIANT, Outcome, simulate
+from antiphon.simulation.run import Outcome, simulate
 from antiphon.simulation.shrink import as_code, shrink
 from antiphon.simulation.values import (
+    INVARIANT,
     MILLISECOND,
     Constant,
     Crash,

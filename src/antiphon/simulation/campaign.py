@@ -31,6 +31,7 @@ class Campaign(msgspec.Struct, kw_only=True):
     events: int = 0
     multicasts: int = 0
     deliveries: int = 0
+    payloads: int = 0  # delivered
     faults: dict[str, int] = {}  # that took effect, by kind
     options: dict[str, int] = {}  # runs by option value
     failures: list[Scenario] = []
@@ -45,6 +46,7 @@ class Campaign(msgspec.Struct, kw_only=True):
         self.events += outcome.events
         self.multicasts += outcome.multicasts
         self.deliveries += outcome.deliveries
+        self.payloads += outcome.payloads
         for fault in outcome.faults_effective:
             name = type(fault).__name__
             self.faults[name] = self.faults.get(name, 0) + 1
@@ -53,7 +55,7 @@ class Campaign(msgspec.Struct, kw_only=True):
             self.options[choice] = self.options.get(choice, 0) + 1
 
     def merge(self, other: Campaign) -> None:
-        for name in ("seeds", "runs", "events", "multicasts", "deliveries"):
+        for name in ("seeds", "runs", "events", "multicasts", "deliveries", "payloads"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.faults = dict(Counter(self.faults) + Counter(other.faults))
         self.options = dict(Counter(self.options) + Counter(other.options))

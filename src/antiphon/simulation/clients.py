@@ -1,34 +1,62 @@
-"""Simulated clients that are no processes: they hand requests to members, lose answers, and try again elsewhere."""
+"""Simulated clients that are no processes: they hand requests to members, lose answers, and go on at other members.
+
+They keep the rules of a real client (docs/clients.md): numbers are dense for each set of groups, one set's requests go
+to one member in order, and whoever changes member sends again everything that is not known to be delivered.
+"""
 
 from __future__ import annotations
 
 import random
 
-from antiphon.core.effects import Deliver, Reply
+from antiphon.core.buffers import Buffers
+from antiphon.core.effects import Reply
+from antiphon.core.events import Event
 from antiphon.core.inputs import Submit
-from antiphon.core.model import GroupId, ProcessId, user_name
+from antiphon.core.model import GroupId, ProcessId
+from antiphon.core.requests import encode_request, with_settled
+from antiphon.core.sessions import OutOfTurn
 from antiphon.simulation.links import sampler
 from antiphon.simulation.site import Site
 from antiphon.simulation.values import MILLISECOND, Plan
+from antiphon.simulation.workload import payloads_of
 from antiphon.simulation.world import World
 
 PATIENCE_NS = 20 * MILLISECOND
+PATIENCE_NS_MAX = 2_000 * MILLISECOND
+ANSWER_LOST = 0.2  # an answer can get lost with its connection
+
+
+class Stream:
+    """What one client sends to one set of groups."""
+
+    def __init__(self, destinations: tuple[GroupId, ...]) -> None:
+        self.destinations = destinations
+        self.next = 0  # number
+        self.requests: list[tuple[int, int, bytes]] = []  # first, end, bytes: all that is not settled
+        self.member: Site | None = None
+        self.connection = 0  # counts them: what is under way on an earlier one is lost
+        self.taken = 0  # by the present member
+        self.delivered: dict[GroupId, int] = dict.fromkeys(destinations, 0)
+        self.patience = PATIENCE_NS
+        self.watched = False
+
+    @property
+    def settled(self) -> int:
+        return min(self.delivered.values())
 
 
 class MemberClient:
-    """One client: numbers its requests, repeats each until a member answers, and says which are settled."""
+    """One client, which is a member of nothing."""
 
     def __init__(self, world: World, name: str, plans: list[Plan]) -> None:
         self.world = world
         self.name = name
-        self.plans = plans
         self.rng = random.Random(f"{world.scenario.seed}/client/{name}")
         self.delay = sampler(world.scenario.latency, self.rng)
-        self.answered: set[int] = set()
-        self.owed: dict[int, set[GroupId]] = {}  # by request: the groups not known to have delivered it
-        for number, plan in enumerate(plans, start=1):
-            self.owed[number] = set(world.topology.destinations(plan.destinations))
-            world.at(plan.at, self._try, number)
+        self.streams: dict[tuple[GroupId, ...], Stream] = {}
+        self._arrival: dict[ProcessId, int] = {}  # a connection keeps the order of what is sent
+        for index, plan in enumerate(plans):
+            world.at(plan.at, self._send, plan, index)
 
     @classmethod
     def all_of(cls, world: World) -> None:
@@ -36,42 +64,108 @@ class MemberClient:
         clients = {name: cls(world, name, [p for p in world.scenario.plans if p.sender == name]) for name in names}
 
         def on_reply(site: Site, reply: Reply) -> None:
-            client = clients[reply.client]
-            if client.rng.random() < 0.8:  # an answer can get lost with its connection
-                world.at(world.now + client.delay(), client._on_answer, reply.number)
+            clients[reply.client]._on_reply(site, reply)
 
-        def on_delivered(site: Site, effect: Deliver) -> None:
-            name, _, number = user_name(effect.message.id).rpartition(":")
-            clients[name]._on_progress(int(number), world.topology.group_of[site.id])
+        def on_delivered(site: Site, event: Event) -> None:
+            group = world.topology.group_of[site.id]
+            for request in event.requests:
+                clients[request.client]._on_delivered(event.destinations, group, request.end)
+
+        def on_crash(site: Site) -> None:
+            for client in clients.values():
+                client._on_crash(site)
 
         world.on_reply = on_reply
         world.on_delivered = on_delivered
+        world.on_crash = on_crash
 
-    @property
-    def settled(self) -> int:
-        """The smallest number that may still be repeated or is not known to be delivered in all its groups."""
-        return next((n for n in range(1, len(self.plans) + 1) if n in self.owed), len(self.plans) + 1)
+    # Out ----------------------------------------------------------------------------------------------------------
 
-    def _try(self, number: int, *_: object) -> None:
-        if number in self.answered:
+    def _send(self, plan: Plan, index: int) -> None:
+        destinations = self.world.topology.destinations(plan.destinations)
+        stream = self.streams.setdefault(destinations, Stream(destinations))
+        payloads = payloads_of(plan, index)
+        data = encode_request(self.name, stream.next, stream.settled, payloads)
+        stream.requests.append((stream.next, stream.next + len(payloads), data))
+        stream.next += len(payloads)
+        if stream.member is None:
+            self._choose(stream)
+        else:
+            self._hand_over(stream, data)
+        self._watch(stream)
+
+    def _choose(self, stream: Stream) -> None:
+        """Go on at some member: send again everything that is not known to be delivered."""
+        members = self.world.topology.addressees(stream.destinations)
+        stream.member = self.world.sites[self.rng.choice(members)]
+        stream.taken = stream.settled
+        self._repeat(stream, stream.settled)
+
+    def _hang_up(self, stream: Stream) -> None:
+        stream.member = None
+        stream.connection += 1
+
+    def _repeat(self, stream: Stream, start: int) -> None:
+        for first, _, data in stream.requests:
+            if first >= start:
+                self._hand_over(stream, b"".join(with_settled(data, min(stream.settled, first))))
+
+    def _hand_over(self, stream: Stream, data: bytes) -> None:
+        world, member = self.world, stream.member
+        assert member is not None
+        due = max(world.now + self.delay(), self._arrival.get(member.id, 0))
+        self._arrival[member.id] = due
+        world.at(due, self._arrive, stream, stream.connection, member, data)
+
+    def _arrive(self, stream: Stream, connection: int, member: Site, data: bytes) -> None:
+        if not member.up or stream.connection != connection:
             return
-        plan, world = self.plans[number - 1], self.world
-        destinations = world.topology.destinations(plan.destinations)
-        member = world.sites[ProcessId(self.rng.choice(world.topology.addressees(destinations)))]
-        due = world.now + self.delay()
-        request = Submit(due, self.name, number, min(self.settled, number), destinations, bytes(plan.size))
-        world.at(due, lambda *_: world.take(member, request, {}))
-        world.at(world.now + PATIENCE_NS, self._try, number)
+        try:
+            wanted = member.process.check_request(self.name, stream.destinations, data)
+        except OutOfTurn:  # it forgot in a crash what it had taken
+            self._hang_up(stream)
+            self._watch(stream)
+            return
+        self.world.take(member, Submit(self.world.now, wanted, Buffers(data)))
 
-    def _on_answer(self, number: int, *_: object) -> None:
-        self.answered.add(number)
-        self._settle(number)
+    # Back ---------------------------------------------------------------------------------------------------------
 
-    def _on_progress(self, number: int, group: GroupId) -> None:
-        if number in self.owed:
-            self.owed[number].discard(group)
-            self._settle(number)
+    def _on_reply(self, site: Site, reply: Reply) -> None:
+        if self.rng.random() >= ANSWER_LOST:
+            self.world.at(self.world.now + self.delay(), self._on_taken, site, reply.destinations, reply.taken)
 
-    def _settle(self, number: int) -> None:
-        if number in self.answered and not self.owed.get(number, True):
-            del self.owed[number]
+    def _on_taken(self, site: Site, destinations: tuple[GroupId, ...], taken: int) -> None:
+        stream = self.streams[destinations]
+        if stream.member is site:
+            stream.taken = max(stream.taken, taken)
+
+    def _on_delivered(self, destinations: tuple[GroupId, ...], group: GroupId, end: int) -> None:
+        stream = self.streams[destinations]
+        stream.delivered[group] = max(stream.delivered[group], end)
+        settled = stream.settled
+        while stream.requests and stream.requests[0][1] <= settled:
+            stream.requests.pop(0)
+
+    def _on_crash(self, site: Site) -> None:
+        """The connection breaks; what that member took may be gone with it."""
+        for stream in self.streams.values():
+            if stream.member is site:
+                self._hang_up(stream)
+                self._watch(stream)
+
+    def _watch(self, stream: Stream) -> None:
+        """Look again after a while whether the member has taken everything."""
+        if not stream.watched:
+            stream.watched = True
+            self.world.at(self.world.now + stream.patience, self._look, stream)
+
+    def _look(self, stream: Stream) -> None:
+        stream.watched = False
+        if not stream.requests:
+            stream.patience = PATIENCE_NS
+            return
+        if stream.member is None or stream.taken < stream.next:
+            stream.patience = min(2 * stream.patience, PATIENCE_NS_MAX)
+            self._hang_up(stream)
+            self._choose(stream)
+            self._watch(stream)

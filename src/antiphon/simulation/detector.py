@@ -22,7 +22,7 @@ class FailureDetector:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def tell(self, site: Site, *_: object) -> None:
+    def tell(self, site: Site) -> None:
         """Tell a process what its failure detector thinks now, where that is not what it thought before."""
         if not site.up or site.held is not None:
             return
@@ -32,15 +32,15 @@ class FailureDetector:
             is_suspect = fault is not None or other in site.known_down
             if is_suspect and other not in suspected:
                 world.effective(fault)
-                world.take(site, Suspect(world.now, other), {})
+                world.take(site, Suspect(world.now, other))
             elif not is_suspect and other in suspected:
-                world.take(site, Trust(world.now, other), {})
+                world.take(site, Trust(world.now, other))
 
     def crashed(self, site: Site) -> None:
         world = self._world
         world.at(world.now + world.rng.randrange(*DETECTION_NS), self._notice, site, site.life)
 
-    def _notice(self, crashed: Site, life: int, *_: object) -> None:
+    def _notice(self, crashed: Site, life: int) -> None:
         """Completeness: some time after a crash, everybody who asks is told."""
         if not crashed.up and crashed.life == life:
             for site in self._world.sites.values():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
-from antiphon.core.effects import AnyEffect
-from antiphon.core.inputs import AnyInput, decode_input, encode_input
-from antiphon.core.process import Process
+from antiphon.core.buffers import Buffers
 
 
 class Disk:
@@ -15,34 +14,43 @@ class Disk:
     def __init__(self, snapshot_every: int) -> None:
         self.snapshot_every = snapshot_every
         self.snapshot: bytes | None = None
-        self.records: list[bytes] = []  # since the snapshot
-        self.durable = 0  # of the records
-        self.syncing = 0  # how many records the sync under way will have made durable; 0: no sync
+        self.first = 0  # the index of the first record kept
+        self.records: list[bytes] = []
+        self.durable = 0  # records below this index are
+        self.syncing: int | None = None  # what the sync under way will have made durable
 
-    def append(self, happened: AnyInput) -> None:
-        self.records.append(encode_input(happened))
+    @property
+    def next_index(self) -> int:
+        return self.first + len(self.records)
+
+    def append(self, record: Buffers) -> None:
+        self.records.append(bytes(record))
+
+    def begin_sync(self) -> None:
+        """One sync serves every input that waited when it began."""
+        self.syncing = self.next_index
 
     def sync_done(self) -> int:
-        """One sync serves every input that waited when it began. Returns how many became durable with it."""
-        newly = self.syncing - self.durable
-        self.durable, self.syncing = self.syncing, 0
-        return newly
+        assert self.syncing is not None
+        self.durable, self.syncing = self.syncing, None
+        return self.durable
 
-    def maybe_snapshot(self, process: Process) -> None:
-        """Replace the records by a snapshot; only when the process is exactly what is durable."""
-        if self.snapshot_every and self.durable >= self.snapshot_every and self.durable == len(self.records):
-            self.snapshot = process.snapshot()
-            self.records.clear()
-            self.durable = self.syncing = 0
+    @property
+    def wants_snapshot(self) -> bool:
+        return bool(self.snapshot_every) and self.next_index - self.first >= self.snapshot_every
+
+    def keep_snapshot(self, state: bytes) -> None:
+        """Let go of all records: the state stands for them."""
+        assert self.durable == self.next_index, "a snapshot stands for what is durable"
+        self.snapshot = state
+        self.first = self.next_index
+        self.records.clear()
 
     def crash(self, rng: random.Random) -> None:
         """Keep what is durable and, by chance, some of what was being written."""
-        kept = self.durable + rng.randint(0, len(self.records) - self.durable)
+        kept = self.durable - self.first + rng.randint(0, self.next_index - self.durable)
         del self.records[kept:]
-        self.durable, self.syncing = kept, 0
+        self.durable, self.syncing = self.next_index, None
 
-    def recover(self, process: Process) -> list[AnyEffect]:
-        """Bring a fresh process to where the disk is; all effects come again."""
-        if self.snapshot is not None:
-            process.restore(self.snapshot)
-        return [effect for record in self.records for effect in process.step(decode_input(record))]
+    def replay(self) -> Iterator[tuple[int, bytes]]:
+        return ((self.first + offset, record) for offset, record in enumerate(self.records))

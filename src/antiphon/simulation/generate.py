@@ -10,8 +10,9 @@ from typing import NamedTuple
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Assumptions, Detector, Failures, FaultModel
 from antiphon.core.errors import UsageError
-from antiphon.core.model import PAYLOAD_BYTES_MAX, ProcessId, Topology
+from antiphon.core.model import ProcessId, Topology
 from antiphon.core.options import option_choices, parse_options
+from antiphon.core.requests import PAYLOAD_BYTES_MAX
 from antiphon.simulation.values import (
     MILLISECOND,
     Constant,
@@ -71,6 +72,7 @@ def plan(
     workload: Workload,
     interval_ns: int,
     size: int = 16,
+    payloads_max: int = 1,
 ) -> tuple[Plan, ...]:
     """The multicasts of a run, spread over the senders. ``interval_ns`` is the mean time between two of one sender."""
     groups = list(topology.groups)
@@ -85,7 +87,8 @@ def plan(
         count = fanout or rng.randint(1, len(groups))
         chosen = set(rng.sample(groups, count))
         destinations = tuple(str(group) for group in groups if group in chosen)
-        plans.append(Plan(sender, clock[sender], destinations, size))
+        payloads = rng.randint(1, payloads_max) if payloads_max > 1 else 1
+        plans.append(Plan(sender, clock[sender], destinations, size, payloads))
         clock[sender] += _gap(rng, workload, interval_ns, index // len(senders))
     return tuple(sorted(plans, key=lambda p: p.at))
 
@@ -202,13 +205,15 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         plans=load.plans,
         faults=faults,
         latency=rng.choice(HARSH_LATENCIES if harsh else LATENCIES),
-        fifo=assumes.fifo or rng.random() < 0.5,
+        fifo=rng.random() < 0.5,
         loss=0.1,
         duplication=0.1,
         sent_survives=model.sent_survives,
         journal=returning,
         sync_ns=rng.choice((50_000, 500_000)),
         snapshot_every=rng.choice((0, 5, 20)) if returning else 0,
+        turn_ns=rng.choice((0, 0, MILLISECOND // 5, 2 * MILLISECOND)),
+        gather=rng.choice((1, 3, 4096)),
         closed_loop=load.closed_loop,
         through_members=load.through_members,
         seed=seed,
@@ -242,6 +247,7 @@ def _random_load(rng: random.Random, topology: Topology, assumes: Assumptions) -
         assumes=assumes,
         workload=workload,
         interval_ns=interval_ns,
+        payloads_max=4 if through_members else 2,
     )
     span_ns = max(plans[-1].at, messages // len(senders) * 5 * MILLISECOND if workload is Workload.CLOSED else 0)
     return Load(clients, through_members, workload is Workload.CLOSED, plans, span_ns)
@@ -313,6 +319,7 @@ def workload_scenario(
         latency=latency,
         sent_survives=sent_survives or assumes.sent_survives,
         journal=bool(faults),
+        steps=True,
         closed_loop=workload is Workload.CLOSED,
         seed=seed,
     )

@@ -10,7 +10,7 @@ from antiphon.simulation.world import World
 
 
 def schedule(world: World, fault: Fault) -> None:
-    world.at(fault.at, lambda *_: _begin(world, fault))
+    world.at(fault.at, _begin, world, fault)
 
 
 def _begin(world: World, fault: Fault) -> None:
@@ -24,10 +24,10 @@ def _begin(world: World, fault: Fault) -> None:
         _crash(world, site, fault)
     elif isinstance(fault, Pause):
         world.pause(site, fault)
-        world.at(world.now + fault.for_ns, lambda *_: world.resume(site, fault))
+        world.at(world.now + fault.for_ns, world.resume, site, fault)
     elif isinstance(fault, Slow):
         site.delay_ns, site.slowness = fault.delay_ns, fault
-        world.at(world.now + fault.for_ns, lambda *_: _speed_up(site, fault))
+        world.at(world.now + fault.for_ns, _speed_up, site, fault)
     else:
         _suspect(world, site, fault)
 
@@ -63,7 +63,7 @@ def _cut(world: World, fault: Partition) -> None:
     links = _links(world, fault)
     for link in links:
         link.cuts.append(fault)
-    world.at(world.now + fault.for_ns, lambda *_: _heal(world, fault, links))
+    world.at(world.now + fault.for_ns, _heal, world, fault, links)
 
 
 def _heal(world: World, fault: Partition, links: list[Link]) -> None:
@@ -76,4 +76,8 @@ def _heal(world: World, fault: Partition, links: list[Link]) -> None:
 def _suspect(world: World, site: Site, fault: WrongSuspicion) -> None:
     other = ProcessId(fault.suspect)
     world.detector.wrong(site, other, fault, suspected=True)
-    world.at(world.now + fault.for_ns, lambda *_: world.detector.wrong(site, other, fault, suspected=False))
+    world.at(world.now + fault.for_ns, _trust, world, site, fault)
+
+
+def _trust(world: World, site: Site, fault: WrongSuspicion) -> None:
+    world.detector.wrong(site, ProcessId(fault.suspect), fault, suspected=False)

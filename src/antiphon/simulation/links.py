@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from antiphon.core.channel import NUMBERED, ChannelId
 from antiphon.core.model import ProcessId
 from antiphon.simulation.values import Constant, Latency, Uniform
+
+if TYPE_CHECKING:
+    from antiphon.simulation.site import Site
 
 
 class Link:
     """One direction between two processes."""
 
-    __slots__ = ("cuts", "delay", "last_arrival", "rng", "source", "target", "void_before")
+    __slots__ = ("channels", "cuts", "delay", "last_arrival", "rng", "site", "source", "target", "void_before")
 
-    def __init__(self, source: ProcessId, target: ProcessId, latency: Latency, seed: int) -> None:
+    def __init__(self, source: ProcessId, site: Site, latency: Latency, seed: int) -> None:
         self.source = source
-        self.target = target
+        self.site = site  # of the target
+        self.target = target = site.id
+        self.channels = [ChannelId(source, transport) for transport in NUMBERED]  # as the target sees them
         # A stream of its own for each link, so that taking one message out of a schedule leaves the others alone.
         self.rng = random.Random(f"{seed}/{source}>{target}")
         self.delay = sampler(latency, self.rng)

@@ -35,7 +35,7 @@ def shrink(outcome: Outcome, protocol: type[OrderingProtocol] | None = None, *, 
     while size != (size := len(best.scenario.plans) + len(best.scenario.faults)) and runs < runs_max:
         _minimise(best.scenario.faults, lambda kept: still_fails(_replace(best.scenario, faults=tuple(kept))))
         _minimise(best.scenario.plans, lambda kept: still_fails(_replace(best.scenario, plans=tuple(kept))))
-        for simpler in ({"latency": Constant()}, {"snapshot_every": 0}, {"through_members": False}, {"fifo": True}):
+        for simpler in ({"latency": Constant()}, {"snapshot_every": 0}, {"turn_ns": 0}, {"gather": 1}, {"fifo": True}):
             still_fails(_replace(best.scenario, **simpler))
     return best
 

@@ -1,41 +1,146 @@
-"""A process and what surrounds it."""
+"""A process and what surrounds it: its host, its disk, its links, and whether it is up."""
 
 from __future__ import annotations
 
-from collections import deque
+from typing import TYPE_CHECKING, Any
 
-from antiphon.core.effects import AnyEffect
+from antiphon.core.effects import AnyEffect, CancelTimer, Log, Record, Reply, Send, SetTimer
+from antiphon.core.events import Event
+from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput
-from antiphon.core.model import ProcessId
+from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 
-Steps = dict[str, int]  # for a message in flight: the longest chain of frames since its multicast
+if TYPE_CHECKING:
+    from antiphon.simulation.world import World
+
+Steps = dict[MessageId, int]  # for a message in flight: the longest chain of frames since its multicast
+
+
+class Interrupted(Exception):
+    """The process crashes here, in the middle of a release."""
 
 
 class Site:
-    """A process and what surrounds it: its disk, its links, and whether it is up."""
+    """The outside of one host: what it lets out goes into the world from here."""
 
-    def __init__(self, process: Process, disk: Disk | None) -> None:
+    def __init__(self, world: World, process: Process, disk: Disk | None) -> None:
+        self.world = world
         self.id = process.me
-        self.process = process
         self.disk = disk
+        self.host = Host(process, disk, self)
         self.up = True
         self.life = 0  # counts restarts: timers and syncs of an earlier life are void
         self.crashed_at = 0
-        self.held: list[tuple[AnyInput, Steps]] | None = None  # inputs that came during a pause
+        self.turn_ends_at: int | None = None
+        self.held: list[tuple[AnyInput, Steps | None]] | None = None  # inputs that came during a pause
         self.pause: object = None
         self.delay_ns = 0
         self.slowness: object = None
         self.last_release = 0
-        self.waiting: deque[tuple[list[AnyEffect], Steps]] = deque()  # effects whose inputs are not durable yet
-        self.doom: tuple[int, object] | None = None  # crash after so many effects of the next release
+        self.doom: tuple[int, Any] | None = None  # crash after so many effects of the next release
+        self._left: int | None = None  # of these, in the present release
+        self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.links: dict[ProcessId, Link] = {}
         self.monitored: tuple[ProcessId, ...] = ()
         self.known_down: set[ProcessId] = set()  # crashed, and the failure detector has noticed
         self.wronged: dict[ProcessId, object] = {}  # suspected for no reason, and the fault that makes it so
         self.steps: Steps = {}
-        self.released_seq = 0  # effects up to this one left the process, in this life or an earlier one
-        self.released: dict[ProcessId, int] = {}  # the newest frame that left, by peer
-        self.durable: dict[ProcessId, int] = {}  # the newest frame held durably, by peer
+        self.releases = 0  # since the last acknowledgements
+        self.released_seq = 0  # traced events up to this one left the process, in this life or an earlier one
+
+    @property
+    def process(self) -> Process:
+        return self.host.process
+
+    def release(self, index: int) -> None:
+        """What is durable below ``index`` may go out. Interrupted: the process crashed on the way."""
+        if self.doom is None:
+            self.host.durable(index)
+            return
+        if self.host.held == 0:
+            return
+        self._left = self.doom[0]
+        self.host.durable(index)
+        raise Interrupted  # after all of it
+
+    def reborn(self, process: Process) -> None:
+        """A new life, with what the disk holds."""
+        self.host = Host(process, self.disk, self)
+        self.last_release = 0
+
+    def undoom(self) -> None:
+        self.doom = self._left = None
+
+    def _mortal(self) -> None:
+        if self._left == 0:
+            raise Interrupted
+        self._left -= 1  # type: ignore[operator]
+
+    # What the host lets out -----------------------------------------------------------------------------------------
+
+    def on_send(self, peer: ProcessId, number: int, send: Send, note: Steps | None) -> None:
+        if self._left is not None:
+            self._mortal()
+        world = self.world
+        world.messages_sent += 1
+        world.bytes_sent += send.frame.size
+        world.transmit(self.links[peer], send.transport, number, send.frame, note)
+
+    def on_event(self, event: Event) -> None:
+        if self._left is not None:
+            self._mortal()
+        if self.up:  # else it is a replay: see on_turns
+            self.world.on_delivered(self, event)
+
+    def on_record(self, record: Record) -> None:
+        if record.kind == "multicast":
+            assert record.message is not None
+            assert record.destinations is not None
+            self.world.on_multicast(self, record.message, record.destinations)
+
+    def on_reply(self, reply: Reply) -> None:
+        if self._left is not None:
+            self._mortal()
+        self.world.on_reply(self, reply)
+
+    def on_set_timer(self, timer: SetTimer) -> None:
+        if self._left is not None:
+            self._mortal()
+        self.world.at(timer.due, self.world.fire, self, self.life, timer)
+
+    def on_cancel_timer(self, timer: CancelTimer) -> None:
+        """A cancelled timer is ignored when it comes due."""
+
+    def on_monitor(self, processes: tuple[ProcessId, ...]) -> None:
+        self.monitored = processes
+        world = self.world
+        world.at(world.now, world.detector.tell, self)  # after all other effects: none may come in between
+
+    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+        if replayed:  # only what was not released in an earlier life has yet to be counted
+            for turn in turns:
+                self._complete(turn)
+                turn.effects = [e for e in turn.effects if getattr(e, "seq", 0) > self.released_seq]
+                for effect in turn.effects:
+                    if type(effect) is Send:
+                        self.world.messages_sent += len(effect.to)
+                        self.world.bytes_sent += len(effect.to) * effect.frame.size
+                    elif type(effect) is Log:
+                        self.world.on_delivered(self, effect.event)
+                    elif type(effect) is Record:
+                        self.on_record(effect)
+        elif self._left is not None and turns[-1].effects:
+            self._newest = turns[-1].effects[-1]
+        self.world.observe(self, turns)
+
+    def _complete(self, turn: Turn) -> None:
+        """A send that a crash cut in two is one event of the trace: the other receivers get it now."""
+        cut = self._newest
+        for effect in turn.effects:
+            if type(cut) is Send and type(effect) is Send and effect.seq == cut.seq:
+                self.world.messages_sent += len(effect.to) - len(cut.to)
+                self.world.bytes_sent += (len(effect.to) - len(cut.to)) * effect.frame.size
+                cut.to, cut.numbers = effect.to, effect.numbers

@@ -7,6 +7,7 @@ import msgspec
 from antiphon.core.declaration import FaultModel
 
 MILLISECOND = 1_000_000  # virtual time is in nanoseconds
+INVARIANT = "invariant"  # the name under which an exception in a protocol is reported
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -110,7 +111,8 @@ class Plan(Value, frozen=True):
     sender: str
     at: int
     destinations: tuple[str, ...]
-    size: int = 16  # of the payload, in bytes
+    size: int = 16  # of each payload, in bytes
+    payloads: int = 1
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -122,13 +124,16 @@ class Scenario(Value, frozen=True, kw_only=True):
     plans: tuple[Plan, ...]
     faults: tuple[Fault, ...] = ()
     latency: Latency = Constant()
-    fifo: bool = True
-    loss: float = 0.0  # of frames on lossy channels
+    fifo: bool = True  # whether reliable channels keep the order of what is sent, too
+    loss: float = 0.0  # of datagrams
     duplication: float = 0.0
     sent_survives: bool = False  # whether what a process sent arrives though it then crashes
     journal: bool = False
     sync_ns: int = 100_000  # how long a sync of the simulated disk takes
     snapshot_every: int = 0  # inputs between two snapshots; 0: never
+    turn_ns: int = 0  # how long a process gathers inputs before a turn ends; 0: each input is a turn
+    gather: int = 1  # requests that a member puts into one message at most
+    steps: bool = False  # whether to follow each message's steps: it takes time
     closed_loop: bool = False  # whether a sender waits until its message is delivered before it sends the next
     through_members: bool = False  # clients hand requests to members and retry, instead of running the protocol
     seed: int = 0

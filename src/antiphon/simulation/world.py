@@ -1,7 +1,7 @@
 """The virtual world: it feeds every process its inputs, in an order that the seed decides, and carries out its effects.
 
-It keeps the driver's contract (docs/design.md): an input is journaled, handled, and its effects are released when it is
-durable; a restart is snapshot plus replay; frames are resent until they are acknowledged.
+The contract between a process and its driver is the host's (core/host.py), the same lines that real processes run. Here
+are time, the network, disks that take time to sync, and crashes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,26 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+from antiphon.core.buffers import Buffers
+from antiphon.core.channel import NUMBERED, ChannelId, Transport
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.effects import AnyEffect, CancelTimer, Deliver, Monitor, Record, Reply, Send, SetTimer
+from antiphon.core.effects import Reply, SetTimer
+from antiphon.core.errors import BadFrame
+from antiphon.core.events import Event
+from antiphon.core.gather import Gather
+from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
-from antiphon.core.model import ProcessId, Topology
+from antiphon.core.model import MessageId, ProcessId, Topology
 from antiphon.core.process import Process
 from antiphon.simulation.detector import FailureDetector
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
-from antiphon.simulation.site import Site, Steps
+from antiphon.simulation.observation import Observations
+from antiphon.simulation.site import Interrupted, Site, Steps
 from antiphon.simulation.values import Scenario
-from antiphon.trace import Row
 
-TRACKED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
+_FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
+ACKNOWLEDGE_EVERY = 64  # releases of a process between two rounds of acknowledgements
 
 
 class World:
@@ -39,244 +46,227 @@ class World:
         self.events = 0  # inputs handled
         self.messages_sent = 0
         self.bytes_sent = 0
-        self.rows: list[Row] = []
+        self.observations = Observations(follow_steps=scenario.steps)
         self.took_effect: list[object] = []  # the faults that changed something
-        self.on_multicast: Callable[[Site, str, tuple[str, ...]], None] = lambda site, name, destinations: None
-        self.on_delivered: Callable[[Site, Deliver], None] = lambda site, effect: None
-        self.on_reply: Callable[[Site, Reply], None] = lambda site, effect: None
+        self.on_multicast: Callable[[Site, MessageId, tuple[str, ...]], None] = lambda site, id, destinations: None
+        self.on_delivered: Callable[[Site, Event], None] = lambda site, event: None
+        self.on_reply: Callable[[Site, Reply], None] = lambda site, reply: None
+        self.on_crash: Callable[[Site], None] = lambda site: None
         self.on_restart: Callable[[Site], None] = lambda site: None
         self.on_gone: Callable[[Site], None] = lambda site: None
-        self.tracked: dict[str, None] = {}
-        self._releases: dict[type, Callable[[Site, Any, Steps], None]] = {
-            Send: self._release_send,
-            Record: self._release_record,
-            Deliver: self._release_deliver,
-            SetTimer: self._release_timer,
-            CancelTimer: self._release_cancel,
-            Reply: self._release_reply,
-            Monitor: self._release_monitor,
-        }
-        self._heap: list[tuple[int, int, Callable[..., None], Any, Any, Any, Any]] = []
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._ticket = 0
+        self._arriving = self._arrive
         self._fifo = scenario.fifo
-        self._reliable = Process(ProcessId("?"), self.topology, protocol, scenario.options).numbered
+        # Where a crash can take back what was taken, every acknowledgement must be seen to be safe.
+        self._acknowledge_every = 1 if scenario.journal else ACKNOWLEDGE_EVERY
+        self._steps = scenario.steps
         self.detector = FailureDetector(self)
         members = self.topology.processes
         senders = () if scenario.through_members else (ProcessId(plan.sender) for plan in scenario.plans)
         self.sites = {process: self._site(process) for process in dict.fromkeys((*members, *senders))}
         for site in self.sites.values():
-            for target in self.sites:
-                if target != site.id:
-                    site.links[target] = Link(site.id, target, scenario.latency, scenario.seed)
+            for target in self.sites.values():
+                if target is not site:
+                    site.links[target.id] = Link(site.id, target, scenario.latency, scenario.seed)
         for site in self.sites.values():
-            self.take(site, Begin(0), {})
+            self.take(site, Begin(0))
 
     def _fresh(self, process: ProcessId) -> Process:
-        return Process(process, self.topology, self.protocol, self.scenario.options)
+        gather = Gather(requests=self.scenario.gather)
+        return Process(process, self.topology, self.protocol, self.scenario.options, gather)
 
     def _site(self, process: ProcessId) -> Site:
         disk = Disk(self.scenario.snapshot_every) if self.scenario.journal else None
-        return Site(self._fresh(process), disk)
+        return Site(self, self._fresh(process), disk)
 
     # Time -------------------------------------------------------------------------------------------------------
 
-    def at(
-        self, time: int, action: Callable[..., None], a: Any = None, b: Any = None, c: Any = None, d: Any = None
-    ) -> int:
+    def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Have ``action(*arguments)`` happen at a time; what is due at the same time happens in the order of asking."""
         self._ticket += 1
-        heappush(self._heap, (max(time, self.now), self._ticket, action, a, b, c, d))
-        return self._ticket
+        heappush(self._heap, (max(time, self.now), self._ticket, action, arguments))
 
     def run(self) -> None:
         """Let things happen until nothing is left to happen or time is up."""
         heap = self._heap
         while heap:
-            time, _, action, a, b, c, d = heappop(heap)
+            time, _, action, arguments = heappop(heap)
             if time > self.end_ns:
                 return
             self.now = time
-            action(a, b, c, d)
+            action(*arguments)
 
     # Inputs -----------------------------------------------------------------------------------------------------
 
-    def take(self, site: Site, happened: AnyInput, carried: Steps) -> None:
-        """The driver's contract, steps 1 to 3."""
+    def take(self, site: Site, happened: AnyInput, carried: Steps | None = None) -> None:
+        """Something happens to a process; ``carried`` are the steps behind it."""
         if not site.up:
             return
         if site.held is not None:
             site.held.append((happened, carried))
             self.effective(site.pause)
             return
-        if type(happened) is Receive and not self._is_next(site, happened):
-            return
+        note = self.observations.arrived(site, carried) if self._steps else None
         self.events += 1
-        steps, tracked = site.steps, self.tracked
-        for name, step in carried.items():
-            if step > steps.get(name, -1) and name in tracked:
-                steps[name] = step
-        if site.disk is not None:
-            site.disk.append(happened)
-        effects = site.process.step(happened)
-        carried = {name: step + 1 for name, step in steps.items()}
-        if site.disk is None:
-            if type(happened) is Receive and self._reliable:
-                self.acknowledge(site, happened.sender)
-            if not site.delay_ns and not site.waiting:
-                self.release(site, effects, carried)
+        site.host.take(happened, note)
+        self._taken(site, note)
+
+    def _arrive(
+        self, link: Link, ticket: int, transport: Transport, number: int, frame: Buffers, carried: Steps | None
+    ) -> None:
+        site = link.site
+        if ticket < link.void_before or not site.up:
+            return
+        if link.cuts:
+            self.effective(link.cuts[-1])
+            return
+        if site.held is not None or transport is _DATAGRAM:
+            self.take(site, Receive(self.now, link.source, transport, number, frame), carried)
+            return
+        note = self.observations.arrived(site, carried) if self._steps else None
+        try:
+            if not site.host.is_new(link.channels[transport], number):
                 return
-        site.waiting.append((effects, carried))
-        self._start_sync(site)
+        except BadFrame:
+            return  # one before it was lost with its connection, and both will be resent
+        self.events += 1
+        site.host.take(Receive(self.now, link.source, transport, number, frame), note)
+        self._taken(site, note)
 
-    def _is_next(self, site: Site, received: Receive) -> bool:
-        """Whether a frame is neither a repeat nor ahead of one that was lost and will be resent."""
-        if not self._reliable:
-            return True
-        inbox = site.process.channels.inbox(received.sender)
-        return received.number == inbox.received + 1 if self._fifo else inbox.is_new(received.number)
+    def _taken(self, site: Site, note: Steps | None) -> None:
+        """An input is journaled and handled: end the turn now or soon, and let out what is durable."""
+        host = site.host
+        if host.process.turn_is_open:
+            if not self.scenario.turn_ns:
+                host.end_turn(self.now, note)
+            elif site.turn_ends_at is None:
+                site.turn_ends_at = self.now + self.scenario.turn_ns
+                self.at(site.turn_ends_at, self._end_turn, site, site.life)
+        if site.disk is None and not site.delay_ns and site.doom is None and site.last_release <= self.now:
+            host.durable(host.next_index)
+        else:
+            self._commit(site)
 
-    def acknowledge(self, site: Site, peer: ProcessId) -> None:
-        """Tell a peer what is held durably, so that it keeps no copy. Acknowledgements take no time here."""
-        number = site.durable[peer] = site.process.channels.inbox(peer).received
-        source = self.sites[peer]
-        if source.up:
-            source.process.channels.outbox(site.id).acknowledge(number)
+    def _end_turn(self, site: Site, life: int) -> None:
+        if site.up and site.life == life:
+            site.turn_ends_at = None
+            site.host.end_turn(self.now, self.observations.departing(site) if self._steps else None)
+            self._commit(site)
+
+    def multicast(self, site: Site, destinations: tuple[str, ...], payloads: tuple[bytes, ...]) -> None:
+        self.take(site, Multicast(self.now, self.topology.destinations(destinations), payloads))
+
+    def fire(self, site: Site, life: int, timer: SetTimer) -> None:
+        if site.up and site.life == life and site.process.state.timers.get((timer.part, timer.timer)) == timer.due:
+            self.take(site, Fire(self.now, timer.part, timer.timer, timer.due))
 
     # Durability -------------------------------------------------------------------------------------------------
 
-    def _start_sync(self, site: Site) -> None:
-        if site.disk is None:
-            due = max(self.now + site.delay_ns, site.last_release)
-            site.last_release = due
-            self.at(due, self._release_delayed, site, site.life)
-        elif not site.disk.syncing:
-            site.disk.syncing = len(site.disk.records)
-            self.at(self.now + self.scenario.sync_ns + site.delay_ns, self._synced, site, site.life)
+    def _commit(self, site: Site) -> None:
+        """Have what was taken made durable; where there is no disk, it is durable at once."""
+        disk, host = site.disk, site.host
         if site.delay_ns:
             self.effective(site.slowness)
+        if disk is None:
+            if not site.delay_ns and site.last_release <= self.now:
+                self._release(site, host.next_index)
+            else:
+                site.last_release = due = max(self.now + site.delay_ns, site.last_release)
+                self.at(due, self._release_late, site, site.life, host.next_index)
+        elif disk.syncing is None and host.held:
+            disk.begin_sync()
+            self.at(self.now + self.scenario.sync_ns + site.delay_ns, self._synced, site, site.life)
 
-    def _release_delayed(self, site: Site, life: int, *_: object) -> None:
+    def _release_late(self, site: Site, life: int, index: int) -> None:
         if site.up and site.life == life:
-            self.release(site, *site.waiting.popleft())
+            self._release(site, index)
 
-    def _synced(self, site: Site, life: int, *_: object) -> None:
-        if not site.up or site.life != life or site.disk is None:
+    def _synced(self, site: Site, life: int) -> None:
+        disk = site.disk
+        if not site.up or site.life != life or disk is None:
             return
-        for _count in range(site.disk.sync_done()):
-            if site.life == life:  # the release itself may be where the process crashes
-                self.release(site, *site.waiting.popleft())
-        if site.life != life:
+        if not self._release(site, disk.sync_done()):
             return
-        if not site.waiting:
-            for peer in site.process.channels.inboxes:
-                self.acknowledge(site, peer)
-            site.disk.maybe_snapshot(site.process)
-        else:
-            self._start_sync(site)
+        host = site.host
+        if host.held:
+            self._commit(site)
+        elif disk.wants_snapshot and not host.process.turn_is_open:
+            disk.keep_snapshot(host.snapshot())
 
-    # Effects ----------------------------------------------------------------------------------------------------
-
-    def release(self, site: Site, effects: list[AnyEffect], carried: Steps) -> None:
-        if site.doom is not None and effects:
-            count, fault = site.doom
-            effects = effects[:count]
-            self._release(site, effects, carried)
+    def _release(self, site: Site, index: int) -> bool:
+        """Let out what is durable. Whether the process is still up after it."""
+        try:
+            site.release(index)
+        except Interrupted:
+            assert site.doom is not None
+            fault = site.doom[1]
             self.effective(fault)
-            self.crash(site, getattr(fault, "down_ns", None))
-            return
-        self._release(site, effects, carried)
+            self.crash(site, fault.down_ns)
+            return False
+        return True
 
-    def _release(self, site: Site, effects: list[AnyEffect], carried: Steps) -> None:
-        for effect in effects:
-            self._releases[type(effect)](site, effect, carried)
+    def observe(self, site: Site, turns: list[Turn]) -> None:
+        """What a process just let out, in order: for the trace, and for whoever waits for it."""
+        self.observations.add(site, self.now, turns)
+        site.released_seq = max(site.released_seq, turns[-1].seq_last)
+        site.releases += len(turns)
+        if site.releases >= self._acknowledge_every and site.up:
+            site.releases = 0
+            self._acknowledge(site)
 
-    def _release_send(self, site: Site, send: Send, carried: Steps) -> None:
-        site.released_seq = send.seq
-        site.released[send.to] = send.number
-        size = len(send.frame)
-        name = None if send.subject is None else send.subject.partition("@")[0]
-        step = None if name is None else carried.get(name)
-        self.rows.append(Row(site.id, send.seq, self.now, "send", name, None, send.to, send.layer, size, step))
-        self.messages_sent += 1
-        self.bytes_sent += size
-        self.transmit(site.links[send.to], send.number, send.frame, carried)
+    def _acknowledge(self, site: Site) -> None:
+        """Tell the peers what is held durably, so that they keep no copy. Acknowledgements take no time here."""
+        for channel in site.host.take_fresh():
+            source = self.sites[channel.peer]
+            if source.up:
+                box = source.host.outbox(ChannelId(site.id, channel.transport))
+                box.acknowledge(min(site.host.received[channel], box.sent))
 
-    def _release_record(self, site: Site, record: Record, carried: Steps) -> None:
-        site.released_seq = seq = record.seq
-        name = None if record.message is None else record.message.partition("@")[0]
-        kind, groups, peer, layer, size = record.kind, record.destinations, record.peer, record.layer, record.bytes
-        if kind == "multicast" and name is not None and groups is not None:
-            self._track(site, name)
-            carried.setdefault(name, 1)
-            self.on_multicast(site, name, groups)
-        time = self.now if record.time_ns is None else record.time_ns
-        step = carried[name] - 1 if name in carried else None
-        self.rows.append(Row(site.id, seq, time, kind, name, groups, peer, layer, size, step))
+    # The network ------------------------------------------------------------------------------------------------
 
-    def _release_deliver(self, site: Site, deliver: Deliver, carried: Steps) -> None:
-        site.released_seq = seq = deliver.seq
-        m = deliver.message
-        name = m.id.partition("@")[0]
-        step = carried[name] - 1 if name in carried else None
-        key = deliver.order_key
-        self.rows.append(Row(site.id, seq, self.now, "deliver", name, m.destinations, None, None, None, step, key))
-        self.on_delivered(site, deliver)
-
-    def _release_timer(self, site: Site, timer: SetTimer, _: Steps) -> None:
-        self.at(timer.due, self._fire, site, site.life, timer.timer, timer.due)
-
-    def _release_cancel(self, site: Site, timer: CancelTimer, _: Steps) -> None:
-        """A cancelled timer is ignored when it comes due."""
-
-    def _release_monitor(self, site: Site, monitor: Monitor, _: Steps) -> None:
-        site.monitored = monitor.processes
-        self.at(self.now, self.detector.tell, site)  # after the other effects of this input: none may come in between
-
-    def _release_reply(self, site: Site, reply: Reply, _: Steps) -> None:
-        self.on_reply(site, reply)
-
-    def _track(self, site: Site, name: str) -> None:
-        """Begin to measure a message's steps."""
-        self.tracked[name] = None
-        site.steps.setdefault(name, 0)
-        if len(self.tracked) > TRACKED_MAX:
-            self.forget(next(iter(self.tracked)))
-
-    def forget(self, name: str) -> None:
-        """Stop measuring a message's steps."""
-        self.tracked.pop(name, None)
-        for site in self.sites.values():
-            site.steps.pop(name, None)
-
-    def transmit(self, link: Link, number: int, frame: bytes, carried: Steps) -> None:
+    def transmit(self, link: Link, transport: Transport, number: int, frame: Buffers, carried: Steps | None) -> None:
         if link.cuts:
             self.effective(link.cuts[-1])
             return  # it stays in the outbox and is resent when the link heals
-        copies = 1
-        if not self._reliable:
+        if transport is _DATAGRAM:
             chance = link.rng.random()
             copies = 0 if chance < self.scenario.loss else 2 if chance > 1 - self.scenario.duplication else 1
-        for _ in range(copies):
-            due = self.now + link.delay()
-            if self._fifo and self._reliable:
-                link.last_arrival = due = max(due, link.last_arrival)
-            self._ticket += 1
-            heappush(self._heap, (due, self._ticket, self._arrive, link, number, frame, (self._ticket, carried)))
-
-    def _arrive(self, link: Link, number: int, frame: bytes, rest: tuple[int, Steps]) -> None:
-        ticket, carried = rest
-        if ticket < link.void_before:
+            for _ in range(copies):
+                due = self.now + link.delay()
+                self.at(due, self._arrive, link, self._ticket + 1, transport, number, frame, carried)
             return
-        if link.cuts:
-            self.effective(link.cuts[-1])
+        due = self.now + link.delay()
+        if self._fifo or transport is _FIFO:
+            if due < link.last_arrival:
+                due = link.last_arrival
+            else:
+                link.last_arrival = due
+        self._ticket = ticket = self._ticket + 1
+        heappush(self._heap, (due, ticket, self._arriving, (link, ticket, transport, number, frame, carried)))
+
+    def reconnect(self, link: Link) -> None:
+        """The handshake of a connection: the receiver says what it holds, the sender resends the rest.
+
+        Where what was sent survives its sender, the network itself remembers it.
+        """
+        source, target = self.sites[link.source], self.sites[link.target]
+        remembered = source.up or self.scenario.sent_survives
+        if not (remembered and target.up) or link.cuts:
             return
-        self.take(self.sites[link.target], Receive(self.now, link.source, number, frame), carried)
-
-    def _fire(self, site: Site, life: int, timer: str, due: int) -> None:
-        if site.up and site.life == life and site.process.state.timers.get(timer) == due:
-            self.take(site, Fire(self.now, timer, due), {})
-
-    def multicast(self, site: Site, destinations: tuple[str, ...], payload: bytes) -> None:
-        self.take(site, Multicast(self.now, self.topology.destinations(destinations), payload), {})
+        for transport in NUMBERED:
+            box = source.host.outboxes.get(ChannelId(link.target, transport))
+            if box is None:
+                continue
+            channel = ChannelId(link.source, transport)
+            held = target.host.received.get(channel, 0)
+            if source.up:
+                source.host.check_peer(ChannelId(link.target, transport), held=held, forgotten=0)
+            target.host.check_peer(channel, held=0, forgotten=box.acknowledged)
+            box.acknowledge(min(held, box.sent))
+            steps = dict(source.steps)
+            for number, frame in list(box.frames_from(box.acknowledged + 1)):
+                self.transmit(link, transport, number, frame, steps)
 
     # Faults -----------------------------------------------------------------------------------------------------
 
@@ -288,54 +278,43 @@ class World:
         site.up = False
         site.life += 1
         site.crashed_at = self.now
-        site.doom = site.held = site.pause = None
-        site.waiting.clear()
+        site.held = site.pause = site.turn_ends_at = None
+        site.undoom()
         if site.disk is not None:
             site.disk.crash(self.rng)
         self.detector.crashed(site)
         for link in site.links.values():
             if not self.scenario.sent_survives and self.rng.random() < 0.5:
                 link.void_before = self._ticket + 1
+        self.on_crash(site)
         if down_ns is not None:
             assert site.disk is not None, "only a journal lets a process return"
             self.at(self.now + down_ns, self._restart, site)
         else:
             self.on_gone(site)
 
-    def _restart(self, site: Site, *_: object) -> None:
-        """Last snapshot plus replay; what was released before is not released again, all else is."""
-        assert site.disk is not None
-        site.process = self._fresh(site.id)
+    def _restart(self, site: Site) -> None:
+        """The newest snapshot, and the rest replayed; then what the peers do not hold is sent again."""
+        disk = site.disk
+        assert disk is not None
+        site.reborn(self._fresh(site.id))
+        host = site.host
+        if disk.snapshot is not None:
+            host.restore(disk.snapshot)
+        host.replay(disk.replay())
+        host.go_on()
         site.up = True
-        effects = site.disk.recover(site.process)
-        lost = [effect for effect in effects if getattr(effect, "seq", site.released_seq + 1) > site.released_seq]
-        site.released = {peer: box.sent for peer, box in site.process.channels.outboxes.items()}
-        self._release(site, [effect for effect in lost if type(effect) is not SetTimer], dict(site.steps))
-        for timer, due in site.process.state.timers.items():
-            self.at(due, self._fire, site, site.life, timer, due)
         for peer in self.sites.values():
             if peer is not site:
-                site.durable[peer.id] = site.process.channels.inbox(peer.id).received
                 self.reconnect(site.links[peer.id])
                 self.reconnect(peer.links[site.id])
-        self.take(site, Recover(self.now, site.crashed_at), {})
+        self.take(site, Recover(self.now, site.crashed_at))
         self.detector.returned(site)
         self.on_restart(site)
 
-    def reconnect(self, link: Link) -> None:
-        """The handshake of a channel: the receiver says what it holds, the sender resends the rest.
-
-        Where what was sent survives its sender, the network itself remembers it.
-        """
-        source, target = self.sites[link.source], self.sites[link.target]
-        remembered = source.up or self.scenario.sent_survives
-        if not (remembered and target.up and self._reliable) or link.cuts:
-            return
-        outbox = source.process.channels.outbox(link.target)
-        outbox.acknowledge(target.durable.get(link.source, 0))
-        released = source.released.get(link.target, 0)
-        for number in range(outbox.acknowledged + 1, released + 1):
-            self.transmit(link, number, outbox.frames[number], dict(source.steps))
+    def _receive_late(self, site: Site, received: Receive, carried: Steps | None) -> None:
+        link = self.sites[received.sender].links[site.id]
+        self._arrive(link, link.void_before, received.transport, received.number, received.frame, carried)
 
     def pause(self, site: Site, fault: object) -> None:
         site.pause = fault
@@ -346,5 +325,8 @@ class World:
         if site.pause is fault and site.held is not None:
             held, site.held, site.pause = site.held, None, None
             for happened, carried in held:
-                self.take(site, happened, carried)
+                if type(happened) is Receive and happened.transport is not Transport.DATAGRAM:
+                    self._receive_late(site, happened, carried)
+                else:
+                    self.take(site, happened, carried)
             self.detector.tell(site)

@@ -10,13 +10,14 @@ from antiphon.trace.files import (
     write_facts,
     write_run,
 )
-from antiphon.trace.rows import row_of
-from antiphon.trace.schema import EVENTS, TRACE_VERSION, Kind, Row, RunFacts
+from antiphon.trace.rows import rows_of
+from antiphon.trace.schema import EVENTS, TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 __all__ = [
     "EVENTS",
     "TRACE_VERSION",
-    "Kind",
+    "EventKind",
+    "RequestCell",
     "Row",
     "RunFacts",
     "check_columns",
@@ -24,7 +25,7 @@ __all__ = [
     "event_files",
     "read_facts",
     "read_rows",
-    "row_of",
+    "rows_of",
     "write_events",
     "write_facts",
     "write_run",

@@ -12,15 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antiphon.core.errors import TraceError
-from antiphon.trace.schema import EVENTS, TRACE_VERSION, Row, RunFacts
+from antiphon.trace.schema import EVENTS, TRACE_VERSION, RequestCell, Row, RunFacts
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def to_table(rows: Sequence[Row]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(EVENTS)
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, EVENTS, strict=True)]
+    arrays = [
+        pa.array(_plain(column) if field.name == "requests" else column, type=field.type)
+        for column, field in zip(columns, EVENTS, strict=True)
+    ]
     return pa.Table.from_arrays(arrays, schema=EVENTS)
+
+
+def _plain(requests: Iterable[tuple[RequestCell, ...] | None]) -> list[list[dict[str, object]] | None]:
+    return [None if cells is None else [cell._asdict() for cell in cells] for cells in requests]
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -103,8 +110,17 @@ def _raw_rows(folder: Path, run: str) -> Iterator[Row]:
         table = pq.ParquetFile(path).read()
         check_columns(path, table.schema)
         for cells in zip(*(table.column(field.name).to_pylist() for field in EVENTS), strict=True):
-            row = Row(*cells)
-            yield row if row.destinations is None else row._replace(destinations=tuple(row.destinations))
+            yield _tupled(Row(*cells))
+
+
+def _tupled(row: Row) -> Row:
+    """Lists and dicts, as Parquet gives them, as the tuples that a Row holds."""
+    return row._replace(
+        destinations=None if row.destinations is None else tuple(row.destinations),
+        requests=None if row.requests is None else tuple(RequestCell(**cell) for cell in row.requests),  # type: ignore[arg-type]
+        peers=None if row.peers is None else tuple(row.peers),
+        about=None if row.about is None else tuple(row.about),
+    )
 
 
 def deduplicate(rows: Iterable[Row]) -> list[Row]:

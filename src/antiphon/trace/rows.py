@@ -1,43 +1,81 @@
-"""From a process's effects to rows: the one place where both drivers' traces are made."""
+"""From what came of an input to rows: the one place where both drivers' traces are made."""
 
 from __future__ import annotations
 
-from antiphon.core.effects import AnyEffect, Deliver, Record, Send
-from antiphon.core.model import ProcessId, user_name
-from antiphon.trace.schema import Row
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
+from antiphon.core.host import Turn
+from antiphon.core.inputs import Receive
+from antiphon.core.model import MessageId
+from antiphon.core.process import Process
+from antiphon.core.requests import Request
+from antiphon.trace.schema import RequestCell, Row
+
+Steps = Callable[[AnyEffect], "int | None"]
 
 
-def row_of(process: ProcessId, effect: AnyEffect, time_ns: int, step: int | None = None) -> Row | None:
-    """The row of an effect released at ``time_ns``; None for effects that are no events."""
-    if isinstance(effect, Send):
-        name = None if effect.subject is None else user_name(effect.subject)
-        size = len(effect.frame)
-        return Row(process, effect.seq, time_ns, "send", name, None, effect.to, effect.layer, size, step)
-    if isinstance(effect, Record):
-        name = None if effect.message is None else user_name(effect.message)
-        time = time_ns if effect.time_ns is None else effect.time_ns
-        return Row(
-            process,
-            effect.seq,
-            time,
-            effect.kind,
-            name,
-            effect.destinations,
-            effect.peer,
-            effect.layer,
-            effect.bytes,
-            step,
-        )
-    if isinstance(effect, Deliver):
-        m = effect.message
-        return Row(
-            process,
-            effect.seq,
-            time_ns,
-            "deliver",
-            user_name(m.id),
-            m.destinations,
-            step=step,
-            order_key=effect.order_key,
-        )
-    return None
+def rows_of(process: Process, turn: Turn, time_ns: int, step_of: Steps | None = None, after: int = 0) -> list[Row]:
+    """The rows of an input whose effects were released at ``time_ns``; only those with a seq beyond ``after``."""
+    me, happened = process.me, turn.happened
+    rows: list[Row] = []
+    if type(happened) is Receive and turn.seq > after:
+        layer = process.parts[happened.frame.joined()[0]].layer
+        peers, size = (happened.sender,), happened.frame.size
+        rows.append(_row((me, turn.seq, time_ns, "receive", *_NO_SUBJECT, peers, None, layer, size, *_NO_ORDER)))
+    for effect in turn.effects:
+        make = _MAKERS.get(type(effect))
+        if make is not None and effect.seq > after:  # type: ignore[union-attr]
+            rows.append(make(me, effect, time_ns, None if step_of is None else step_of(effect)))
+    return rows
+
+
+def _send(process: str, send: Send, time_ns: int, step: int | None) -> Row:
+    about, size = tuple([_name(id) for id in send.about]), send.frame.size
+    return _row((process, send.seq, time_ns, "send", *_NO_SUBJECT, send.to, about, send.layer, size, step, None, None))
+
+
+def _record(process: str, record: Record, time_ns: int, step: int | None) -> Row:
+    is_multicast = record.kind == "multicast"
+    return Row(
+        process,
+        record.seq,
+        time_ns if record.time_ns is None else record.time_ns,
+        record.kind,
+        None if record.message is None else _name(record.message),
+        record.destinations,
+        _cells(record.requests) if is_multicast else None,
+        None if record.peer is None else (record.peer,),
+        step=step,
+    )
+
+
+def _deliver(process: str, log: Log, time_ns: int, step: int | None) -> Row:
+    event = log.event
+    subject = (_name(event.id), event.destinations, _cells(event.requests))
+    return _row((process, log.seq, time_ns, "deliver", *subject, *_NO_FRAME, step, event.key, event.position))
+
+
+def _receipt(process: str, reply: Reply, time_ns: int, step: int | None) -> Row:
+    return Row(process, reply.seq, time_ns, "receipt", None, reply.destinations, _cells((reply.request,)))
+
+
+def _cells(requests: Iterable[Request]) -> tuple[RequestCell, ...]:
+    return tuple([tuple.__new__(RequestCell, (r.client, r.first, r.count, r.digest)) for r in requests])
+
+
+@lru_cache(maxsize=1 << 16)
+def _name(id: MessageId) -> str:
+    return str(id)
+
+
+def _row(cells: tuple[object, ...]) -> Row:
+    """A Row of all its cells, without the detour through its constructor: a run has many."""
+    return tuple.__new__(Row, cells)
+
+
+_NO_SUBJECT = (None, None, None)  # message, destinations, requests
+_NO_FRAME = (None, None, None, None)  # peers, about, layer, bytes
+_NO_ORDER = (None, None, None)  # step, order_key, position
+_MAKERS: dict[type, Callable[..., Row]] = {Send: _send, Record: _record, Log: _deliver, Reply: _receipt}

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-TRACE_VERSION = 1
+TRACE_VERSION = 2
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     MULTICAST = "multicast"
+    RECEIPT = "receipt"
     DELIVER = "deliver"
     SEND = "send"
     RECEIVE = "receive"
@@ -24,6 +25,18 @@ class Kind(StrEnum):
     GAP = "gap"
 
 
+OrderKey = bytes
+
+
+class RequestCell(NamedTuple):
+    """A client's request, as rows name it: a range of its numbers for the row's set of groups, and a digest."""
+
+    client: str
+    first: int
+    payloads: int
+    digest: int
+
+
 class Row(NamedTuple):
     """One event of one process. ``seq`` numbers a process's events: (process, seq) is unique in a run."""
 
@@ -31,13 +44,16 @@ class Row(NamedTuple):
     seq: int
     time_ns: int
     kind: str
-    message: str | None = None
-    destinations: tuple[str, ...] | None = None
-    peer: str | None = None
+    message: str | None = None  # multicast, deliver: the message
+    destinations: tuple[str, ...] | None = None  # multicast, receipt, deliver
+    requests: tuple[RequestCell, ...] | None = None  # multicast, receipt, deliver
+    peers: tuple[str, ...] | None = None  # send: all receivers; receive, suspect, trust: the other process
+    about: tuple[str, ...] | None = None  # send, receive: all messages that the frame is about
     layer: str | None = None
     bytes: int | None = None
     step: int | None = None
-    order_key: str | None = None
+    order_key: OrderKey | None = None
+    position: int | None = None  # deliver: of the first payload
 
 
 EVENTS = pa.schema(
@@ -48,11 +64,26 @@ EVENTS = pa.schema(
         pa.field("kind", pa.string(), nullable=False),
         pa.field("message", pa.string()),
         pa.field("destinations", pa.list_(pa.string())),
-        pa.field("peer", pa.string()),
+        pa.field(
+            "requests",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("client", pa.string()),
+                        pa.field("first", pa.int64()),
+                        pa.field("payloads", pa.int64()),
+                        pa.field("digest", pa.int64()),
+                    ]
+                )
+            ),
+        ),
+        pa.field("peers", pa.list_(pa.string())),
+        pa.field("about", pa.list_(pa.string())),
         pa.field("layer", pa.string()),
         pa.field("bytes", pa.int64()),
         pa.field("step", pa.int32()),
-        pa.field("order_key", pa.string()),
+        pa.field("order_key", pa.binary()),
+        pa.field("position", pa.int64()),
     ],
     metadata={"antiphon.trace.version": str(TRACE_VERSION)},
 )
@@ -70,4 +101,6 @@ class RunFacts(msgspec.Struct, kw_only=True):
     promises: list[str]
     drained: bool  # every promised delivery had its time: missing ones may be judged
     faulty: list[str] = []  # processes that were down when the run ended
+    incomplete: list[str] = []  # processes whose rows are not all here
+    clock_error_ns: int | None = None  # how far two processes' clocks may be apart; None: nobody knows
     seed: int | None = None

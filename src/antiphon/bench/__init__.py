@@ -1,0 +1,5 @@
+"""Measures a cluster of real processes from outside: a client process, the members, a reader process per group."""
+
+from antiphon.bench.cluster import Load, Measured, Percentiles, measure
+
+__all__ = ["Load", "Measured", "Percentiles", "measure"]

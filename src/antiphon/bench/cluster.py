@@ -1,0 +1,201 @@
+"""Throughput, latency, bytes written and processor time of a cluster under one load."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from antiphon.bench.worker import Report, Task
+from antiphon.core.errors import Unavailable, UsageError
+from antiphon.runtime import cluster
+from antiphon.runtime.cluster import ClusterFolder
+
+WARM_UP_SECONDS = 1.5  # until workers are connected and the load is steady
+GRACE_SECONDS = 30.0
+_RUN = "from antiphon.bench.worker import main; main()"
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent. A batch of one is sent by single calls, which the client gathers."""
+
+    batch: int = 100
+    size: int = 100
+    outstanding: int = 40
+    fanout: int | None = None  # the first so many groups; None: all
+    seconds: float = 5.0
+
+    def check(self) -> None:
+        if self.batch < 1 or self.size < 8 or self.outstanding < 1 or self.seconds <= 0:
+            raise UsageError("A load needs batches of 1, payloads of 8 bytes, 1 outstanding and some time, at least.")
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Percentiles of what was observed, in milliseconds."""
+
+    p50: float
+    p99: float
+
+
+class Measured(msgspec.Struct, kw_only=True):
+    """The figures, as `antiphon bench cluster --json` prints them."""
+
+    protocol: str
+    groups: dict[str, int]
+    destinations: list[str]
+    load: Load
+    messages_per_second: float  # payloads, delivered in order at a reader of each destination group: the slowest's
+    receipts_per_second: float
+    latency_ms: Percentiles  # from the call to the delivery at a reader
+    receipt_ms: Percentiles
+    bytes_written_per_payload_byte: float  # by a member: the mean over members
+    cpu_us_per_message: dict[str, float]  # client, member (the mean), busiest member, reader (the mean)
+    rates: list[float]  # messages a second at the slowest reader, in tenths of a second
+
+
+def measure(folder: ClusterFolder, load: Load) -> Measured:
+    """Put a load on a running cluster, and look at it for ``load.seconds``."""
+    load.check()
+    groups = list(folder.config.groups)
+    if load.fanout is not None and not 1 <= load.fanout <= len(groups):
+        raise UsageError(f"A fanout of {load.fanout} does not fit {len(groups)} groups.")
+    destinations = groups[: load.fanout]
+    ends = _positions(folder, destinations)
+    begin = time.monotonic() + WARM_UP_SECONDS
+    common = {
+        "target": str(folder.path.resolve()),
+        "batch": load.batch,
+        "size": load.size,
+        "outstanding": load.outstanding,
+        "begin": begin,
+        "end": begin + load.seconds,
+    }
+    readers = [_spawn(Task(role="reader", groups=[g], start=ends[g], **common)) for g in destinations]  # type: ignore[arg-type]
+    client = _spawn(Task(role="client", groups=destinations, **common))  # type: ignore[arg-type]
+    try:
+        members = _watch_members(folder, destinations, begin, load.seconds)
+        reports = [_report(worker, load.seconds) for worker in (client, *readers)]
+    finally:
+        for worker in (client, *readers):
+            worker.kill()
+            worker.wait()
+    return _summary(folder, load, destinations, reports[0], reports[1:], members)
+
+
+def _positions(folder: ClusterFolder, destinations: Sequence[str]) -> dict[str, int]:
+    found = cluster.statuses(folder)
+    ends: dict[str, int] = {}
+    for group in destinations:
+        answers = [found[folder.config.known(member)] for member in folder.config.groups[group]]
+        known = [answer.delivered for answer in answers if answer is not None]
+        if not known:
+            raise Unavailable(f"No member of {group} answers.")
+        ends[group] = max(known)
+    return ends
+
+
+def _spawn(task: Task) -> subprocess.Popen[bytes]:
+    argument = msgspec.json.encode(task).decode()
+    return subprocess.Popen([sys.executable, "-c", _RUN, argument], stdout=subprocess.PIPE)
+
+
+def _report(worker: subprocess.Popen[bytes], seconds: float) -> Report:
+    try:
+        out, _ = worker.communicate(timeout=seconds + WARM_UP_SECONDS + GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Unavailable("The cluster did not finish what was sent in time.") from None
+    if worker.returncode != 0 or not out:
+        raise Unavailable("A worker of the benchmark failed; what it printed is above.")
+    return msgspec.json.decode(out.splitlines()[-1], type=Report)
+
+
+class _Members(msgspec.Struct):
+    cpu_seconds: list[float]
+    written: list[int]
+
+
+def _watch_members(folder: ClusterFolder, destinations: Sequence[str], begin: float, seconds: float) -> _Members:
+    """What each member of the destination groups spends and writes while the load is measured."""
+    names = [folder.config.known(member) for group in destinations for member in folder.config.groups[group]]
+    pids = cluster.alive(folder)
+    looks: list[tuple[dict[str, float], dict[str, int]]] = []
+    for moment in (begin, begin + seconds):
+        time.sleep(max(0.0, moment - time.monotonic()))
+        cpu: dict[str, float] = {name: _cpu_seconds(pid) for name in names if (pid := pids.get(name)) is not None}
+        answers = cluster.statuses(folder)
+        looks.append((cpu, {name: answer.written_bytes for name in names if (answer := answers[name]) is not None}))
+    (cpu_before, written_before), (cpu_after, written_after) = looks
+    return _Members(
+        [cpu_after[name] - cpu_before[name] for name in cpu_after if name in cpu_before],
+        [written_after[name] - written_before[name] for name in written_after if name in written_before],
+    )
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _summary(
+    folder: ClusterFolder,
+    load: Load,
+    destinations: list[str],
+    client: Report,
+    readers: list[Report],
+    members: _Members,
+) -> Measured:
+    slowest = min(readers, key=lambda report: report.payloads)
+    delivered = slowest.payloads
+    if not delivered:
+        raise Unavailable("Nothing was delivered in the time that was measured.")
+    payload_bytes = delivered * load.size
+
+    def per_message(seconds: float) -> float:
+        return round(seconds / delivered * 1e6, 4)
+
+    return Measured(
+        protocol=folder.config.protocol,
+        groups={group: len(names) for group, names in folder.config.groups.items()},
+        destinations=destinations,
+        load=load,
+        messages_per_second=round(delivered / load.seconds, 1),
+        receipts_per_second=round(client.payloads / load.seconds, 1),
+        latency_ms=_percentiles([value for report in readers for value in report.latencies_ms]),
+        receipt_ms=_percentiles(client.latencies_ms),
+        bytes_written_per_payload_byte=round(statistics.fmean(members.written) / payload_bytes, 3),
+        cpu_us_per_message={
+            "client": per_message(client.cpu_seconds),
+            "member": per_message(statistics.fmean(members.cpu_seconds)),
+            "busiest_member": per_message(max(members.cpu_seconds)),
+            "reader": per_message(statistics.fmean([report.cpu_seconds for report in readers])),
+        },
+        rates=slowest.rates,
+    )
+
+
+def _percentiles(values: list[float]) -> Percentiles:
+    if len(values) < 2:
+        return Percentiles(*(values * 2)) if values else Percentiles(0.0, 0.0)
+    cuts = statistics.quantiles(values, n=100)
+    return Percentiles(round(statistics.median(values), 3), round(cuts[98], 3))
+
+
+def with_cluster(path: Path, groups: dict[str, int], use: Callable[[ClusterFolder], Any], **options: Any) -> Any:
+    """Make a cluster, use it, and end it whatever happens."""
+    folder = cluster.create(path, groups, trace=False, **options)
+    cluster.start(folder)
+    try:
+        return use(folder)
+    finally:
+        cluster.stop(folder, drain_seconds=2.0)

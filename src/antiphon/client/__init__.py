@@ -1,0 +1,7 @@
+"""What users import: a client multicasts to any set of groups, and reads what a group delivers."""
+
+from antiphon.client.client import Client, connect
+from antiphon.client.subscription import Subscription
+from antiphon.client.values import Batch, Delivery, Receipt
+
+__all__ = ["Batch", "Client", "Delivery", "Receipt", "Subscription", "connect"]

@@ -1,0 +1,222 @@
+"""`connect` to a cluster, `multicast` to any set of groups, `subscribe` to what a group delivers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from pathlib import Path
+
+from antiphon.client.connection import MemberConnection
+from antiphon.client.outgoing import NEVER
+from antiphon.client.route import Route
+from antiphon.client.sender import Sender
+from antiphon.client.subscription import Subscription
+from antiphon.client.values import Receipt
+from antiphon.core import Topology
+from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.requests import NUMBER_MAX, PAYLOAD_BYTES_MAX, REQUEST_BYTES_MAX, check_payloads
+from antiphon.runtime.net.dial import parse_address
+
+TIMEOUT_SECONDS = 30.0
+BATCH_BYTES = 256 << 10
+LINGER_SECONDS_MAX = 60.0
+
+_ADDRESSES = re.compile(r"[^/,\s]+:\d+(,[^/,\s]+:\d+)*")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
+
+
+def connect(
+    target: str | Path, *, name: str | None = None, linger: float = 0.0, batch_bytes: int = BATCH_BYTES
+) -> Client:
+    """A client of the cluster in a folder, or at ``host:port[,host:port]``; use it with ``async with``.
+
+    Each client is an identity of its own: ``name`` is a prefix of its name, not a way to resume. Multicasts to the same
+    groups that are called together leave as one request: those of one turn of the event loop, or, with ``linger``, of
+    so many seconds; up to ``batch_bytes``.
+    """
+    return Client(target, name=name, linger=linger, batch_bytes=batch_bytes)
+
+
+class Client:
+    """Made by `connect`. Any number of multicasts and subscriptions may be under way at once."""
+
+    def __init__(
+        self, target: str | Path, *, name: str | None = None, linger: float = 0.0, batch_bytes: int = BATCH_BYTES
+    ) -> None:
+        if name is not None and not _NAME.fullmatch(name):
+            raise UsageError("A client's name is 1 to 48 letters, digits, '_' or '-'.")
+        if not _is_number(linger) or not 0 <= linger <= LINGER_SECONDS_MAX:
+            raise UsageError(f"A linger time is 0 to {LINGER_SECONDS_MAX:.0f} seconds, not {linger!r}.")
+        if type(batch_bytes) is not int or not 1 <= batch_bytes <= REQUEST_BYTES_MAX:
+            raise UsageError(f"The bytes of a batch are 1 to {REQUEST_BYTES_MAX}, not {batch_bytes!r}.")
+        self.name = f"{name or 'client'}-{secrets.token_hex(6)}"
+        self._target = target
+        self._linger = linger
+        self._batch_bytes = batch_bytes
+        self._cluster = ""
+        self._addresses: dict[str, str] = {}
+        self._topology: Topology
+        self._sender: Sender | None = None
+        self._is_open = False
+        self._spellings: dict[Iterable[str], Route] = {}  # the sender's; empty while the client is not open
+        self._subscriptions: dict[Subscription, None] = {}
+        self._loop: asyncio.AbstractEventLoop
+
+    async def __aenter__(self) -> Client:
+        if self._sender is not None:
+            raise UsageError("This client was opened before; connect again for another one.")
+        self._loop = asyncio.get_running_loop()
+        await self._find_cluster()
+        self._sender = Sender(self.name, self._topology, self._join, self._linger, self._batch_bytes)
+        self._spellings = self._sender.spellings
+        self._is_open = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give up what is still under way, and close every connection."""
+        self._is_open = False
+        if self._sender is not None:
+            await self._sender.close()
+        for subscription in list(self._subscriptions):
+            await subscription.aclose()
+        await asyncio.sleep(0)  # lets the transports end
+
+    # Sending --------------------------------------------------------------------------------------------------------
+
+    async def multicast(
+        self, groups: Iterable[str], payload: bytes, *, timeout: float | None = TIMEOUT_SECONDS
+    ) -> Receipt:
+        """Send to every member of the groups; returns when a member has journaled it.
+
+        Unavailable: it surely did not happen. OutcomeUnknown: it was handed to a member that did not answer in
+        time; the client goes on trying for as long as it is open, so it may still be delivered, once.
+        """
+        try:
+            route = self._spellings[groups]
+        except (KeyError, TypeError):  # not seen before, or a set or list, which cannot be looked up
+            route = self._route(groups)
+        if type(payload) is not bytes or len(payload) > PAYLOAD_BYTES_MAX:
+            check_payloads((payload,))
+            payload = bytes(payload)
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        if timeout is None:
+            route.add(payload, future, NEVER)
+        else:
+            deadline = self._loop.time() + timeout
+            if deadline < route.sender.next_sweep:
+                route.sender.sweep_by(deadline)
+            route.add(payload, future, deadline)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            route.caller_left()
+            raise
+
+    async def multicast_many(
+        self, groups: Iterable[str], payloads: Sequence[bytes], *, timeout: float | None = TIMEOUT_SECONDS
+    ) -> Receipt:
+        """Send all of them in this order as one request: they are delivered together or not at all, with nothing
+        between them, in every group."""
+        try:
+            route = self._spellings[groups]
+        except (KeyError, TypeError):  # as in multicast
+            route = self._route(groups)
+        if isinstance(payloads, (str, bytes, bytearray, memoryview)):
+            raise UsageError("A batch is a list of payloads, not one payload.")
+        payloads = list(payloads)
+        check_payloads(payloads)
+        if set(map(type, payloads)) != {bytes}:  # what the caller may still change is copied
+            payloads = [bytes(payload) for payload in payloads]
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        route.add_whole(payloads, future, self._deadline(timeout))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            route.caller_left()
+            raise
+
+    def _route(self, groups: Iterable[str]) -> Route:
+        return self._check_open().route(groups)
+
+    def _check_open(self) -> Sender:
+        if not self._is_open or self._sender is None:
+            raise UsageError("The client is not open: use it inside `async with antiphon.connect(...) as client:`.")
+        return self._sender
+
+    def _deadline(self, timeout: float | None) -> float:
+        sender = self._sender
+        assert sender is not None, "there is a route"
+        if timeout is None:
+            return NEVER
+        deadline = self._loop.time() + timeout
+        if deadline < sender.next_sweep:
+            sender.sweep_by(deadline)
+        return deadline
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, group: str, *, start: int = 0, follow: bool = True) -> Subscription:
+        """Iterate over what the group delivers, from position ``start`` on; without ``follow``, up to its end."""
+        self._check_open()
+        if not isinstance(group, str):
+            raise UsageError(f"A subscription is to one group, given by its name, not {group!r}.")
+        destinations = self._topology.destinations(group)
+        if type(start) is not int or not 0 <= start <= NUMBER_MAX:
+            raise UsageError(f"A position is a whole number from 0 to 2**62, not {start!r}.")
+        members = self._topology.addressees(destinations)
+        subscription = Subscription(group, members, self._join, start, follow, self._subscriptions)
+        self._subscriptions[subscription] = None
+        return subscription
+
+    # The cluster ----------------------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """The groups of the cluster, and their members."""
+        return {group: list(members) for group, members in self._topology.groups.items()}
+
+    def check(self, groups: Iterable[str]) -> None:
+        """Raise UsageError unless there are such groups."""
+        self._route(groups)
+
+    async def _join(self, connection: MemberConnection, member: str) -> MemberConnection:
+        return await connection.join(parse_address(self._addresses[member]), self._cluster, self.name, member)
+
+    async def _find_cluster(self) -> None:
+        target = self._target
+        if isinstance(target, str) and _ADDRESSES.fullmatch(target) and not Path(target).exists():
+            await self._ask(target.split(","))
+            return
+        from antiphon.runtime.cluster.folder import ClusterFolder  # a client that has an address needs no folder
+
+        config = ClusterFolder.load(Path(target)).config
+        self._cluster, self._addresses = config.cluster, config.addresses
+        self._topology = Topology(config.groups)
+
+    async def _ask(self, addresses: list[str]) -> None:
+        """Let the first process that answers describe the cluster."""
+        failure: Unavailable | None = None
+        for address in [parse_address(address) for address in addresses]:
+            connection = MemberConnection()
+            try:
+                await connection.join(address, "", self.name)
+            except Unavailable as error:
+                failure = error
+                continue
+            connection.give_up()
+            found = connection.directory
+            self._cluster, self._addresses = found.cluster, found.addresses
+            self._topology = Topology(found.groups)
+            return
+        assert failure is not None, "there is at least one address"
+        raise failure
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)

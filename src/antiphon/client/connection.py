@@ -1,0 +1,95 @@
+"""A client's connection to one member: the handshake; what follows is for whoever asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from antiphon.core.errors import BadFrame, Unavailable, UsageError
+from antiphon.runtime.net.dial import Address, dial
+from antiphon.runtime.net.frames import (
+    MAGIC,
+    VERSION,
+    WELCOME_BYTES_MAX,
+    Directory,
+    FrameKind,
+    Hello,
+    Rejected,
+    decode,
+    encode,
+)
+from antiphon.runtime.net.stream import ReceivedFrame, Stream
+
+CONNECT_SECONDS = 3.0
+SILENCE_SECONDS = 5.0  # a member that owes an answer and says nothing for so long is given up
+
+Connection = TypeVar("Connection", bound="MemberConnection")
+
+
+class MemberConnection(Stream):
+    """Subclasses say what becomes of the frames after the handshake."""
+
+    frame_bytes_max = WELCOME_BYTES_MAX  # after the handshake
+
+    def __init__(self) -> None:
+        super().__init__(WELCOME_BYTES_MAX)
+        self.directory: Directory
+        self.is_given_up = False
+        self._welcomed: asyncio.Future[Directory] = self.loop.create_future()
+
+    async def join(self: Connection, address: Address, cluster: str, client: str, to: str = "") -> Connection:
+        """Connect and exchange names. Unavailable: nobody there; UsageError: somebody who is not of this cluster."""
+        host, port = address
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await dial(address, lambda: self)
+                self.write(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, cluster, "client", client, to)))
+                self.directory = await self._welcomed
+        except (OSError, TimeoutError) as error:
+            self.give_up()
+            raise Unavailable(f"Nobody answers at {host}:{port}: {str(error) or 'it takes too long'}.") from None
+        except BaseException:
+            self.give_up()
+            raise
+        if to and self.directory.process != to:
+            self.give_up()
+            raise UsageError(f"At {host}:{port} is {self.directory.process}, not {to}.")
+        return self
+
+    # For subclasses -------------------------------------------------------------------------------------------------
+
+    def on_frame(self, kind: int, body: memoryview) -> None:
+        """A frame that came after the handshake. BadFrame ends the connection."""
+        raise BadFrame(f"A frame of kind {kind} is out of place.")
+
+    def on_gone(self) -> None:
+        """The connection has ended, for whatever reason but `give_up`."""
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def give_up(self) -> None:
+        """End the connection now; nothing more is heard of it."""
+        self.is_given_up = True
+        self.is_open = False
+        self.abort()
+
+    def on_frames(self, frames: list[ReceivedFrame]) -> None:
+        for kind, body in frames:
+            if self.is_given_up:
+                return
+            if self._welcomed.done():
+                self.on_frame(kind, body)
+            elif kind == FrameKind.WELCOME:
+                self._welcomed.set_result(decode(Directory, body))
+                self.limit = self.frame_bytes_max
+            elif kind == FrameKind.REJECTED:
+                self._welcomed.set_exception(UsageError(decode(Rejected, body).sentence))
+            else:
+                raise BadFrame("The first answer is neither a welcome nor a rejection.")
+
+    def on_lost(self) -> None:
+        if not self._welcomed.done():
+            self._welcomed.set_exception(Unavailable("The connection was closed before it was welcome."))
+            self._welcomed.exception()  # whoever dialled may have given up waiting
+        if not self.is_given_up:
+            self.on_gone()

@@ -1,0 +1,152 @@
+"""A client's connections to members, one for each, through which its requests and its questions go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from antiphon.client.connection import MemberConnection
+from antiphon.core.errors import BadFrame, Unavailable
+from antiphon.runtime.net.frames import (
+    CLIENT_BYTES_MAX,
+    ROUTES_MAX,
+    FrameKind,
+    ProgressAnswer,
+    Refused,
+    decode,
+    decode_taken,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from antiphon.client.route import Lane
+
+Joined = Callable[[MemberConnection, str], Awaitable[object]]
+OnProgress = Callable[["RequestConnection", ProgressAnswer], None]
+
+
+class RequestConnection(MemberConnection):
+    """Requests go out and answers come in, for any number of routes."""
+
+    frame_bytes_max = CLIENT_BYTES_MAX
+
+    def __init__(self, member: str, group: str, members: Members) -> None:
+        super().__init__()
+        self.member = member
+        self.group = group
+        self._members = members
+        self._lanes: list[Lane] = []  # by route number
+        self._questions: deque[asyncio.Future[None]] = deque()
+
+    def add_lane(self, lane: Lane) -> int:
+        """The route number of a new lane. When there are no more numbers, the connection has to be made anew."""
+        if len(self._lanes) == ROUTES_MAX - 1:
+            self.abort()
+        self._lanes.append(lane)
+        return min(len(self._lanes), ROUTES_MAX) - 1
+
+    def ask_progress(self) -> asyncio.Future[None]:
+        """Done when the member's answer has been passed on."""
+        question: asyncio.Future[None] = self.loop.create_future()
+        self._questions.append(question)
+        self.write(encode(FrameKind.PROGRESS))
+        return question
+
+    def on_frame(self, kind: int, body: memoryview) -> None:
+        if kind == FrameKind.TAKEN:
+            number, taken, delivered = decode_taken(body)
+            lane = self._lane(number)
+            lane.route.on_taken(lane, taken, delivered)
+        elif kind == FrameKind.REFUSED:
+            refused = decode(Refused, body)
+            lane = self._lane(refused.route)
+            lane.route.on_refused(lane, refused)
+        elif kind == FrameKind.PROGRESS_ANSWER:
+            self._on_progress(decode(ProgressAnswer, body))
+        elif kind != FrameKind.BUSY:
+            super().on_frame(kind, body)
+
+    def _lane(self, number: int) -> Lane:
+        if not 0 <= number < len(self._lanes):
+            raise BadFrame("A member answers for a set of groups that was never named to it.")
+        return self._lanes[number]
+
+    def _on_progress(self, answer: ProgressAnswer) -> None:
+        if not self._questions or answer.group != self.group:
+            raise BadFrame("An answer came without a question, or from another group.")
+        question = self._questions.popleft()
+        self._members.on_progress(self, answer)
+        if not question.done():
+            question.set_result(None)
+
+    def on_writable(self) -> None:
+        for lane in self._current_lanes():
+            lane.route.flush()
+
+    def on_gone(self) -> None:
+        self._members.forget(self)
+        for question in self._questions:
+            if not question.done():
+                question.set_exception(Unavailable(f"{self.member} went away."))
+                question.exception()  # whoever asked may have given up waiting
+        for lane in self._current_lanes():
+            lane.route.leave(lane, f"the connection to {self.member} was lost")
+        self._lanes.clear()
+
+    def _current_lanes(self) -> list[Lane]:
+        return [lane for lane in self._lanes if lane.route.lane is lane]
+
+
+class Members:
+    """The connections that there are; those wanted are made."""
+
+    def __init__(self, group_of: Callable[[str], str], join: Joined, on_progress: OnProgress) -> None:
+        self.on_progress = on_progress
+        self._group_of = group_of
+        self._join = join
+        self._connections: dict[str, RequestConnection] = {}
+        self._dialling: dict[str, asyncio.Task[RequestConnection]] = {}
+
+    def is_connected(self, member: str) -> bool:
+        found = self._connections.get(member)
+        return found is not None and found.is_open
+
+    async def connection(self, member: str) -> RequestConnection:
+        """The connection to a member, made now if there is none; it may be lost again when this returns."""
+        found = self._connections.get(member)
+        if found is not None and found.is_open:
+            return found
+        task = self._dialling.get(member)
+        if task is None:
+            task = self._dialling[member] = asyncio.get_running_loop().create_task(self._dial(member))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be waiting
+        return await asyncio.shield(task)
+
+    async def _dial(self, member: str) -> RequestConnection:
+        connection = RequestConnection(member, self._group_of(member), self)
+        try:
+            await self._join(connection, member)
+        finally:
+            del self._dialling[member]
+        self._connections[member] = connection
+        return connection
+
+    def forget(self, connection: RequestConnection) -> None:
+        if self._connections.get(connection.member) is connection:
+            del self._connections[connection.member]
+
+    def drop(self, connection: RequestConnection) -> None:
+        """End a connection on which nothing comes any more."""
+        if not connection.is_given_up:
+            connection.give_up()
+            connection.on_gone()
+
+    async def close(self) -> None:
+        dialling = list(self._dialling.values())
+        for task in dialling:
+            task.cancel()
+        await asyncio.gather(*dialling, return_exceptions=True)
+        for connection in list(self._connections.values()):
+            connection.give_up()

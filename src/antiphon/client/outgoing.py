@@ -1,0 +1,86 @@
+"""What leaves in one request, from the caller's `multicast` until it is known to be delivered in all its groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from antiphon.client.values import Receipt
+from antiphon.core.errors import AntiphonError
+from antiphon.core.requests import encode_request, parse_request
+
+NEVER = float("inf")
+
+
+class Outgoing:
+    """First a *draft*: payloads and the calls that wait for them, all of which may still go away.
+
+    It is numbered when it is handed to a connection, and is a *request* from then on: range and bytes are for life.
+    """
+
+    __slots__ = ("data", "deadlines", "end", "first", "futures", "is_doubtful", "is_whole", "payloads", "room")
+
+    def __init__(self, room: int) -> None:
+        self.payloads: list[bytes] = []  # of a draft
+        self.futures: list[asyncio.Future[Receipt]] = []  # one for each payload; in a whole one, one for all
+        self.deadlines: list[float] = []  # one for each future
+        self.room = room  # bytes that a draft still takes
+        self.is_whole = False  # made by one call: no other joins it
+        self.is_doubtful = False  # somebody may have taken it, or was told so
+        self.first = -1
+        self.end = -1
+        self.data = b""  # of a request
+
+    @classmethod
+    def whole(cls, payloads: list[bytes], future: asyncio.Future[Receipt], deadline: float) -> Outgoing:
+        made = cls(0)
+        made.payloads, made.futures, made.deadlines, made.is_whole = payloads, [future], [deadline], True
+        return made
+
+    def number(self, client: str, first: int, settled: int) -> None:
+        self.data = encode_request(client, first, settled, self.payloads)
+        self.first, self.end = first, first + len(self.payloads)
+        self.payloads = []
+
+    def withdraw(self) -> None:
+        """Make a draft of it again. Only for what surely no member has taken or will take."""
+        self.payloads = list(parse_request(self.data).payloads())
+        self.room = 0
+        self.first = self.end = -1
+        self.data = b""
+
+    def answer(self, client: str, destinations: tuple[str, ...], member: str) -> None:
+        """A member has it: give every caller its receipt."""
+        if self.is_whole:
+            if not self.futures[0].done():
+                self.futures[0].set_result(Receipt(client, destinations, self.first, self.end - self.first, member))
+        else:
+            number = self.first
+            for future in self.futures:
+                if not future.done():
+                    future.set_result(Receipt(client, destinations, number, 1, member))
+                number += 1
+        self.futures, self.deadlines = [], []
+
+    def fail(self, error: Callable[[int], AntiphonError], now: float = NEVER) -> None:
+        """Tell the callers whose time is over by ``now``; ``error`` gets the number of the caller's payload."""
+        for index, deadline in enumerate(self.deadlines):
+            future = self.futures[index]
+            if deadline <= now and not future.done():
+                future.set_exception(error(self.first + index))
+                self.is_doubtful = self.first >= 0
+
+    def earliest(self) -> float:
+        """The next deadline of a caller who still waits."""
+        waiting = (deadline for deadline, future in zip(self.deadlines, self.futures, strict=True) if not future.done())
+        return min(waiting, default=NEVER)
+
+    def drop_done(self) -> None:
+        """Let go of a draft's payloads for which nobody waits any more."""
+        kept = [index for index, future in enumerate(self.futures) if not future.done()]
+        if len(kept) == len(self.futures):
+            return
+        if not self.is_whole:
+            self.payloads = [self.payloads[index] for index in kept]
+        self.futures = [self.futures[index] for index in kept]
+        self.deadlines = [self.deadlines[index] for index in kept]

@@ -1,0 +1,75 @@
+"""How far a group has delivered what a client sent: asked of one of its members while something is not known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from antiphon.client.connection import SILENCE_SECONDS
+from antiphon.client.members import Members
+from antiphon.client.route import Route
+from antiphon.core.errors import Unavailable, UsageError
+
+SETTLE_SECONDS = 0.25  # between two questions
+HURRY_SECONDS = 0.02  # the same, when much is kept that could be let go
+ANSWER_SECONDS = 3.0
+
+
+class GroupProgress:
+    """The questions to one group. Each group has its own, so that one that cannot answer delays no other."""
+
+    def __init__(self, members: Sequence[str], connections: Members, group: str) -> None:
+        self.routes: list[Route] = []
+        self._group = group
+        self._members = deque(members)  # the one to be asked next is first
+        self._connections = connections
+        self._hurry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def wake(self, *, hurry: bool) -> None:
+        if hurry:
+            self._hurry.set()
+        if self._task is None and self._unknown():
+            self._task = asyncio.get_running_loop().create_task(self._ask_on())
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _unknown(self) -> int:
+        """How many payloads are not known to be delivered in this group."""
+        return sum(route.next_number - route.delivered[self._group] for route in self.routes)
+
+    async def _ask_on(self) -> None:
+        try:
+            while self._unknown():
+                await self._pause()
+                known = sum(route.delivered[self._group] for route in self.routes)
+                await self._ask()
+                if sum(route.delivered[self._group] for route in self.routes) == known:
+                    self._members.rotate(-1)  # this one may have been left behind
+        finally:
+            self._task = None
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(HURRY_SECONDS)
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS - HURRY_SECONDS):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+        self._hurry.clear()
+
+    async def _ask(self) -> None:
+        member = next(filter(self._connections.is_connected, self._members), self._members[0])
+        connection = None
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                connection = await self._connections.connection(member)
+                await connection.ask_progress()
+        except (Unavailable, UsageError):
+            return
+        except TimeoutError:
+            if connection is not None and connection.loop.time() - connection.heard_at > SILENCE_SECONDS:
+                self._connections.drop(connection)

@@ -1,0 +1,326 @@
+"""What one client sends to one set of groups: a session (core/sessions.py), seen from its client.
+
+A route numbers its payloads 0, 1, 2, ... All its requests go to one member, in order. A request is kept until it is
+known to be delivered in all its groups. When the member is lost, refuses or is silent, another gets everything that is
+not known to be delivered, in order; the members recognise what they have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from antiphon.client.outgoing import NEVER, Outgoing
+from antiphon.client.values import Receipt
+from antiphon.core.buffers import COPIED_MAX
+from antiphon.core.errors import AntiphonError, BadFrame, OutcomeUnknown, Unavailable, UsageError
+from antiphon.core.requests import with_settled
+from antiphon.runtime.net.backoff import Backoff
+from antiphon.runtime.net.frames import FrameKind, Refused, encode, request_head
+from antiphon.runtime.net.frames import Route as RouteFrame
+from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
+
+if TYPE_CHECKING:
+    from antiphon.client.members import RequestConnection
+    from antiphon.client.sender import Sender
+
+
+class Lane:
+    """A route's way through one connection, from when it turns to that member until it leaves it.
+
+    Each has a route number of its own on the connection, so that late answers to an earlier one are known as such.
+    """
+
+    def __init__(self, route: Route, connection: RequestConnection) -> None:
+        self.route = route
+        self.connection = connection
+        self.number = connection.add_lane(self)
+        self.begins_at = route.settled  # sent in order from this number on
+        self.unsent = deque(route.numbered)  # by an earlier lane, and not yet by this one
+        self.sent_end = 0
+        self.taken = 0
+        self.asked_at = 0.0  # when the member came to owe an answer
+        self._unflushed = 0
+        connection.write(encode(FrameKind.ROUTE, RouteFrame(self.number, list(route.destinations))))
+
+    @property
+    def awaits_answer(self) -> bool:
+        return self.taken < self.sent_end
+
+    def last_word(self) -> float:
+        """When the member was last heard, or came to owe an answer."""
+        return max(self.asked_at, self.connection.heard_at)
+
+    @property
+    def is_writable(self) -> bool:
+        return self.connection.is_open and self.connection.is_writable
+
+    def send(self, request: Outgoing) -> None:
+        size = len(request.data)
+        head = request_head(self.number, size)
+        if size > COPIED_MAX:
+            self.connection.write(head, request.data)
+        else:
+            self.connection.write(head + request.data)
+        self._sent(request, size)
+
+    def send_again(self, request: Outgoing, settled: int) -> None:
+        size = len(request.data)
+        self.connection.write(request_head(self.number, size), *with_settled(request.data, settled))
+        self._sent(request, size)
+
+    def _sent(self, request: Outgoing, size: int) -> None:
+        if not self.awaits_answer:
+            self.asked_at = self.connection.loop.time()
+        self.sent_end = max(self.sent_end, request.end)
+        self._unflushed += size
+        if self._unflushed > WRITE_BUFFER_BYTES:  # so that the transport can push back
+            self._unflushed = 0
+            self.connection.flush()
+
+
+class Route:
+    def __init__(self, destinations: tuple[str, ...], members: Sequence[str], sender: Sender) -> None:
+        self.destinations = destinations
+        self.next_number = 0
+        self.settled = 0  # all below was delivered in every group
+        self.delivered: dict[str, int] = dict.fromkeys(destinations, 0)  # by group, as far as is known
+        self.drafts: deque[Outgoing] = deque()
+        self._open: Outgoing | None = None  # the newest draft, if others may join it
+        self.numbered: deque[Outgoing] = deque()  # not known to be delivered everywhere
+        self.unanswered: deque[Outgoing] = deque()  # those of them without a receipt
+        self.bytes = 0  # of all that is numbered
+        self.lane: Lane | None = None
+        self.sender = sender
+        start = random.randrange(len(members))
+        self._members = deque([*members[start:], *members[:start]])  # the one to be tried next is first
+        self._failures = 0  # since a member last took something
+        self._why = "no member answered"
+        self._backoff = Backoff()
+        self._search: asyncio.Task[None] | None = None
+        self._flush_handle: asyncio.Handle | None = None
+        self._has_leavers = False  # callers who no longer wait for what is a draft
+
+    # From the caller ------------------------------------------------------------------------------------------------
+
+    def add(self, payload: bytes, future: asyncio.Future[Receipt], deadline: float) -> None:
+        size = len(payload) + self.sender.entry_bytes
+        draft = self._open
+        if draft is None or draft.room < size:
+            draft = self._begin_draft()
+        draft.room -= size
+        draft.payloads.append(payload)
+        draft.futures.append(future)
+        draft.deadlines.append(deadline)
+        if self._flush_handle is None:
+            self._flush_later()
+
+    def _begin_draft(self) -> Outgoing:
+        if self._open is not None and self.sender.linger:
+            self._flush_soon()  # one is full
+        draft = self._open = Outgoing(self.sender.batch_bytes)
+        self.drafts.append(draft)
+        return draft
+
+    def add_whole(self, payloads: list[bytes], future: asyncio.Future[Receipt], deadline: float) -> None:
+        self.drafts.append(Outgoing.whole(payloads, future, deadline))
+        self._open = None
+        self._flush_soon()
+
+    def caller_left(self) -> None:
+        self._has_leavers = True
+
+    def expire(self, now: float) -> float:
+        """Tell the callers whose time is over; returns the next deadline."""
+        why = self._why if self.lane is None else "too much that was sent before is not delivered yet"
+        for draft in self.drafts:
+            draft.fail(lambda _: Unavailable(f"It was not multicast to {self._names()} in time: {why}."), now)
+        self._drop_leavers()
+        for request in self.unanswered:
+            request.fail(self._unknown, now)
+        return min((each.earliest() for each in (*self.drafts, *self.unanswered)), default=NEVER)
+
+    def close(self) -> None:
+        if self._search is not None:
+            self._search.cancel()
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+        for draft in self.drafts:
+            draft.fail(lambda _: Unavailable(f"It was not multicast to {self._names()}: the client was closed."))
+        for request in self.unanswered:
+            request.fail(self._unknown)
+        self.lane = None
+
+    def _unknown(self, number: int) -> AntiphonError:
+        name = f"{self.sender.client}:{number}"
+        return OutcomeUnknown(f"Whether {name} was multicast to {self._names()} is unknown: no answer came in time.")
+
+    def _names(self) -> str:
+        return ", ".join(self.destinations)
+
+    def _drop_leavers(self) -> None:
+        self._has_leavers = False
+        for draft in self.drafts:
+            draft.drop_done()
+        if not all(draft.futures for draft in self.drafts):
+            self.drafts = deque(draft for draft in self.drafts if draft.futures)
+            self._open = None
+
+    # To the member --------------------------------------------------------------------------------------------------
+
+    def _flush_later(self) -> None:
+        loop, linger = self.sender.loop, self.sender.linger
+        self._flush_handle = loop.call_later(linger, self.flush) if linger else loop.call_soon(self.flush)
+
+    def _flush_soon(self) -> None:
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+        self._flush_handle = self.sender.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what can be sent now. What cannot stays a draft, and is free to expire."""
+        self._flush_handle = None
+        if self._has_leavers:
+            self._drop_leavers()
+        lane = self.lane
+        if lane is not None and not lane.connection.is_open:
+            self.leave(lane, "the connection was lost")
+        if lane is None or lane is not self.lane:
+            self._seek()
+            return
+        while lane.unsent and lane.is_writable:
+            request = lane.unsent.popleft()
+            if request.end > self.settled:
+                lane.send_again(request, self.settled)
+        while self.drafts and not lane.unsent and lane.is_writable and self.sender.has_room(self):
+            draft = self.drafts.popleft()
+            if draft is self._open:
+                self._open = None
+            draft.number(self.sender.client, self.next_number, self.settled)
+            self.next_number = draft.end
+            self.numbered.append(draft)
+            self.unanswered.append(draft)
+            self.sender.hold(self, len(draft.data))
+            lane.send(draft)
+        self.sender.follow(self)
+
+    def _seek(self) -> None:
+        if self._search is None and (self.drafts or self.numbered):
+            self._search = self.sender.loop.create_task(self._find_member())
+
+    async def _find_member(self) -> None:
+        """Go from member to member until one can be reached; wait a little after each round."""
+        try:
+            while self.lane is None and (self.drafts or self.numbered):
+                if self._failures and self._failures % len(self._members) == 0:
+                    await self._backoff.wait()
+                try:
+                    connection = await self.sender.members.connection(self._members[0])
+                except (Unavailable, UsageError) as error:  # nobody there, or somebody else's process
+                    self._failed(str(error).removesuffix("."))
+                    continue
+                if not connection.is_open:  # it was lost between its welcome and now
+                    self._failed(f"{connection.member} closed the connection")
+                    continue
+                self.lane = Lane(self, connection)
+                self.flush()
+        finally:
+            self._search = None
+
+    def _failed(self, why: str) -> None:
+        self._why = why
+        self._failures += 1
+        self._members.rotate(-1)
+
+    def leave(self, lane: Lane, why: str) -> None:
+        """The member behind this lane is lost or does not want it: find another."""
+        if self.lane is not lane:
+            return
+        self.lane = None
+        for request in self.numbered:
+            request.is_doubtful = True
+        self._failed(why)
+        self._seek()
+
+    # From the member ------------------------------------------------------------------------------------------------
+
+    def on_taken(self, lane: Lane, taken: int, delivered: int) -> None:
+        """The member has journaled all below ``taken``, and its group has delivered all below ``delivered``."""
+        if max(taken, delivered) > self.next_number:
+            raise BadFrame("A member answers requests that were never made.")
+        if taken > lane.taken:
+            lane.taken = taken
+            self._failures = 0
+            self._backoff.reset()
+            self._answer(taken, lane.connection.member)
+        self.on_delivered(lane.connection.group, delivered, lane.connection.member)
+
+    def _answer(self, taken: int, member: str) -> None:
+        unanswered = self.unanswered
+        while unanswered and unanswered[0].end <= taken:
+            unanswered.popleft().answer(self.sender.client, self.destinations, member)
+
+    def on_delivered(self, group: str, delivered: int, member: str) -> None:
+        """A member of one of the groups has delivered all below this number."""
+        if delivered > self.next_number:
+            raise BadFrame("A member has delivered requests that were never made.")
+        if delivered <= self.delivered[group]:
+            return
+        self.delivered[group] = delivered
+        settled = min(self.delivered.values())
+        if settled <= self.settled:
+            return
+        self._answer(settled, member)  # if only the answer was lost
+        freed = 0
+        while self.numbered and self.numbered[0].end <= settled:
+            freed += len(self.numbered.popleft().data)
+        self.settled = self.numbered[0].first if self.numbered else self.next_number
+        self.sender.release(self, freed)
+
+    def on_refused(self, lane: Lane, refused: Refused) -> None:
+        if lane is not self.lane:
+            return
+        if refused.error == "out of turn":
+            self._go_on_at(lane, refused)
+            return
+        withdrawn = self._withdraw(refused.first)
+        if refused.error == "usage" and withdrawn:
+            withdrawn[0].fail(lambda _: UsageError(refused.sentence))
+        self.leave(lane, refused.sentence.removesuffix("."))
+        self.sender.release(self, 0)  # others may have waited for the room
+
+    def _withdraw(self, first: int) -> list[Outgoing]:
+        """The member surely did not take anything from this number on, and never will on this lane: what nobody
+        else may have taken becomes drafts again, which can expire or go elsewhere under the same numbers."""
+        withdrawn: deque[Outgoing] = deque()
+        while self.numbered and self.numbered[-1].first >= first and not self.numbered[-1].is_doubtful:
+            if not self.unanswered or self.unanswered[-1] is not self.numbered[-1]:
+                break  # another member has answered for it
+            request = self.numbered.pop()
+            self.unanswered.pop()
+            self.next_number = request.first
+            self.sender.hold(self, -len(request.data))
+            request.withdraw()
+            withdrawn.appendleft(request)
+        self._has_leavers = True  # while it was a request, nobody looked
+        self.drafts.extendleft(reversed(withdrawn))
+        return list(withdrawn)
+
+    def _go_on_at(self, lane: Lane, refused: Refused) -> None:
+        """The member lacks a predecessor: send again from the one that it expects."""
+        if refused.expected == refused.first:
+            raise BadFrame("A member refuses the request that it expects.")
+        if refused.first < self.settled:
+            return  # delivered everywhere meanwhile
+        expected = max(refused.expected, self.settled)
+        if expected == lane.begins_at and lane.taken <= expected:
+            return  # all that followed the first refused one is refused too, and was sent again already
+        if expected not in (request.first for request in self.numbered):
+            raise BadFrame("A member expects a request that was never made.")
+        lane.begins_at = expected
+        lane.taken = min(lane.taken, expected)  # it has forgotten the rest
+        lane.unsent = deque(request for request in self.numbered if request.first >= expected)
+        self.flush()

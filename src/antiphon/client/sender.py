@@ -1,0 +1,140 @@
+"""All that one client sends: its routes, the bytes that they keep, the callers' deadlines, the silence of members."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from antiphon.client.connection import SILENCE_SECONDS
+from antiphon.client.members import Joined, Members, RequestConnection
+from antiphon.client.outgoing import NEVER
+from antiphon.client.progress import GroupProgress
+from antiphon.client.route import Route
+from antiphon.core import Topology
+from antiphon.core.errors import BadFrame, UsageError
+from antiphon.core.model import GroupId, ProcessId
+from antiphon.core.requests import PAYLOADS_MAX
+from antiphon.runtime.net.frames import ProgressAnswer
+
+ROUTE_BYTES_MAX = 64 << 20  # of requests of one route that are not known to be delivered everywhere
+BYTES_MAX = 256 << 20  # of all routes
+SHARE_BYTES = 1 << 20  # what a route may keep even then, so that those that wait never stop the others
+HURRY_BYTES = 8 << 20  # a route with more than this asks at once how far its groups are
+SWEEP_SECONDS_MIN = 0.005
+SPELLINGS_MAX = 4096  # ways to name sets of groups that are remembered
+
+
+class Sender:
+    def __init__(self, client: str, topology: Topology, join: Joined, linger: float, batch_bytes: int) -> None:
+        self.client = client
+        self.linger = linger
+        self.batch_bytes = batch_bytes
+        self.entry_bytes = max(
+            4, -(-batch_bytes // PAYLOADS_MAX)
+        )  # counted per payload, so that neither limit is passed
+        self.loop = asyncio.get_running_loop()
+        self.members = Members(lambda member: topology.group_of[ProcessId(member)], join, self._on_progress)
+        self.spellings: dict[Iterable[str], Route] = {}  # by the groups as callers give them
+        self.next_sweep = NEVER
+        self._topology = topology
+        self._routes: dict[tuple[str, ...], Route] = {}
+        self._progress: dict[str, GroupProgress] = {}
+        self._bytes = 0
+        self._stalled: dict[Route, None] = {}  # those without room, in order
+        self._sweep_handle: asyncio.TimerHandle | None = None
+        self._watching = self.loop.create_task(self._watch())
+
+    async def close(self) -> None:
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+        for progress in self._progress.values():
+            progress.close()
+        for route in self._routes.values():
+            route.close()
+        self.spellings.clear()
+        await self.members.close()
+
+    # Routes ---------------------------------------------------------------------------------------------------------
+
+    def route(self, groups: Iterable[str]) -> Route:
+        """The route to a set of groups, however it is written."""
+        try:
+            destinations = self._topology.destinations(groups)
+        except TypeError:
+            raise UsageError("Groups are given as a name, or as a set or list of names.") from None
+        route = self._routes.get(destinations)
+        if route is None:
+            route = self._routes[destinations] = Route(destinations, self._topology.addressees(destinations), self)
+            for group in destinations:
+                self._group_progress(group).routes.append(route)
+        if isinstance(groups, (str, tuple, frozenset)) and len(self.spellings) < SPELLINGS_MAX:
+            self.spellings[groups] = route
+        return route
+
+    def _group_progress(self, group: GroupId) -> GroupProgress:
+        found = self._progress.get(group)
+        if found is None:
+            members = self._topology.members(group)
+            found = self._progress[group] = GroupProgress(members, self.members, group)
+        return found
+
+    def follow(self, route: Route) -> None:
+        """See to it that the route gets to know what is delivered."""
+        if route.numbered:
+            hurry = route.bytes > HURRY_BYTES
+            for group in route.destinations:
+                self._progress[group].wake(hurry=hurry)
+
+    def _on_progress(self, connection: RequestConnection, answer: ProgressAnswer) -> None:
+        for destinations, delivered in answer.delivered:
+            route = self._routes.get(tuple(destinations))
+            if route is None or answer.group not in route.delivered:
+                raise BadFrame("A member has delivered what was never sent.")
+            route.on_delivered(answer.group, delivered, connection.member)
+
+    # Room -----------------------------------------------------------------------------------------------------------
+
+    def has_room(self, route: Route) -> bool:
+        if route.bytes < ROUTE_BYTES_MAX and (self._bytes < BYTES_MAX or route.bytes < SHARE_BYTES):
+            return True
+        self._stalled[route] = None
+        return False
+
+    def hold(self, route: Route, size: int) -> None:
+        route.bytes += size
+        self._bytes += size
+
+    def release(self, route: Route, size: int) -> None:
+        self.hold(route, -size)
+        if self._stalled:
+            stalled, self._stalled = self._stalled, {}
+            for each in stalled:
+                each.flush()
+
+    # Time -----------------------------------------------------------------------------------------------------------
+
+    def sweep_by(self, deadline: float) -> None:
+        """Look at all deadlines no later than this."""
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+        self.next_sweep = deadline
+        self._sweep_handle = self.loop.call_at(deadline, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        self.next_sweep, self._sweep_handle = NEVER, None
+        earliest = min((route.expire(now) for route in self._routes.values()), default=NEVER)
+        if earliest < NEVER:
+            self.sweep_by(max(earliest, now + SWEEP_SECONDS_MIN))
+
+    async def _watch(self) -> None:
+        """Give up members that owe an answer and say nothing, not even that they are busy."""
+        while True:
+            await asyncio.sleep(SILENCE_SECONDS / 5)
+            now = self.loop.time()
+            for route in self._routes.values():
+                lane = route.lane
+                if lane is not None and lane.awaits_answer and now - lane.last_word() > SILENCE_SECONDS:
+                    self.members.drop(lane.connection)

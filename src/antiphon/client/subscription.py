@@ -1,0 +1,238 @@
+"""Reading what a group delivers, through whichever of its members is alive."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+
+from antiphon.client.connection import SILENCE_SECONDS, MemberConnection
+from antiphon.client.values import Batch, Delivery, batch_of
+from antiphon.core.errors import BadFrame, Unavailable, UsageError
+from antiphon.core.events import decode_event
+from antiphon.runtime.net.backoff import Backoff
+from antiphon.runtime.net.frames import (
+    PEER_BYTES_MAX,
+    FrameKind,
+    Refused,
+    Subscribe,
+    Subscribed,
+    decode,
+    decode_records,
+    encode,
+)
+
+AHEAD_BYTES_MAX = 8 << 20  # read ahead of the application
+SEARCH_SECONDS = 5.0  # for a live member, when the reader does not want to wait for news anyway
+
+Join = Callable[[MemberConnection, str], Awaitable[object]]
+
+
+class SubscriptionConnection(MemberConnection):
+    """Takes a member's records as they come; they are read when the application asks for them."""
+
+    frame_bytes_max = PEER_BYTES_MAX
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: deque[memoryview] = deque()
+        self.end: int | None = None  # of the log, when the subscription began
+        self.refused: Refused | None = None
+        self._bytes = 0
+        self._is_paused = False
+        self._news: asyncio.Future[None] | None = None
+
+    def on_frame(self, kind: int, body: memoryview) -> None:
+        if kind == FrameKind.EVENTS:
+            self.records.extend(decode_records(body))
+            self._bytes += len(body)
+            if self._bytes > AHEAD_BYTES_MAX and not self._is_paused:
+                self._is_paused = True
+                self.pause_reading()
+        elif kind == FrameKind.SUBSCRIBED:
+            self.end = decode(Subscribed, body).end
+        elif kind == FrameKind.REFUSED:
+            self.refused = decode(Refused, body)
+        elif kind != FrameKind.BUSY:
+            super().on_frame(kind, body)
+        self.tell()
+
+    def on_gone(self) -> None:
+        self.tell()
+
+    def next_record(self) -> memoryview:
+        record = self.records.popleft()
+        self._bytes = self._bytes - len(record) if self.records else 0
+        if self._is_paused and self._bytes < AHEAD_BYTES_MAX // 2:
+            self._is_paused = False
+            self.resume_reading()
+        return record
+
+    def tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait for news. A member that says nothing for long, not even that it lives, is given up."""
+        self._news = self.loop.create_future()
+        silence = self.loop.call_later(SILENCE_SECONDS, self._on_silence)
+        try:
+            await self._news
+        finally:
+            silence.cancel()
+
+    def _on_silence(self) -> None:
+        self.give_up()
+        self.tell()
+
+
+class Subscription:
+    """An iterator over a group's deliveries. It goes on at another member when the one it reads from is lost."""
+
+    def __init__(
+        self,
+        group: str,
+        members: Sequence[str],
+        join: Join,
+        start: int,
+        follow: bool,
+        registry: dict[Subscription, None],
+    ) -> None:
+        self._group = group
+        self._members = members
+        self._join = join
+        self._next = start  # the position that comes next from the log
+        self._follow = follow
+        self._registry = registry  # where it is kept while it is open
+        self._end: int | None = None  # where to stop, if not following
+        self._connection: SubscriptionConnection | None = None
+        self._batch: Batch | None = None  # the one that is being given out one by one
+        self._deliveries: Iterator[Delivery] = iter(())
+        self._given = 0  # the position after the last delivery given out
+        self._backoff = Backoff()
+        self._is_closed = False
+
+    # For the application --------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while True:
+            for delivery in self._deliveries:
+                self._given = delivery.position + 1
+                return delivery
+            self._batch = None
+            batch = await self._next_batch()
+            if batch is None:
+                raise StopAsyncIteration
+            self._batch, self._deliveries = batch, iter(batch)
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """The same, as the batches in which it was delivered; the first and the last may be parts of theirs."""
+        if self._batch is not None:  # some of it was given out one by one
+            rest, self._batch, self._deliveries = self._batch.between(self._given), None, iter(())
+            if len(rest):
+                yield rest
+        while (batch := await self._next_batch()) is not None:
+            yield batch
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        self._registry.pop(self, None)
+        if self._connection is not None:
+            self._connection.give_up()
+            self._connection.tell()
+
+    def _has_ended(self) -> bool:
+        return self._is_closed  # asked after an await, where it may have changed
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # From the network -----------------------------------------------------------------------------------------------
+
+    async def _next_batch(self) -> Batch | None:
+        """The next one, however long it takes; None at the end."""
+        while not self._is_closed:
+            if self._end is not None and self._next >= self._end:
+                await self.aclose()
+                break
+            connection = self._connection
+            if connection is None:
+                await self._search()
+            elif connection.records:
+                batch = self._read(connection)
+                if batch is not None:
+                    return batch
+            elif connection.refused is not None:
+                await self._on_refused(connection, connection.refused)
+            elif self._end is None and not self._follow and connection.end is not None:
+                self._end = connection.end
+            elif not connection.is_open:
+                self._connection = None
+            else:
+                await connection.wait()
+        return None
+
+    def _read(self, connection: SubscriptionConnection) -> Batch | None:
+        """The next record as a batch, as far as it is wanted."""
+        if self._end is None and not self._follow:
+            self._end = connection.end
+        try:
+            batch = batch_of(decode_event(connection.next_record()))
+            if batch.position > self._next:
+                raise BadFrame(f"Position {batch.position} came instead of {self._next}.")
+        except BadFrame:
+            self._give_up(connection)
+            return None
+        end = batch.position + batch.count
+        if end <= self._next:
+            return None  # before the start, or without payloads
+        wanted = batch.between(self._next, self._end)
+        self._next = end
+        self._backoff.reset()
+        return wanted if len(wanted) else None
+
+    def _give_up(self, connection: SubscriptionConnection) -> None:
+        connection.give_up()
+        self._connection = None
+
+    async def _on_refused(self, connection: SubscriptionConnection, refused: Refused) -> None:
+        self._give_up(connection)
+        if refused.error == "usage":
+            raise UsageError(refused.sentence)
+        await self._backoff.wait()
+
+    async def _search(self) -> None:
+        """Subscribe at a live member; while following, wait for one as long as it takes."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SEARCH_SECONDS
+        while not self._is_closed:
+            refusals = []
+            for member in random.sample(self._members, len(self._members)):
+                connection = SubscriptionConnection()
+                try:
+                    await self._join(connection, member)
+                except Unavailable:
+                    continue
+                except UsageError as error:  # one member may be on its way out; all of them mean it
+                    refusals.append(error)
+                    continue
+                if self._has_ended():
+                    connection.give_up()
+                elif connection.is_open:
+                    self._connection = connection
+                    connection.write(encode(FrameKind.SUBSCRIBE, Subscribe(self._group, self._next)))
+                else:
+                    continue
+                return
+            if len(refusals) == len(self._members):
+                raise refusals[0]
+            if not self._follow and loop.time() > deadline:
+                raise Unavailable(f"No member of {self._group} can be reached.")
+            await self._backoff.wait()

@@ -1,0 +1,137 @@
+"""What the class of a component says about it, worked out once: handlers, timers, wire format, state."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Union, get_origin, get_type_hints
+
+import msgspec
+
+from antiphon.core.buffers import Piece, decoder_beside, decoder_inside
+from antiphon.core.errors import BadFrame
+from antiphon.core.model import MessageId
+
+
+class Wire(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message between components of the same kind at different processes. Each kind has its own small tag."""
+
+
+class Timer(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Something to be reminded of. Two timers of a component are the same when they are equal, values included."""
+
+
+class Contract(msgspec.Struct, frozen=True):
+    """Of one class of components."""
+
+    handlers: dict[type[Wire], str]
+    timers: dict[type[Timer], str]
+    subjects: dict[type[Wire], Callable[[Any], tuple[MessageId, ...]]]
+    messages: dict[type[Wire], str | None]  # the field of a wire message that holds a multicast message
+    decode: Callable[[Piece, int], Any]
+    decode_timer: Callable[[bytes], Any]
+    state: type[msgspec.Struct]
+    decode_state: Callable[[bytes], Any]
+
+
+def contract_of(kind: type) -> Contract:
+    contract = _contracts.get(kind)
+    if contract is None:
+        contract = _contracts[kind] = _contract(kind)
+    return contract
+
+
+_contracts: dict[type, Contract] = {}
+_HOOKS = frozenset({"on_suspect", "on_trust", "on_turn_end"})
+
+
+def _contract(kind: type) -> Contract:
+    handlers, timers = handlers_of(kind)
+    tags = [wire.__struct_config__.tag for wire in handlers]
+    assert all(isinstance(tag, int) for tag in tags), f"{kind}: every wire message has a small number as its tag"
+    assert len(set(tags)) == len(tags), f"{kind}: two wire messages have the same tag"
+    state = msgspec.defstruct(f"{kind.__name__}State", _state_fields(kind), array_like=True)
+    return Contract(
+        handlers=handlers,
+        timers=timers,
+        subjects={wire: _subjects(wire) for wire in handlers},
+        messages={wire: "message" if "message" in wire.__struct_fields__ else None for wire in handlers},
+        decode=decoder_beside(Union[tuple(handlers)]) if handlers else _decode_nothing,  # noqa: UP007 - at run time
+        decode_timer=decoder_inside(Union[tuple(timers)]) if timers else _decode_nothing,  # type: ignore[arg-type] # noqa: UP007
+        state=state,
+        decode_state=decoder_inside(state),
+    )
+
+
+def _decode_nothing(*_: Any) -> Any:
+    raise BadFrame("This component receives no messages and sets no timers.")
+
+
+def handlers_of(kind: type) -> tuple[dict[type[Wire], str], dict[type[Timer], str]]:
+    """Find ``on_<message>(self, sender, message: SomeWire)`` and ``on_<timer>(self, timer: SomeTimer)``."""
+    messages: dict[type[Wire], str] = {}
+    timers: dict[type[Timer], str] = {}
+    for name in dir(kind):
+        if not name.startswith("on_") or name in _HOOKS:
+            continue
+        hints = [hint for key, hint in get_type_hints(getattr(kind, name)).items() if key != "return"]
+        handled = hints[-1] if hints and isinstance(hints[-1], type) else None
+        if handled is not None and len(hints) == 2 and issubclass(handled, Wire):
+            messages[handled] = name
+        elif handled is not None and len(hints) == 1 and issubclass(handled, Timer):
+            timers[handled] = name
+        else:
+            raise TypeError(
+                f"{kind.__name__}.{name} handles nothing: write on_<message>(self, sender, message: Message) "
+                f"or on_<timer>(self, timer: Timer)"
+            )
+        expected = f"on_{_snake(handled.__name__)}"
+        if name != expected:
+            raise TypeError(f"{kind.__name__}.{name} handles a {handled.__name__}: it must be called {expected}")
+    for timer in _timers_named_in(kind):
+        if timer not in timers:
+            raise TypeError(f"{kind.__name__} sets a {timer.__name__}, but has no on_{_snake(timer.__name__)}")
+    return messages, timers
+
+
+def _timers_named_in(kind: type) -> Iterator[type[Timer]]:
+    """The types of timers that a component's own methods speak of."""
+    for method in vars(kind).values():
+        if inspect.isfunction(method):
+            for name in method.__code__.co_names:
+                found = method.__globals__.get(name)
+                if isinstance(found, type) and issubclass(found, Timer) and found is not Timer:
+                    yield found
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def _subjects(wire: type[Wire]) -> Callable[[Any], tuple[MessageId, ...]]:
+    """How to find the multicast messages that a wire message is about: its ``message`` or its ``id``."""
+    fields = wire.__struct_fields__
+    if "message" in fields:
+        return lambda sent: (sent.message.id,)
+    if "id" in fields:
+        return lambda sent: (sent.id,)
+    return lambda sent: ()
+
+
+def _state_fields(kind: type) -> list[tuple[str, Any]]:
+    """The annotated variables of a component, but for its parts and upcalls: they are wiring, not state."""
+    fields: dict[str, Any] = {}
+    for ancestor in reversed(kind.__mro__):
+        if "FRAMEWORK" in vars(ancestor) or not hasattr(ancestor, "FRAMEWORK"):
+            continue
+        hints = get_type_hints(ancestor, include_extras=True)
+        for name in inspect.get_annotations(ancestor):
+            hint = hints[name]
+            is_part = isinstance(hint, type) and hasattr(hint, "FRAMEWORK")
+            if name != "options" and not is_part and get_origin(hint) not in (ClassVar, _CALLABLE):
+                fields[name] = hint
+    return list(fields.items())
+
+
+_CALLABLE = get_origin(Callable[[], None])

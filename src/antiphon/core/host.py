@@ -1,0 +1,299 @@
+"""The host: the contract between a process and its driver, written once, pure, for simulation and real processes alike.
+
+1. Append the input to the journal, the bytes as they came.
+2. Run the handler; hold its effects back.
+3. Release the effects, in order, when the journal is durable up to that input. One sync serves all that waited.
+4. On restart: restore the newest snapshot, replay the rest, go on.
+
+A driver gives inputs to ``take``, says ``end_turn`` when all that came together is handled and ``durable`` when the
+journal has become so, and carries out what the host tells its ``Outside``. Only inputs move the process. What peers
+have not acknowledged belongs to the host; it is part of a snapshot, and a replay makes it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_inside
+from antiphon.core.channel import ChannelId, Outbox, Transport, channels_to
+from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
+from antiphon.core.errors import BadFrame, JournalBehind, UsageError
+from antiphon.core.events import Event
+from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input, encode_input
+from antiphon.core.model import ProcessId
+from antiphon.core.process import Process
+
+
+class Journal(Protocol):
+    """What a host needs of a disk."""
+
+    @property
+    def next_index(self) -> int:
+        """The index of the record that comes next."""
+        ...
+
+    def append(self, record: Buffers) -> None:
+        """Take a record. JournalFull: nothing has happened."""
+        ...
+
+
+class Turn(msgspec.Struct, gc=False):
+    """One input, and what came of it. ``note`` is the driver's own, as it was given with the input."""
+
+    index: int
+    happened: AnyInput
+    seq: int  # of the first traced event that came of it
+    seq_last: int
+    effects: list[AnyEffect]
+    note: Any = None
+    channel: ChannelId | None = None  # on which a frame came
+    held: int = 0  # all frames of the channel that are held with it
+
+
+class Outside(Protocol):
+    """Where effects go. Every method but ``on_turns`` may be called several times in one release."""
+
+    def on_send(self, peer: ProcessId, number: int, send: Send, note: Any) -> None: ...
+    def on_event(self, event: Event) -> None: ...
+    def on_record(self, record: Record) -> None: ...
+    def on_reply(self, reply: Reply) -> None: ...
+    def on_set_timer(self, timer: SetTimer) -> None: ...
+    def on_cancel_timer(self, timer: CancelTimer) -> None: ...
+    def on_monitor(self, processes: tuple[ProcessId, ...]) -> None: ...
+    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+        """A summary of all that was just released, for whoever observes: trace, metrics."""
+
+
+class HostState(msgspec.Struct, array_like=True):
+    """A snapshot: the process, and the frames that its peers have not acknowledged, each kept once."""
+
+    process: bytes
+    frames: list[Buffers]
+    outboxes: list[tuple[ChannelId, int, int, int, list[int]]]  # sent, acknowledged, spilled, places in ``frames``
+
+
+class Host:
+    def __init__(self, process: Process, journal: Journal | None, outside: Outside) -> None:
+        self.process = process
+        self.journal = journal
+        self.outside = outside
+        self.outboxes: dict[ChannelId, Outbox] = {}
+        self.received: dict[ChannelId, int] = {}  # what is held, durably, of each channel: what may be acknowledged
+        self.fresh: dict[ChannelId, None] = {}  # channels of which more is held than was last asked for
+        self._held: deque[Turn] = deque()
+        self._index = 0  # where there is no journal
+        self.journaled_bytes = 0  # since the last snapshot
+        self.state_bytes = 0  # of the last snapshot
+
+    # Inputs -----------------------------------------------------------------------------------------------------
+
+    def take(self, happened: AnyInput, note: Any = None) -> None:
+        """Journal an input and handle it. JournalFull: nothing has happened."""
+        journal = self.journal
+        if journal is not None:
+            record = encode_input(happened)
+            index = journal.next_index
+            journal.append(record)
+            self.journaled_bytes += record.size
+        else:
+            index = self._index
+            self._index += 1
+        state = self.process.state
+        seq = state.seq + 1
+        effects = self.process.step(happened)
+        turn = Turn(index, happened, seq, state.seq, effects, note)
+        if type(happened) is Receive and happened.transport is not Transport.DATAGRAM:
+            turn.channel, inbox = self.process.heard
+            turn.held = inbox.received
+        self._held.append(turn)
+
+    def is_new(self, channel: ChannelId, number: int) -> bool:
+        """Whether a frame was not taken before. BadFrame: frames before it on a FIFO channel are missing."""
+        inbox = self.process.state.inboxes.get(channel) or self.process.inbox(channel)
+        if number <= inbox.received:
+            return False
+        if number == inbox.received + 1:
+            return True
+        if channel.transport is Transport.FIFO:
+            raise BadFrame(f"Frame {number} of {channel.peer} came after frame {inbox.received}.")
+        return inbox.is_new(number)
+
+    def end_turn(self, at: int, note: Any = None) -> None:
+        """All that came together is handled."""
+        if self.process.turn_is_open:
+            self.take(TurnEnd(at), note)
+
+    # Release ----------------------------------------------------------------------------------------------------
+
+    @property
+    def next_index(self) -> int:
+        return self.journal.next_index if self.journal is not None else self._index
+
+    @property
+    def held(self) -> int:
+        """How many inputs wait for the disk."""
+        return len(self._held)
+
+    def durable(self, index: int) -> None:
+        """The journal is durable below ``index``: let the world see what came of it, in the order in which it came."""
+        held = self._held
+        released: list[Turn] = []
+        try:
+            while held and held[0].index < index:
+                turn = held.popleft()
+                released.append(turn)
+                if turn.channel is not None:
+                    self.received[turn.channel] = turn.held
+                    self.fresh[turn.channel] = None
+                if turn.effects:
+                    self._release(turn)
+        finally:
+            if released:
+                self.outside.on_turns(released, replayed=False)
+
+    def _release(self, turn: Turn) -> None:
+        outside, effects = self.outside, turn.effects
+        done = 0
+        try:
+            for effect in effects:
+                kind = type(effect)
+                if kind is Send:
+                    self._release_send(effect, turn.note)  # type: ignore[arg-type]
+                elif kind is Log:
+                    outside.on_event(effect.event)  # type: ignore[union-attr]
+                elif kind is Record:
+                    outside.on_record(effect)  # type: ignore[arg-type]
+                elif kind is Reply:
+                    outside.on_reply(effect)  # type: ignore[arg-type]
+                elif kind is SetTimer:
+                    outside.on_set_timer(effect)  # type: ignore[arg-type]
+                elif kind is CancelTimer:
+                    outside.on_cancel_timer(effect)  # type: ignore[arg-type]
+                elif kind is Monitor:
+                    outside.on_monitor(effect.processes)  # type: ignore[union-attr]
+                done += 1
+        except BaseException:  # the process ended in the middle: what was done is all that anybody saw
+            last = effects[done]
+            del effects[done + (type(last) is Send and bool(last.to)) :]
+            turn.seq_last = max((seq for e in effects if (seq := getattr(e, "seq", 0))), default=turn.seq - 1)
+            if type(turn.happened) is Receive:
+                turn.seq_last = max(turn.seq_last, turn.seq)
+            raise
+
+    def _release_send(self, send: Send, note: Any) -> None:
+        """Receiver by receiver; a frame is kept until its receiver has acknowledged it."""
+        on_send = self.outside.on_send
+        numbers = send.numbers
+        done = 0
+        try:
+            if send.transport is Transport.DATAGRAM:
+                for peer in send.to:
+                    on_send(peer, 0, send, note)
+                    done += 1
+                return
+            frame, outboxes = send.frame, self.outboxes
+            for channel, number in zip(channels_to(send.to, send.transport), numbers, strict=True):
+                on_send(channel[0], number, send, note)
+                (outboxes.get(channel) or self.outbox(channel)).push(number, frame)
+                done += 1
+        except BaseException:
+            send.to, send.numbers = send.to[:done], numbers[:done]
+            raise
+
+    def _keep(self, send: Send) -> None:
+        if send.transport is not Transport.DATAGRAM:
+            for channel, number in zip(channels_to(send.to, send.transport), send.numbers, strict=True):
+                self.outbox(channel).push(number, send.frame)
+
+    # Channels ---------------------------------------------------------------------------------------------------
+
+    def outbox(self, channel: ChannelId) -> Outbox:
+        found = self.outboxes.get(channel)
+        if found is None:
+            found = self.outboxes[channel] = Outbox()
+        return found
+
+    def take_fresh(self) -> Iterable[ChannelId]:
+        """The channels of which more has become durable since this was last asked."""
+        fresh, self.fresh = self.fresh, {}
+        return fresh
+
+    def check_peer(self, channel: ChannelId, *, held: int, forgotten: int) -> None:
+        """The peer's numbers in a handshake. JournalBehind: they prove that this process has forgotten something."""
+        me, peer = self.process.me, channel.peer
+        sent = self.process.state.sent.get(channel, 0)
+        mine = self.process.inbox(channel).received
+        if held > sent:
+            raise JournalBehind(
+                f"{peer} holds {held} frames of {me}, whose journal knows of only {sent}: "
+                f"it was cut, is an old copy, or was never kept, so {me} must not run on it."
+            )
+        if forgotten > mine:
+            raise JournalBehind(
+                f"{me} once acknowledged {forgotten} frames of {peer}, but its journal holds only {mine}: "
+                f"it was cut, is an old copy, or was never kept, so {me} must not run on it."
+            )
+
+    # Snapshot and replay ------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """The state as of ``next_index``. Only when nothing is held: it holds only what was released."""
+        assert not self._held, "a snapshot holds only what was released"
+        places: dict[int, int] = {}
+        frames: list[Buffers] = []
+        outboxes: list[tuple[ChannelId, int, int, int, list[int]]] = []
+        for channel, box in self.outboxes.items():
+            kept = []
+            for frame in box.frames:
+                place = places.get(id(frame))
+                if place is None:
+                    place = places[id(frame)] = len(frames)
+                    frames.append(frame)
+                kept.append(place)
+            outboxes.append((channel, box.sent, box.acknowledged, box.spilled, kept))
+        state = encode_inside(HostState(self.process.snapshot(), frames, outboxes))
+        self.journaled_bytes, self.state_bytes = 0, len(state)
+        return state
+
+    def restore(self, data: bytes) -> None:
+        try:
+            state = _decode_state(data)
+        except msgspec.DecodeError:
+            raise UsageError("This snapshot was taken by another version of the program.") from None
+        self.state_bytes = len(data)
+        self.process.restore(state.process)
+        for channel, sent, acknowledged, spilled, kept in state.outboxes:
+            box = self.outboxes[channel] = Outbox(sent, acknowledged)
+            box.spilled = spilled
+            box.frames.extend(state.frames[place] for place in kept)
+            box.size = sum(frame.size for frame in box.frames)
+
+    def replay(self, records: Iterator[tuple[int, Piece]]) -> None:
+        """Become what the journal says. Outside hears again of what it may have lost: events, and the trace's turns."""
+        for index, record in records:
+            self.journaled_bytes += len(record)
+            happened = decode_input(record)
+            state = self.process.state
+            seq = state.seq + 1
+            effects = self.process.step(happened)
+            turn = Turn(index, happened, seq, state.seq, effects)
+            for effect in effects:
+                if type(effect) is Send:
+                    self._keep(effect)
+                elif type(effect) is Log:
+                    self.outside.on_event(effect.event)
+            self.outside.on_turns([turn], replayed=True)
+
+    def go_on(self) -> None:
+        """The process is what it was: arm its timers, watch whom it watches, and say what it holds."""
+        self.received = {channel: inbox.received for channel, inbox in self.process.state.inboxes.items()}
+        for (part, timer), due in self.process.state.timers.items():
+            self.outside.on_set_timer(SetTimer(part, timer, due))
+        self.outside.on_monitor(self.process.monitored())
+
+
+_decode_state = decoder_inside(HostState)

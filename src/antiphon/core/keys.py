@@ -1,0 +1,38 @@
+"""Order keys: a protocol orders its messages by tuples; here they become bytes that sort as the tuples do.
+
+Bytes are what a trace, a delivered log and Spark can compare without knowing the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Key = tuple["int | str | Key", ...]
+
+_INT, _TEXT, _OPEN = 0x10, 0x30, 0x50
+
+
+def encode_key(key: Iterable[int | str | Key]) -> bytes:
+    """Numbers (from 0 on) come before texts, texts before tuples; else all compare as in Python."""
+    out = bytearray()
+    _encode(key, out)
+    return bytes(out)
+
+
+def _encode(key: Iterable[int | str | Key], out: bytearray) -> None:
+    for part in key:
+        if isinstance(part, int):
+            assert part >= 0, "an order key has numbers from 0 on"
+            length = (part.bit_length() + 7) // 8
+            assert length < _TEXT - _INT, "an order key has numbers below 2**248"
+            out.append(_INT + length)  # a longer number is a greater one
+            out += part.to_bytes(length, "big")
+        elif isinstance(part, str):
+            assert "\0" not in part, "a text in an order key has no NUL: NUL ends it"
+            out.append(_TEXT)
+            out += part.encode()
+            out.append(0)
+        else:
+            out.append(_OPEN)
+            _encode(part, out)
+            out.append(0)

@@ -1,0 +1,126 @@
+"""Every property that a protocol can promise: its name, what it means on a trace, and who checks it.
+
+One place for all of it. What has no check in process and on Spark cannot be promised: ``tests/core/test_promises.py``
+fails the build. A trace may name promises that are not here; `antiphon verify` calls those *unchecked*.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Promise(StrEnum):
+    """The names, in the order in which verdicts are shown."""
+
+    INTEGRITY = "integrity"
+    VALIDITY = "validity"
+    AGREEMENT = "agreement"
+    UNIFORM_AGREEMENT = "uniform_agreement"
+    TOTAL_ORDER = "total_order"
+    ACYCLIC_ORDER = "acyclic_order"
+    FIFO = "fifo"
+    CAUSAL = "causal"
+    CLIENT_ORDER = "client_order"
+    RECEIPTS = "receipts"
+    GENUINENESS = "genuineness"
+    LOCALITY = "locality"
+
+
+class Definition(NamedTuple):
+    """What a promise means, and where its two checks are: ``module:function``."""
+
+    meaning: str
+    in_process: str
+    on_spark: str
+    drained: bool = False  # judged only where every promised delivery had its time
+
+    def checks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """Both checks, loaded. The second needs pyspark."""
+        return load(self.in_process), load(self.on_spark)
+
+
+def load(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _definition(meaning: str, module: str, name: str, *, drained: bool = False) -> Definition:
+    return Definition(meaning, f"antiphon.checks.{module}:{name}", f"antiphon.pipeline.{module}:{name}", drained)
+
+
+REGISTRY: dict[Promise, Definition] = {
+    Promise.INTEGRITY: _definition(
+        "a process delivers a message at most once, only if it was multicast, with the same destinations, and only "
+        "where it is addressed; and a request at most once, whole, with the bytes with which it was multicast",
+        "delivery",
+        "integrity",
+    ),
+    Promise.VALIDITY: _definition(
+        "a message with a correct sender is delivered by at least one correct addressed process, if there is any",
+        "delivery",
+        "validity",
+        drained=True,
+    ),
+    Promise.AGREEMENT: _definition(
+        "a message that a correct process delivers is delivered by every correct addressed process",
+        "delivery",
+        "agreement",
+        drained=True,
+    ),
+    Promise.UNIFORM_AGREEMENT: _definition(
+        "a message that any process delivers, even one that then crashes, is delivered by every correct addressed "
+        "process",
+        "delivery",
+        "uniform_agreement",
+        drained=True,
+    ),
+    Promise.TOTAL_ORDER: _definition(
+        "within each group, the sequences of messages that any two members deliver are prefixes of one another",
+        "order",
+        "total_order",
+    ),
+    Promise.ACYCLIC_ORDER: _definition(
+        "the relation 'some process delivers m before m2' has no cycle, over all groups together",
+        "order",
+        "acyclic_order",
+    ),
+    Promise.FIFO: _definition(
+        "when a process multicasts m and later m2, a process addressed by both delivers m2 only after m",
+        "precedence",
+        "fifo",
+    ),
+    Promise.CAUSAL: _definition(
+        "what the sender of a message had multicast or delivered before it is delivered before it wherever both are "
+        "addressed, and transitively",
+        "precedence",
+        "causal",
+    ),
+    Promise.CLIENT_ORDER: _definition(
+        "what one client sends to one set of groups is delivered in the order of its numbers, without a hole",
+        "clients",
+        "client_order",
+    ),
+    Promise.RECEIPTS: _definition(
+        "a request that a process which is up at the end acknowledged is delivered by every correct addressed process",
+        "clients",
+        "receipts",
+        drained=True,
+    ),
+    Promise.GENUINENESS: _definition(
+        "a process sends something about a message only if it is sender or addressee of it, and so are all receivers",
+        "genuineness",
+        "genuineness",
+    ),
+    Promise.LOCALITY: _definition(
+        "what a component named consensus sends or receives stays within one group",
+        "locality",
+        "locality",
+    ),
+}
+
+# What the host adds to every protocol (core/sessions.py).
+OF_THE_HOST = (Promise.CLIENT_ORDER, Promise.RECEIPTS)

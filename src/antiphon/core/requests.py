@@ -1,0 +1,161 @@
+"""A client's request as bytes: any number of payloads of one client for one set of groups.
+
+A message's body is a row of these, joined as they came. So between the caller's bytes and the reader's there is no
+object per payload and no second encoding: what is per payload is a length in a table.
+
+```
+u64 settled | u32 size | u32 count | u64 first | u8 length of name | name | u32 x count lengths | payloads
+            '- of all that follows
+```
+
+``settled`` is the client's word at the time of sending (core/sessions.py) and may differ when the request is sent
+again. Everything behind it, the *request*, keeps its bytes for life; its digest is taken of these.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from antiphon.core.buffers import Buffers, Piece
+from antiphon.core.errors import BadFrame, UsageError
+
+PAYLOAD_BYTES_MAX = 1 << 20
+REQUEST_BYTES_MAX = 4 << 20
+PAYLOADS_MAX = 1 << 16  # in one request
+NUMBER_MAX = 1 << 62  # a client's numbers are below this
+CLIENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+_SETTLED = struct.Struct("<Q")
+_PREFIX = struct.Struct("<QIIQB")
+_REQUEST_AT = _SETTLED.size  # where the request begins, whose bytes never change
+_SIZED_AT = _SETTLED.size + 4  # what ``size`` counts begins here
+_FIXED = _PREFIX.size - _SIZED_AT
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """One request, read from its bytes. ``data`` is all of it, as it came."""
+
+    client: str
+    first: int  # the number of its first payload, among those of this client for this set of groups
+    count: int
+    settled: int
+    data: Piece
+    table: int  # where in data the lengths begin
+
+    @property
+    def end(self) -> int:
+        """The number after its last payload."""
+        return self.first + self.count
+
+    @property
+    def digest(self) -> int:
+        return zlib.crc32(memoryview(self.data)[_REQUEST_AT:])
+
+    def payloads(self, start: int = 0) -> Iterator[bytes]:
+        """The payloads, from the ``start``-th on; cut when asked for."""
+        view = memoryview(self.data)
+        at = self.table + 4 * self.count
+        for index, length in enumerate(struct.unpack_from(f"<{self.count}I", view, self.table)):
+            if index >= start:
+                yield bytes(view[at : at + length])
+            at += length
+
+
+def encode_request(client: str, first: int, settled: int, payloads: Sequence[bytes]) -> bytes:
+    """The bytes of a request. The caller has checked it (`check_payloads`)."""
+    name = client.encode()
+    rest = b"".join((name, array("I", map(len, payloads)), *payloads))
+    return _PREFIX.pack(settled, _FIXED + len(rest), len(payloads), first, len(name)) + rest
+
+
+def with_settled(data: bytes, settled: int) -> tuple[bytes, memoryview]:
+    """A request to be sent again, with what is settled by now; as two pieces."""
+    return _SETTLED.pack(settled), memoryview(data)[_REQUEST_AT:]
+
+
+def request_size(client: str, count: int, payload_bytes: int) -> int:
+    return _PREFIX.size + len(client) + 4 * count + payload_bytes
+
+
+def check_payloads(payloads: Sequence[bytes]) -> int:
+    """Refuse payloads that make no request; returns their size. For the caller's side."""
+    if not payloads:
+        raise UsageError("A batch needs at least one payload.")
+    if len(payloads) > PAYLOADS_MAX:
+        raise UsageError(f"A batch has at most {PAYLOADS_MAX} payloads, not {len(payloads)}.")
+    for kind in set(map(type, payloads)):
+        if not issubclass(kind, (bytes, bytearray, memoryview)):
+            raise UsageError(f"A payload is bytes, not {kind.__name__}.")
+    lengths = list(map(len, payloads))
+    if max(lengths) > PAYLOAD_BYTES_MAX:
+        raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {max(lengths)}.")
+    size = sum(lengths)
+    if size + 4 * len(payloads) > REQUEST_BYTES_MAX:
+        raise UsageError(f"A batch has at most {REQUEST_BYTES_MAX} bytes with its table, not {size}.")
+    return size
+
+
+def parse_request(data: Piece, at: int = 0) -> Request:
+    """The request at an offset. Strict: raises BadFrame for bytes that `encode_request` does not make."""
+    request = _read_request(data, at)
+    table, count = request.table, request.count
+    if not 1 <= count <= PAYLOADS_MAX or table + 4 * count > len(request.data):
+        raise BadFrame(f"A request has 1 to {PAYLOADS_MAX} payloads and a length for each; {count} is wrong.")
+    if request.first > NUMBER_MAX or request.settled > request.first:
+        raise BadFrame("A request's number is out of range, or calls itself settled.")
+    lengths = memoryview(request.data)[table : table + 4 * count].cast("I").tolist()
+    if table + 4 * count + sum(lengths) != len(request.data):
+        raise BadFrame("A request's count does not fit its bytes.")
+    if max(lengths) > PAYLOAD_BYTES_MAX:
+        raise BadFrame(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes.")
+    return request
+
+
+def _read_request(data: Piece, at: int) -> Request:
+    """The head of a request, and where its bytes end; what is per payload is not looked at."""
+    view = memoryview(data)
+    if len(view) - at < _PREFIX.size:
+        raise BadFrame("A request is shorter than its head.")
+    settled, size, count, first, name_length = _PREFIX.unpack_from(view, at)
+    end = at + _SIZED_AT + size
+    name_at = at + _PREFIX.size
+    table = name_at + name_length
+    if end > len(view) or table > end or size > REQUEST_BYTES_MAX + 512:
+        raise BadFrame("A request announces more bytes than it has, or may have.")
+    return Request(_client(bytes(view[name_at:table])), first, count, settled, view[at:end], table - at)
+
+
+@lru_cache(maxsize=4096)
+def _client(name: bytes) -> str:
+    client = name.decode("ascii", "replace")
+    if not CLIENT_NAME.fullmatch(client):
+        raise BadFrame("A client's name is 1 to 64 letters, digits, '.', '_' or '-'.")
+    return client
+
+
+def requests_in(body: Buffers) -> list[Request]:
+    """All requests of a message's body; raises BadFrame where it is anything but whole requests."""
+    return _all_in(body, parse_request)
+
+
+def trusted_requests_in(body: Buffers) -> list[Request]:
+    """The same, of a body that was checked when it came: nothing is done per payload."""
+    return _all_in(body, _read_request)
+
+
+def _all_in(body: Buffers, read: Callable[[Piece, int], Request]) -> list[Request]:
+    found = []
+    for piece in body.pieces:
+        at, size = 0, len(piece)
+        while at < size:
+            request = read(piece, at)
+            found.append(request)
+            at += len(request.data)
+    return found

@@ -1,0 +1,56 @@
+"""Genuineness: nobody works for a message but its sender and those it addresses."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from antiphon.core.promises import Promise
+from antiphon.pipeline.evidence import Evidence
+from antiphon.pipeline.messages import judged, members_of, nobody
+from antiphon.pipeline.violations import found, listed, violation, words
+
+
+def genuineness(evidence: Evidence) -> DataFrame:
+    """Of frames about messages, message by message; and of frames about none, pair by pair."""
+    return found(evidence.suspects, _strangers()).unionByName(_idle_chatter(evidence))
+
+
+def _strangers() -> Column:
+    concerned = F.array_append("addressed", F.col("sender"))
+    strangers = F.array_sort(F.array_except("touched", concerned))
+    # In a run that is not whole, the row that says whom the message concerns may be a missing one.
+    broken = (F.col("known") | F.col("whole")) & (F.size(strangers) > 0)
+    detail = words(listed(strangers), " took part in ", F.col("message"), ", being neither its sender nor an addressee")
+    struct = violation(Promise.GENUINENESS, strangers, F.array("message"), detail)
+    return F.when(judged(Promise.GENUINENESS.value) & broken, struct)
+
+
+def _idle_chatter(evidence: Evidence) -> DataFrame:
+    """Two may talk about no message only if some message of the run concerns both."""
+    genuine = evidence.facts.filter(judged(Promise.GENUINENESS.value) & F.col("whole")).select("run", "groups")
+    receivers = F.coalesce("peers", nobody())
+    to = F.when(F.size(receivers) > 0, receivers).otherwise(F.array("process"))
+    # Few rows, however long the run: pairs of processes that talk, and circles that some message concerns.
+    pairs = (
+        evidence.events.filter((F.col("kind") == "send") & (F.size(F.coalesce("about", nobody())) == 0))
+        .join(F.broadcast(genuine), on="run", how="left_semi")
+        .select("run", "process", F.explode(to).alias("peer"))
+        .distinct()
+    )
+    circles = (
+        evidence.summary.filter("sender is not null")
+        .select("run", "sender", "destinations")
+        .distinct()
+        .join(F.broadcast(genuine), on="run", how="inner")
+        .select("run", F.array_append(members_of("destinations"), F.col("sender")).alias("circle"))
+    )
+    both = (
+        (F.col("pairs.run") == F.col("circles.run"))
+        & F.array_contains("circles.circle", F.col("pairs.process"))
+        & F.array_contains("circles.circle", F.col("pairs.peer"))
+    )
+    strangers = pairs.alias("pairs").join(circles.alias("circles"), on=both, how="left_anti")
+    ends = F.array_distinct(F.array("process", "peer"))
+    detail = words("no message of the run concerns ", F.array_join(ends, " and "), ", which talk")
+    return found(strangers, violation(Promise.GENUINENESS, ends, nobody(), detail))

@@ -1,0 +1,108 @@
+"""Clients' requests: what was multicast, acknowledged and delivered of each, and in which order at each process."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from antiphon.pipeline.messages import group_set, judged, members_of
+
+SESSION = ["run", "process", "client", "destinations"]  # what one client sends to one set, as one process delivers it
+
+
+def cells(events: DataFrame, facts: DataFrame, kinds: list[str], properties: list[str]) -> DataFrame:
+    """One row per request of each of these rows, in the runs where one of these properties is judged."""
+    names = F.array(*(F.lit(name) for name in properties))
+    runs = F.broadcast(facts.filter(F.arrays_overlap("judged", names)).select("run"))
+    rows = events.filter(F.col("kind").isin(kinds)).join(runs, on="run", how="left_semi")
+    return rows.select(
+        "run",
+        "process",
+        "seq",
+        "kind",
+        "message",
+        group_set().alias("destinations"),
+        F.posexplode("requests").alias("place", "request"),
+    ).select("run", "process", "seq", "place", "kind", "message", "destinations", "request.*")
+
+
+def own_clients(events: DataFrame, incomplete: DataFrame) -> DataFrame:
+    """The processes that multicast on their own behalf, or whose missing rows may say so."""
+    own = F.exists("requests", lambda request: request["client"] == F.col("process"))
+    found = events.filter((F.col("kind") == "multicast") & own).select("run", F.col("process").alias("client"))
+    return found.unionByName(incomplete).distinct()
+
+
+def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
+    """One row per request with `fake` deliveries (otherwise than it was multicast) or `unkept` receipts."""
+    kind = F.col("kind")
+    rows = cells(events, facts, ["multicast", "deliver", "receipt"], ["integrity", "receipts"])
+    what = ["payloads", "digest"]
+    table = (
+        rows.repartition("run", "client", "destinations", "first")
+        .groupBy("run", "client", "destinations", "first")
+        .agg(
+            F.collect_set(F.when(kind == "multicast", F.struct(*what))).alias("multicast"),
+            F.collect_list(F.when(kind == "deliver", F.struct("process", "message", *what))).alias("delivered"),
+            F.collect_set(F.when(kind == "receipt", F.struct("process", *what))).alias("receipts"),
+        )
+        .join(F.broadcast(facts), on="run", how="inner")
+    )
+    fake = F.filter("delivered", lambda d: ~F.exists("multicast", lambda m: _same(m, d)))
+    unkept = F.filter(
+        "receipts",
+        lambda r: ~F.array_contains("faulty", r["process"]) & (F.size(missing_at(r)) > 0),
+    )
+    nothing = F.array()
+    judged_table = table.withColumn("correct", F.array_except(members_of("destinations"), "faulty")).withColumns(
+        {
+            "fake": F.when(judged("integrity") & F.col("whole"), fake).otherwise(nothing),
+            "unkept": F.when(judged("receipts"), unkept).otherwise(nothing),
+        }
+    )
+    return judged_table.filter((F.size("fake") > 0) | (F.size("unkept") > 0))
+
+
+def _same(one: Column, other: Column) -> Column:
+    return (one["payloads"] == other["payloads"]) & (one["digest"] == other["digest"])
+
+
+def missing_at(receipt: Column) -> Column:
+    """The correct addressed processes that did not deliver the request as the receipt has it."""
+    there = F.transform(F.filter("delivered", lambda d: _same(d, receipt)), lambda d: d["process"])
+    return F.array_sort(F.array_except("correct", there))
+
+
+def odd_sessions(events: DataFrame, facts: DataFrame, own: DataFrame, *, fast: bool) -> DataFrame:
+    """The delivered requests of the sessions that are not straight: each request where the one before it ended.
+
+    A straight session breaks neither integrity nor the client's order. Who multicasts on its own behalf numbers
+    requests instead of payloads; there, growing numbers are straight.
+    """
+    rows = cells(events, facts, ["deliver"], ["integrity", "client_order"])
+    marked = rows.join(F.broadcast(own.withColumn("own", F.lit(True))), on=["run", "client"], how="left")
+    length = F.when(F.col("own"), F.lit(1)).otherwise(F.greatest("payloads", F.lit(1)))
+    delivered = marked.withColumns(
+        {"own": F.coalesce("own", F.lit(False)), "end": F.col("first") + length.cast("long")}
+    ).drop("kind", "digest")
+    if not fast:
+        return delivered.join(F.broadcast(facts.select("run", "judged")), on="run", how="inner")
+    by_delivery = Window.partitionBy(*SESSION).orderBy("seq", "place")
+    before = F.lag("end", 1, 0).over(by_delivery)
+    straight = F.when(F.col("own"), F.col("first") >= before).otherwise(
+        (F.col("first") == before) & (F.col("payloads") > 0)
+    )
+    crooked = (
+        delivered.withColumn("straight", straight).groupBy(*SESSION).agg(F.every("straight").alias("straight"))
+    ).filter("not straight")
+    chosen = delivered.join(crooked.select(*SESSION), on=SESSION, how="left_semi")
+    return chosen.join(F.broadcast(facts.select("run", "judged")), on="run", how="inner")
+
+
+def request_text() -> Column:
+    """A request in a sentence: by its client and its numbers."""
+    one = F.col("payloads") == 1
+    numbers = F.when(one, F.col("first").cast("string")).otherwise(
+        F.format_string("%d to %d", F.col("first"), F.col("first") + F.col("payloads") - 1)
+    )
+    return F.format_string("request %s of %s to %s", numbers, F.col("client"), F.array_join("destinations", " and "))

@@ -1,0 +1,32 @@
+"""Clusters of real processes on this machine: their folder, and how they are created, started, asked and stopped."""
+
+from antiphon.runtime.cluster.control import ask
+from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.processes import (
+    DEFAULT_PROTOCOL,
+    alive,
+    create,
+    kill,
+    start,
+    statuses,
+    stop,
+    untraced,
+    wait_idle,
+    without_majority,
+)
+
+__all__ = [
+    "DEFAULT_PROTOCOL",
+    "ClusterConfig",
+    "ClusterFolder",
+    "alive",
+    "ask",
+    "create",
+    "kill",
+    "start",
+    "statuses",
+    "stop",
+    "untraced",
+    "wait_idle",
+    "without_majority",
+]

@@ -1,0 +1,68 @@
+"""A blocking caller for single questions to single processes: status, and the request to drain."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from antiphon.core.errors import BadFrame
+from antiphon.runtime.cluster.folder import ClusterConfig
+from antiphon.runtime.net import dial_blocking
+from antiphon.runtime.net.frames import (
+    HEADER,
+    MAGIC,
+    VERSION,
+    WELCOME_BYTES_MAX,
+    FrameKind,
+    Hello,
+    Oversized,
+    StatusAnswer,
+    decode,
+    encode,
+)
+
+ANSWER_SECONDS = 2.0
+
+
+def ask_all(
+    config: ClusterConfig, processes: Iterable[str], *, drain: bool = False, timeout: float = ANSWER_SECONDS
+) -> dict[str, StatusAnswer | None]:
+    """The status of each process, None where there is no answer in time; first tells them to drain, if wanted."""
+    wanted = list(processes)
+    if not wanted:
+        return {}
+    with ThreadPoolExecutor(min(len(wanted), 32)) as pool:
+        answers = pool.map(lambda process: ask(config, process, drain=drain, timeout=timeout), wanted)
+        return dict(zip(wanted, answers, strict=True))
+
+
+def ask(
+    config: ClusterConfig, process: str, *, drain: bool = False, timeout: float = ANSWER_SECONDS
+) -> StatusAnswer | None:
+    try:
+        with dial_blocking(config.address(process), timeout) as connection:
+            connection.sendall(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, config.cluster, "client", "control")))
+            for kind, body in _frames(connection):
+                if kind == FrameKind.WELCOME:
+                    connection.sendall((encode(FrameKind.DRAIN) if drain else b"") + encode(FrameKind.STATUS))
+                elif kind == FrameKind.STATUS_ANSWER:
+                    return decode(StatusAnswer, body)
+                elif kind == FrameKind.REJECTED:
+                    return None
+    except (OSError, BadFrame):
+        return None
+    return None
+
+
+def _frames(connection: socket.socket) -> Iterator[tuple[int, bytes]]:
+    """The frames that come, until the other side ends the connection."""
+    with connection.makefile("rb") as incoming:
+        while len(head := incoming.read(HEADER.size)) == HEADER.size:
+            length, kind = HEADER.unpack(head)
+            if length > WELCOME_BYTES_MAX:
+                raise Oversized("An answer is too long.")
+            body = incoming.read(length)
+            if len(body) < length:
+                return
+            yield kind, body

@@ -1,0 +1,190 @@
+"""A cluster on disk: ``cluster.json``, a folder per process, and the trace.
+
+```
+CLUSTER/
+  cluster.json             what the cluster is; never changes
+  trace/                   docs/trace.md
+  <process>/journal/       its inputs: all that it is
+  <process>/delivered/     what it delivered, for subscribers
+  <process>/spill/         what peers that lag have not acknowledged, by channel
+  <process>/lock           held by the running process, for its whole life
+  <process>/log            what it printed
+```
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from antiphon.core import ProcessId
+from antiphon.core.errors import UsageError
+from antiphon.runtime.disk.locks import acquired
+from antiphon.runtime.net.dial import Address, parse_address
+
+CLUSTER_VERSION = 2
+FILES_MAX = 1024
+
+
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of cluster.json."""
+
+    version: int = CLUSTER_VERSION
+    cluster: str  # a random name, so that processes of two clusters never mix
+    protocol: str
+    options: dict[str, str]
+    groups: dict[str, list[str]]
+    addresses: dict[str, str]
+    journal: bool = True
+    trace: bool = True
+    run: str
+    gather: int = 4096  # requests that a member may put into one message; 1: it gathers none
+    snapshot_bytes: int = 128 << 20  # journaled between two snapshots
+    segment_bytes: int = 16 << 20
+    spill_bytes: int = 8 << 20  # kept in memory for one channel; more goes to disk
+
+    @property
+    def processes(self) -> list[ProcessId]:
+        return [ProcessId(member) for members in self.groups.values() for member in members]
+
+    def known(self, name: str) -> ProcessId:
+        if name not in self.addresses:
+            raise UsageError(f"There is no process {name!r}; the processes are {', '.join(self.processes)}.")
+        return ProcessId(name)
+
+    def address(self, process: str) -> Address:
+        return parse_address(self.addresses[process])
+
+
+class _Version(msgspec.Struct):
+    """What every version's cluster.json has."""
+
+    version: int = 1
+
+
+class ClusterFolder:
+    def __init__(self, path: Path, config: ClusterConfig) -> None:
+        self.path = path
+        self.config = config
+
+    @classmethod
+    def exists(cls, path: Path) -> bool:
+        return (path / "cluster.json").exists()
+
+    @classmethod
+    def load(cls, path: Path) -> ClusterFolder:
+        try:
+            data = (path / "cluster.json").read_bytes()
+        except OSError:
+            raise UsageError(f"{path} is not a cluster: it has no readable cluster.json.") from None
+        try:
+            version = msgspec.json.decode(data, type=_Version).version
+            if version == 1:
+                raise UsageError(f"{path} was made by Antiphon 0.1, whose folders 0.2 does not read: make a new one.")
+            if version != CLUSTER_VERSION:
+                raise UsageError(f"{path} is a cluster of version {version}; this program runs {CLUSTER_VERSION}.")
+            config = msgspec.json.decode(data, type=ClusterConfig)
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{path / 'cluster.json'} does not describe a cluster: {error}.") from None
+        return cls(path, config)
+
+    def save(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self.path / ".cluster.json.tmp"
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self.config), indent=2) + b"\n")
+        temporary.replace(self.path / "cluster.json")
+
+    @property
+    def trace(self) -> Path:
+        return self.path / "trace"
+
+    def process(self, process: str) -> ProcessFolder:
+        return ProcessFolder(self.path / process)
+
+
+class ProcessFolder:
+    """What one process keeps. Its lock cannot be fooled: it goes with the process, and tells the holder's pid."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = path / "journal"
+        self.delivered = path / "delivered"
+        self.spill = path / "spill"
+        self.log = path / "log"
+        self._lock = path / "lock"
+        self._incarnation = path / "incarnation"
+        self._stopped = path / "stopped"
+        self.salvaged = path / "salvaged"  # its trace was completed after a kill
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder; UsageError when another process does."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        fd = self._open_last()
+        try:
+            if not acquired(lambda: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+                raise UsageError(f"Another process runs on {self.path}.")
+            self._stopped.unlink(missing_ok=True)
+            self.salvaged.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(fd)
+
+    def _open_last(self) -> int:
+        """Open the lock file with the highest number: an ending process closes that last, so that whoever sees
+        the lock free finds its journal and its port free too."""
+        first = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES_MAX) - 1
+            return fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, highest)
+        finally:
+            os.close(first)
+
+    def pid(self) -> int | None:
+        """The process that holds the lock; None when nobody does."""
+        try:
+            fd = os.open(self._lock, os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            answer = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        finally:
+            os.close(fd)
+        kind, _, _, _, pid = _FLOCK.unpack(answer)
+        return None if kind == fcntl.F_UNLCK else pid
+
+    def next_incarnation(self) -> int:
+        """Number this start of the process; an old copy of the folder shows as an old number."""
+        try:
+            incarnation = int(self._incarnation.read_text()) + 1
+        except (OSError, ValueError):
+            incarnation = 1
+        temporary = self.path / ".incarnation.tmp"
+        temporary.write_text(f"{incarnation}\n")
+        temporary.replace(self._incarnation)
+        return incarnation
+
+    def mark_clean(self, incarnation: int) -> None:
+        self._stopped.write_text(f"{incarnation}\n")
+
+    @property
+    def stopped_cleanly(self) -> bool:
+        return self._stopped.exists()
+
+    def last_words(self) -> str:
+        """The last line that the process printed."""
+        try:
+            lines = self.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid

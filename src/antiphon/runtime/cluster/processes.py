@@ -1,0 +1,273 @@
+"""Clusters of real processes on this machine: create, start, look after, stop."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from antiphon.core import FaultModel, ProcessId, Topology
+from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.options import parse_options
+from antiphon.protocols import protocol_named
+from antiphon.runtime.cluster.control import ask_all
+from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
+from antiphon.runtime.net.frames import StatusAnswer
+
+START_SECONDS = 20.0
+DRAIN_SECONDS = 5.0
+STOP_SECONDS = 8.0
+CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
+DEFAULT_PROTOCOL = "tom"  # goes on when a minority of each group is down
+
+
+def create(
+    path: Path,
+    sizes: Mapping[str, int],
+    *,
+    protocol: str = DEFAULT_PROTOCOL,
+    options: Mapping[str, str] | None = None,
+    journal: bool = True,
+    trace: bool = True,
+    base_port: int | None = None,
+    run: str | None = None,
+    gather: int = 4096,
+    snapshot_bytes: int = 128 << 20,
+    segment_bytes: int = 16 << 20,
+    spill_bytes: int = 8 << 20,
+) -> ClusterFolder:
+    """Write the description of a new cluster. Nothing runs yet."""
+    if ClusterFolder.exists(path):
+        raise UsageError(f"{path} is a cluster already.")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} is not an empty folder: a new cluster needs one.")
+    if gather < 1:
+        raise UsageError(f"A message gathers at least 1 request, not {gather}.")
+    topology = Topology.sized(sizes)
+    kind = protocol_named(protocol)
+    parsed = parse_options(kind, options or {})
+    kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
+    ports = free_ports(len(topology.processes), base_port)
+    cluster = secrets.token_hex(8)
+    config = ClusterConfig(
+        cluster=cluster,
+        protocol=protocol,
+        options=dict(options or {}),
+        groups={group: list(members) for group, members in topology.groups.items()},
+        addresses={p: f"{HOST}:{port}" for p, port in zip(topology.processes, ports, strict=True)},
+        journal=journal,
+        trace=trace,
+        run=run or f"{protocol}-{cluster[:8]}",
+        gather=gather,
+        snapshot_bytes=snapshot_bytes,
+        segment_bytes=segment_bytes,
+        spill_bytes=spill_bytes,
+    )
+    folder = ClusterFolder(path, config)
+    folder.save()
+    return folder
+
+
+# Running processes ----------------------------------------------------------------------------------------------
+
+
+def alive(folder: ClusterFolder) -> dict[ProcessId, int | None]:
+    """The pid of every process, None where it is down."""
+    return {process: folder.process(process).pid() for process in folder.config.processes}
+
+
+def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list[ProcessId]:
+    """Start whatever is down (of ``processes``), and wait until it listens; returns what was started."""
+    wanted = folder.config.processes if processes is None else [folder.config.known(p) for p in processes]
+    down = [process for process in wanted if folder.process(process).pid() is None]
+    for process in down:
+        _, port = folder.config.address(process)
+        if not becomes_free(port):
+            raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
+    if folder.config.trace and down:
+        write_facts(folder, drained=False, faulty=[])
+    spawned = {process: _spawn(folder, process) for process in down}
+    _wait_listening(folder, spawned)
+    return down
+
+
+def _spawn(folder: ClusterFolder, process: ProcessId) -> int:
+    """A process of its own session, that outlives us; returns its pid."""
+    own = folder.process(process)
+    own.path.mkdir(parents=True, exist_ok=True)
+    log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        _command(folder, process),
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(own.log), log, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
+    return [sys.executable, "-m", "antiphon.runtime.node", "--dir", str(folder.path.resolve()), "--process", process]
+
+
+def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> None:
+    waiting = list(spawned)
+    deadline = time.monotonic() + START_SECONDS
+    while waiting:
+        answers = ask_all(folder.config, waiting, timeout=1.0)
+        waiting = [process for process in waiting if answers[process] is None]
+        for process in waiting:
+            code = _reap(spawned[process])
+            if code is not None:
+                raise Unavailable(f"{process} did not start: {folder.process(process).last_words()}")
+        if waiting and time.monotonic() > deadline:
+            raise Unavailable(f"{', '.join(waiting)} did not start within {START_SECONDS:.0f} seconds; see its log.")
+        if waiting:
+            time.sleep(0.03)
+
+
+def _reap(pid: int) -> int | None:
+    """The exit code of an ended child of ours; None while it runs, or when it is not our child."""
+    try:
+        done, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if done else None
+
+
+def kill(folder: ClusterFolder, process: str, signal_number: int = signal.SIGKILL) -> None:
+    """Send a signal to one process, and wait until it is gone if that is a kill. No error if it is down."""
+    own = folder.process(folder.config.known(process))
+    pid = own.pid()
+    if pid is None:
+        return
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal_number)
+    if signal_number == signal.SIGKILL:
+        _wait_gone(folder, {ProcessId(process): pid}, STOP_SECONDS)
+
+
+def _wait_gone(folder: ClusterFolder, pids: Mapping[ProcessId, int], seconds: float) -> list[ProcessId]:
+    """Wait until the processes have given up their locks; returns those that have not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        for pid in pids.values():
+            _reap(pid)
+        left = [process for process in pids if folder.process(process).pid() is not None]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)
+
+
+def statuses(folder: ClusterFolder) -> dict[ProcessId, StatusAnswer | None]:
+    """The status of every process; None where it is down or does not answer."""
+    running = [process for process, pid in alive(folder).items() if pid is not None]
+    answers = ask_all(folder.config, running)
+    return {process: answers.get(process) for process in folder.config.processes}
+
+
+def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> dict[str, float | None]:
+    """The groups of which no majority is up, and since when: what the live processes saw, None if nobody did."""
+    lost: dict[str, float] = {}
+    for answer in found.values():
+        for peer, at in (answer.lost if answer is not None else {}).items():
+            lost[peer] = max(at, lost.get(peer, 0.0))
+    stalled: dict[str, float | None] = {}
+    for group, members in folder.config.groups.items():
+        down = [ProcessId(member) for member in members if found.get(ProcessId(member)) is None]
+        tolerated = (len(members) - 1) // 2
+        if len(down) > tolerated:
+            seen = sorted(lost[member] for member in down if member in lost)
+            stalled[group] = seen[tolerated] if len(seen) > tolerated else None
+    return stalled
+
+
+def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool:
+    """End every process cleanly; True if the run is drained: all were alive, and nothing was under way."""
+    pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
+    down = [process for process in folder.config.processes if process not in pids]
+    if not pids and all(folder.process(process).stopped_cleanly for process in down):
+        return False  # it was stopped before, and its facts are written
+    idle = wait_idle(folder, drain_seconds, drain=True)
+    for pid in pids.values():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    for process in _wait_gone(folder, pids, STOP_SECONDS):
+        kill(folder, process)
+    clean = all(folder.process(process).stopped_cleanly for process in pids)
+    drained = idle and clean and not down
+    if folder.config.trace:
+        for process in down:
+            _salvage_trace(folder, process)
+        write_facts(folder, drained=drained, faulty=down)
+    return drained
+
+
+def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
+    """Without a journal, or with a damaged one, the end of a killed process's trace is lost; `untraced` says so."""
+    own = folder.process(process)
+    if folder.config.journal and not own.stopped_cleanly and own.journal.exists():
+        with own.log.open("ab") as log:
+            ended = subprocess.run([*_command(folder, process), "--salvage-trace"], stdout=log, stderr=log, check=False)
+        if ended.returncode == 0:
+            own.salvaged.touch()
+
+
+def untraced(folder: ClusterFolder) -> list[ProcessId]:
+    """The processes that were killed and whose trace ends too early."""
+    own = {process: folder.process(process) for process in folder.config.processes}
+    return [process for process, at in own.items() if not at.stopped_cleanly and not at.salvaged.exists()]
+
+
+def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> bool:
+    """Wait until two looks in a row find nothing under way at any live process; ``drain`` first ends the intake."""
+    running = [process for process, pid in alive(folder).items() if pid is not None]
+    deadline = time.monotonic() + seconds
+    before: list[int] | None = None
+    while True:
+        answers = list(ask_all(folder.config, running, drain=drain).values())
+        present = [answer for answer in answers if answer is not None]
+        is_idle = len(present) == len(running) and all(_is_idle(answer) for answer in present)
+        delivered = [answer.delivered for answer in present]
+        if is_idle and delivered == before:
+            return True
+        before = delivered if is_idle else None
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.03)
+
+
+def _is_idle(answer: StatusAnswer) -> bool:
+    return not (answer.pending or answer.unacknowledged)
+
+
+def write_facts(folder: ClusterFolder, *, drained: bool, faulty: Iterable[str]) -> None:
+    """Write down what holds for the cluster's run, beside its trace."""
+    from antiphon.trace import RunFacts
+    from antiphon.trace import write_facts as write
+
+    config = folder.config
+    protocol = protocol_named(config.protocol)
+    facts = RunFacts(
+        run=config.run,
+        driver="runtime",
+        protocol=config.protocol,
+        options=config.options,
+        groups=config.groups,
+        promises=[promise.value for promise in protocol.promises(parse_options(protocol, config.options))],
+        drained=drained,
+        faulty=list(faulty),
+        incomplete=list(untraced(folder)),
+        clock_error_ns=CLOCK_ERROR_NS,
+    )
+    write(folder.trace, facts)

@@ -1,0 +1,9 @@
+"""What must survive a crash: logs whose records are synced together, and who may write them."""
+
+from antiphon.runtime.disk.committer import Committer
+from antiphon.runtime.disk.delivered import DeliveredLog
+from antiphon.runtime.disk.locks import acquired
+from antiphon.runtime.disk.log import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.spill import Spills
+
+__all__ = ["Committer", "DeliveredLog", "JournalIdentity", "SegmentedLog", "Spills", "acquired"]

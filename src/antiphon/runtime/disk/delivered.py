@@ -1,0 +1,159 @@
+"""The delivered log: the events that this process gave to its application, from which subscribers are served.
+
+It can always be made again from the journal, so it is synced lazily, and surely before a snapshot. The newest records
+are kept in memory too, in the pieces in which they came: live subscribers share them and never wait for the disk.
+
+Positions count payloads, and records hold any number of them: where a position is, is found by bisection in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from antiphon.core.buffers import Buffers
+from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull
+from antiphon.core.events import Event, decode_event, encode_event
+from antiphon.runtime.disk.log import SegmentedLog
+
+FLUSH_BYTES = 4 << 20
+FLUSH_SECONDS = 0.25
+TAIL_BYTES = 8 << 20  # of durable records, kept for subscribers that are a little behind
+
+
+class DeliveredLog:
+    def __init__(self, log: SegmentedLog, write: Callable[[Callable[[], None]], None]) -> None:
+        """``write`` runs a job on the disk thread, in order."""
+        self._log = log
+        self._write = write
+        self._tail: list[Buffers] = []  # the newest records, beginning with record _tail_first
+        self._ends: list[int] = []  # for each of these, the position after it
+        self._tail_first = log.next_index
+        self._tail_bytes = 0
+        self._unflushed = 0
+        self._waiting: deque[Buffers] = deque()  # those at the end of the tail that found the disk full
+        self._timer: asyncio.TimerHandle | None = None
+        self.end = self._end_of(log.next_index - 1) if log.next_index else 0  # the position of the next payload
+
+    @property
+    def next_index(self) -> int:
+        """The index of the next record."""
+        return self._tail_first + len(self._tail)
+
+    @property
+    def full(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def written_bytes(self) -> int:
+        return self._log.written_bytes
+
+    # In -----------------------------------------------------------------------------------------------------------
+
+    def append(self, event: Event) -> None:
+        """Take an event, unless it is here already: a replay makes all of them again."""
+        if not event.count or event.position < self.end:
+            return
+        assert event.position == self.end, "no position is left out"
+        record = encode_event(event)
+        self.end = event.position + event.count
+        self._tail.append(record)
+        self._ends.append(self.end)
+        self._tail_bytes += record.size
+        self._unflushed += record.size
+        if self._waiting:
+            self._waiting.append(record)
+        else:
+            try:
+                self._log.append(record)
+            except JournalFull:
+                self._waiting.append(record)
+        if self._unflushed >= FLUSH_BYTES:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Have everything so far written by the disk thread."""
+        self._cancel_timer()
+        self._unflushed = 0
+        self._retry()
+        taken = self._log.take_blocks()
+        if taken is not None:
+            self._write(lambda: self._log.write_blocks(taken))
+        if self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
+    def _retry(self) -> None:
+        while self._waiting:
+            try:
+                self._log.append(self._waiting[0])
+            except JournalFull:
+                return
+            self._waiting.popleft()
+
+    def trim(self) -> None:
+        """Let go of the oldest records that are durable, when there are many."""
+        if self._tail_bytes <= 2 * TAIL_BYTES:
+            return
+        durable = self._log.durable_index - self._tail_first
+        count = 0
+        while count < durable and self._tail_bytes > TAIL_BYTES:
+            self._tail_bytes -= self._tail[count].size
+            count += 1
+        del self._tail[:count], self._ends[:count]
+        self._tail_first += count
+
+    # Out ----------------------------------------------------------------------------------------------------------
+
+    def locate(self, position: int) -> int:
+        """The index of the record that holds a position below ``end``."""
+        assert position < self.end, "it was not delivered yet"
+        if self._ends and position >= self._start_of_tail():
+            return self._tail_first + bisect_left(self._ends, position + 1)
+        return bisect_left(range(self._tail_first), position + 1, key=self._end_of)
+
+    def _start_of_tail(self) -> int:
+        return decode_event(self._tail[0].joined()).position
+
+    def _end_of(self, index: int) -> int:
+        """The position after a durable record."""
+        (record,) = self._log.read(index, 1)
+        try:
+            event = decode_event(record)
+        except BadFrame as error:
+            raise JournalCorrupt(f"Record {index} of the delivered log does not hold an event: {error}") from None
+        return event.position + event.count
+
+    def recent(self, index: int, size: int) -> list[Buffers] | None:
+        """Records from ``index`` on, until they have ``size`` bytes; None if only `history` has them."""
+        at = index - self._tail_first
+        if at < 0:
+            return None
+        found: list[Buffers] = []
+        tail = self._tail
+        while at < len(tail) and size > 0:
+            found.append(tail[at])
+            size -= tail[at].size
+            at += 1
+        return found
+
+    def history(self, index: int) -> Iterator[bytes]:
+        """The durable records from ``index`` on, read as they are asked for."""
+        return (record for _, record in self._log.replay(index))
+
+    def close(self) -> None:
+        self._cancel_timer()
+        self._retry()
+        self._log.close()
+
+    def abandon(self) -> None:
+        self._cancel_timer()
+        self._log.abandon()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,405 @@
+"""A log on disk: records made durable in groups, snapshots, and recovery after a crash.
+
+A process's journal is one: its inputs' effects are released once `durable_index` has passed them. So is what it
+delivered, and what it keeps for peers that lag. The event loop calls `append` and `take_blocks`; meanwhile one worker
+thread may run `write_blocks` and one `write_snapshot`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, count
+from operator import attrgetter
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import msgspec
+
+from antiphon.core.buffers import Buffers
+from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, UsageError
+from antiphon.runtime.disk import segments as disk
+from antiphon.runtime.disk.locks import acquired
+from antiphon.runtime.disk.segments import BLOCK_OVERHEAD, JournalIdentity, Segment, Snapshot
+
+__all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
+
+SEGMENT_BYTES = 16 << 20
+FILE_BYTES_MAX = 1 << 30  # what is written by one system call, which Linux caps below 2 GiB
+
+_LENGTH_BYTES = 4
+_REPLAY_WINDOW = 1 << 20
+_READ_WINDOW = 1 << 16
+
+
+@dataclass(slots=True, eq=False)
+class _Spare:
+    """A file with reserved space that will become a segment or a snapshot."""
+
+    path: Path
+    size: int
+    fd: int = -1
+
+
+class _Block(NamedTuple):
+    spare: _Spare | None  # begin a new segment in this file first
+    records: list[Buffers]
+
+
+class Blocks(NamedTuple):
+    """Records taken from the buffer, to be made durable together."""
+
+    first: int
+    blocks: list[_Block]
+
+
+class SegmentedLog:
+    """A sequence of records, numbered from 0, in a folder that only one process at a time can open.
+
+    `clean`: was it closed the last time (a new journal is clean too)? `snapshot`: the one found at open,
+    forgotten when a newer one is written, so that an old state does not stay in memory.
+    """
+
+    def __init__(self, folder: Path, identity: JournalIdentity, segment_bytes: int) -> None:
+        """Call `open` instead."""
+        self._folder = folder
+        self._identity, self._segment_bytes = identity, segment_bytes
+        self._header_bytes = len(disk.new_segment(folder, identity, 0, 0, 0)[1])
+        # So that no file descriptor is closed, and perhaps reused, while a thread still writes.
+        self._write_lock, self._snapshot_lock = threading.Lock(), threading.Lock()
+        self._segments_lock = threading.Lock()  # for replacing the list; readers need none
+        self._refusal: str | None = None  # why no call is served any more
+        self._folder_fd = self._fd = -1
+        self._spares: list[_Spare] = []
+        self._spare_numbers = count()
+        self._blocks: list[_Block] = []  # finished ones, to be taken
+        self._buffer: list[Buffers] = []  # records of the block that is still growing ...
+        self._buffer_spare: _Spare | None = None  # ... and the new segment it is to begin, if any
+        self._segments: list[Segment] = []
+        self.snapshot: Snapshot | None = None
+        self._snapshot_index = self._snapshot_bytes = 0
+        self.syncs, self.last_sync_seconds = 0, 0.0
+        self.written_bytes = 0  # since it was opened: records, snapshots and all
+        self.buffered_bytes = 0  # appended, and not yet taken to be written
+        try:
+            self._recover()
+        except BaseException:
+            self.abandon()
+            raise
+        active = self._segments[-1]
+        self.next_index = self.durable_index = active.next_index
+        # Bytes that the growing block may still take: room for the close marker is always kept.
+        self._free = active.size - active.end - 2 * BLOCK_OVERHEAD
+
+    @classmethod
+    def open(cls, folder: Path, identity: JournalIdentity, *, segment_bytes: int = SEGMENT_BYTES) -> SegmentedLog:
+        """Create the journal, or check all of it, cut a torn tail and go on; damage is refused."""
+        if not 1024 <= segment_bytes <= FILE_BYTES_MAX:
+            raise UsageError(f"A segment has 1024 to {FILE_BYTES_MAX} bytes, not {segment_bytes}.")
+        try:
+            return cls(folder, identity, segment_bytes)
+        except OSError as error:
+            raise JournalError(f"Journal {folder} cannot be opened: {error.strerror}.") from error
+        except msgspec.MsgspecError as error:
+            raise JournalError(f"Journal {folder} names its owner in an unknown format: {error}.") from error
+
+    @property
+    def first_index(self) -> int:
+        """Records below this were covered by a snapshot and removed."""
+        return self._segments[0].first
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Reserved space included."""
+        files: list[Segment | _Spare] = [*self._segments, *self._spares]
+        return self._snapshot_bytes + sum(file.size for file in files)
+
+    def has_segments_below(self, index: int) -> bool:
+        """Whether a snapshot at ``index`` would remove anything."""
+        return len(self._segments) > 1 and self._segments[1].first <= index
+
+    def append(self, record: Buffers) -> None:
+        """Buffer a record, in the pieces in which it came. JournalFull means that nothing has changed."""
+        if self._refusal is not None:
+            raise JournalError(self._refusal)
+        size = record.size + _LENGTH_BYTES
+        if size > self._free:
+            self._make_room(size)
+        self._free -= size
+        self._buffer.append(record)
+        self.buffered_bytes += size
+        self.next_index += 1
+
+    def take_blocks(self) -> Blocks | None:
+        """Move all that is buffered out for `write_blocks`; None if there is nothing."""
+        self._check()
+        if not self._buffer:
+            return None
+        self._finish_block()
+        self._free -= BLOCK_OVERHEAD
+        self.buffered_bytes = 0
+        blocks, self._blocks = self._blocks, []
+        return Blocks(self.next_index - sum(len(block.records) for block in blocks), blocks)
+
+    def write_blocks(self, taken: Blocks) -> None:
+        """Make blocks durable, in the order taken. A failure is final: no later call is served."""
+        with self._write_lock, self._final_failure():
+            if taken.first != self.durable_index:
+                raise UsageError(f"Block {taken.first} cannot come after record {self.durable_index}.")
+            for spare, records in taken.blocks:
+                if spare is not None:
+                    self._roll(spare)
+                self._write_block(disk.RECORDS, records)
+
+    def commit(self) -> int:
+        """Make everything appended so far durable; returns `durable_index`."""
+        taken = self.take_blocks()
+        if taken is not None:
+            self.write_blocks(taken)
+        return self.durable_index
+
+    def close(self) -> None:
+        """Commit, leave the mark of a clean close and release the files. A second call does nothing."""
+        if self._folder_fd < 0:
+            return
+        try:
+            self.commit()
+            if not self._segments[-1].closed:
+                with self._write_lock, self._final_failure():
+                    self._write_block(disk.CLOSE, [])
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Release the files and leave everything on disk as a crash would."""
+        self._refusal = self._refusal or f"Journal {self._folder} is closed."
+        with self._write_lock, self._snapshot_lock:
+            for fd in (self._fd, self._folder_fd, *(spare.fd for spare in self._spares)):
+                if fd >= 0:
+                    os.close(fd)
+            self._fd = self._folder_fd = -1
+            self._spares = []
+
+    def _make_room(self, size: int) -> None:
+        """Reserve a new segment for a record that does not fit into the present one."""
+        needed = self._header_bytes + 2 * BLOCK_OVERHEAD + size
+        spare = self._reserve(max(self._segment_bytes, needed))
+        self._finish_block()
+        self._buffer_spare = spare
+        self._free = spare.size - self._header_bytes - 2 * BLOCK_OVERHEAD
+
+    def _finish_block(self) -> None:
+        if self._buffer:
+            self._blocks.append(_Block(self._buffer_spare, self._buffer))
+            self._buffer, self._buffer_spare = [], None
+
+    def _reserve(self, size: int) -> _Spare:
+        """A new file with `size` bytes reserved. Nothing is synced: it may be lost until it is named."""
+        if size > FILE_BYTES_MAX:
+            raise UsageError(f"A record or snapshot that needs a file of {size} bytes is too large.")
+        spare = _Spare(self._folder / f"spare-{next(self._spare_numbers)}.tmp", size)
+        self._spares.append(spare)
+        try:
+            spare.fd = os.open(spare.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.posix_fallocate(spare.fd, 0, size)
+        except OSError as error:
+            self._spares.remove(spare)
+            if spare.fd >= 0:
+                os.close(spare.fd)
+                spare.path.unlink()
+            raise _no_space(self._folder, size, error) from error
+        return spare
+
+    def _roll(self, spare: _Spare) -> None:
+        """Begin a new segment. The present one is durable, and the new one is before it gets its name."""
+        old = self._segments[-1] if self._segments else None
+        first = old.next_index if old else 0
+        path = self._folder / f"segment-{first:020}.log"
+        replaces = old is not None and old.path == path  # an old segment without records
+        segment, header = disk.new_segment(path, self._identity, first, spare.size, old.chain if old else 0)
+        self._write(spare.fd, [header], 0)
+        os.fsync(spare.fd)
+        spare.path.rename(path)
+        os.fsync(self._folder_fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = spare.fd
+        self._spares.remove(spare)
+        with self._segments_lock:
+            self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
+
+    def _write_block(self, kind: int, records: list[Buffers]) -> None:
+        active = self._segments[-1]
+        buffers, length, crc = disk.encode_block(kind, active.next_index, active.chain, records)
+        self._write(self._fd, buffers, active.end)
+        begun = perf_counter()
+        os.fdatasync(self._fd)
+        self.last_sync_seconds = perf_counter() - begun
+        self.syncs += 1
+        active.add(kind, len(records), length, crc)
+        self.durable_index = active.next_index
+
+    def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
+        """The durable records from `start` on, each with its index, read as they are asked for."""
+        parts = self._parts(start, self.durable_index, _REPLAY_WINDOW)
+        return chain.from_iterable(zip(count(first), records) for first, records in parts)
+
+    def read(self, start: int, limit: int) -> list[bytes]:
+        """At most `limit` durable records from `start` on; empty when `start` is not durable yet."""
+        stop = min(start + limit, self.durable_index)
+        return list(chain.from_iterable(records for _, records in self._parts(start, stop, _READ_WINDOW)))
+
+    def _parts(self, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
+        self._check()
+        if start < self.first_index:
+            raise UsageError(f"Journal {self._folder} begins at record {self.first_index}, not at {start}.")
+        segments = self._segments
+        holder = bisect_right(segments, start, key=attrgetter("first")) - 1
+        wanted = (segment for segment in segments[holder:] if segment.first < stop)
+        return chain.from_iterable(disk.read_segment(segment, start, stop, window) for segment in wanted)
+
+    def write_snapshot(self, index: int, state: bytes) -> None:
+        """Keep the state after all records below `index` and remove what it makes superfluous.
+
+        JournalFull means that the former snapshot is still the valid one; any other failure is final.
+        """
+        low, high = self._snapshot_index, self.durable_index
+        if not low <= index <= high:
+            raise UsageError(f"A snapshot can be at {low} (the last) to {high} (durable), not at {index}.")
+        buffers = disk.encode_snapshot(self._identity, Snapshot(index, state))
+        with self._snapshot_lock, self._final_failure():
+            spare = self._reserve(sum(map(len, buffers)))
+            self._write(spare.fd, buffers, 0)
+            os.fsync(spare.fd)
+            spare.path.rename(self._folder / f"snapshot-{index:020}.snap")
+            os.fsync(self._folder_fd)
+            self._spares.remove(spare)
+            os.close(spare.fd)
+            self.snapshot, self._snapshot_index, self._snapshot_bytes = None, index, spare.size
+            self._prune()
+
+    def _prune(self) -> None:
+        """Delete older snapshots, and the segments of which the newest one leaves nothing to replay."""
+        for index, path in disk.list_files(self._folder, disk.SNAPSHOT_NAME):
+            if index < self._snapshot_index:
+                path.unlink()
+        with self._segments_lock:
+            begin = bisect_right(self._segments, self._snapshot_index, key=attrgetter("first")) - 1
+            self._segments = self._segments[max(begin, 0) :]
+        for first, path in disk.list_files(self._folder, disk.SEGMENT_NAME):
+            if first < self._segments[0].first:
+                path.unlink()
+        os.fsync(self._folder_fd)
+
+    def _recover(self) -> None:
+        _make_folder(self._folder)
+        self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        if not acquired(lambda: fcntl.flock(self._folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+            raise JournalError(f"Journal {self._folder} is in use by another process.")
+        for path in self._folder.glob("spare-*.tmp"):
+            path.unlink()
+        self._load_snapshot()
+        self._load_segments()
+        self.clean = not self._segments or (self._segments[-1].closed and not self._segments[-1].torn)
+        if self._segments:
+            self._resume(self._segments[-1])
+        if not self._segments or self._segments[-1].identity.code != self._identity.code:
+            # Other code wrote the last segment, but nothing of it is left to be replayed.
+            self._roll(self._reserve(self._segment_bytes))
+        self._prune()
+
+    def _load_snapshot(self) -> None:
+        for index, path in disk.list_files(self._folder, disk.SNAPSHOT_NAME)[-1:]:
+            identity, self.snapshot = disk.read_snapshot(path, index)
+            self._check_identity(identity)
+            self._snapshot_index, self._snapshot_bytes = index, path.stat().st_size
+
+    def _load_segments(self) -> None:
+        self._segments = disk.load_segments(self._folder, self._snapshot_index)
+        for segment in self._segments:
+            self._check_identity(segment.identity)
+            self._check_code(segment)
+        end = self._segments[-1].next_index if self._segments else 0
+        if end < self._snapshot_index:
+            raise JournalCorrupt(
+                f"Journal {self._folder} ends before record {end}, but its snapshot covers the records up to "
+                f"{self._snapshot_index}: its last segment was cut or lost."
+            )
+
+    def _check_identity(self, found: JournalIdentity) -> None:
+        for name in ("format", "cluster", "process"):
+            theirs, ours = getattr(found, name), getattr(self._identity, name)
+            if theirs != ours:
+                raise JournalError(f"Journal {self._folder} is of {name} {theirs!r}, not of {name} {ours!r}.")
+
+    def _check_code(self, segment: Segment) -> None:
+        """Only the code that took an input may replay it: other code may draw other conclusions from it."""
+        theirs, ours = segment.identity.code, self._identity.code
+        if theirs != ours and segment.next_index > max(segment.first, self._snapshot_index):
+            raise JournalError(
+                f"Journal {self._folder} holds records of code version {theirs!r} that no snapshot covers: "
+                f"version {ours!r} must not replay them, so let {theirs!r} write a snapshot first."
+            )
+
+    def _resume(self, active: Segment) -> None:
+        """Make the last segment ready for more: the tail cut and zero, space reserved, all of it durable."""
+        self._fd = os.open(active.path, os.O_RDWR)
+        if active.torn or os.fstat(self._fd).st_size != active.size:
+            os.ftruncate(self._fd, active.end)  # atomic, unlike zeros written over the tail
+        try:
+            os.posix_fallocate(self._fd, 0, active.size)
+        except OSError as error:
+            raise _no_space(self._folder, active.size, error) from error
+        if active.last_block:
+            # The last block may be in memory only: the process was killed before its sync, or the sync failed
+            # and the kernel forgot about it. Writing it again makes the sync below count.
+            block = os.pread(self._fd, active.end - active.last_block, active.last_block)
+            self._write(self._fd, [block], active.last_block)
+        os.fsync(self._fd)
+        os.fsync(self._folder_fd)
+
+    def _write(self, fd: int, buffers: Sequence[bytes], offset: int) -> None:
+        size = sum(map(len, buffers))
+        if os.pwritev(fd, buffers, offset) != size:
+            raise OSError(errno.EIO, "a write was cut short")
+        self.written_bytes += size
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise JournalError(self._refusal)
+
+    @contextmanager
+    def _final_failure(self) -> Iterator[None]:
+        """After a failed write or sync nobody knows what is on disk, and a repeat may succeed wrongly."""
+        self._check()
+        try:
+            yield
+        except (JournalFull, UsageError):
+            raise
+        except BaseException as error:
+            self._refusal = f"Journal {self._folder} stopped after a failed write or sync: {error}."
+            if isinstance(error, OSError):
+                raise JournalError(self._refusal) from error
+            raise
+
+
+def _no_space(folder: Path, size: int, error: OSError) -> JournalError:
+    kind = JournalFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else JournalError
+    return kind(f"Journal {folder} cannot reserve {size} bytes: {error.strerror}.")
+
+
+def _make_folder(folder: Path) -> None:
+    """Create the folder, and make sure that a crash does not lose it."""
+    if not folder.exists():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        parent_fd = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(parent_fd)
+        os.close(parent_fd)

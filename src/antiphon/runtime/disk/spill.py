@@ -1,0 +1,157 @@
+"""Frames that a peer has not acknowledged for long go to disk, so that a peer that lags never fills the memory.
+
+A channel's frames leave the memory once they are durable here, and not before: so a snapshot may say at any time that
+they are here, and a process that restarts from an older one makes them again by its replay. The peer is served from
+the log until it has caught up; what it acknowledges is pruned, and a log ends with its last frame.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from antiphon.core.buffers import Buffers
+from antiphon.core.channel import ChannelId, Outbox
+from antiphon.core.errors import JournalFull
+from antiphon.runtime.disk.log import SEGMENT_BYTES, JournalIdentity, SegmentedLog
+
+NUMBER = struct.Struct("<Q")  # of a frame, before it
+
+
+class _Log:
+    """The frames of one channel, each after its number, which follow one another without a gap."""
+
+    def __init__(self, log: SegmentedLog) -> None:
+        self.log = log
+        self.is_busy = False  # a job for it waits for the disk thread
+        self.pruned = log.first_index
+        if log.durable_index > log.first_index:
+            (record,) = log.read(log.first_index, 1)
+            self.zeroth: int | None = NUMBER.unpack_from(record)[0] - log.first_index  # the number of record 0
+        else:
+            self.zeroth = None
+
+    @property
+    def numbers(self) -> range:
+        """Of the frames that are there."""
+        zeroth = self.zeroth or 0
+        return range(zeroth + self.log.first_index, zeroth + self.log.next_index)
+
+
+class Spills:
+    """A log per channel that needs one, in a folder of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        identity: JournalIdentity,
+        spill_bytes: int,
+        write: Callable[[Callable[[], None], Callable[[], None]], None],
+    ) -> None:
+        """``write`` runs a job on the disk thread, in order, and then another on the event loop."""
+        self._folder = folder
+        self._identity = identity
+        self.spill_bytes = spill_bytes  # an outbox of no more than this stays in memory
+        self._write = write
+        self._logs: dict[ChannelId, _Log] = {}
+        self._written_bytes = 0  # by logs that were forgotten
+
+    @property
+    def written_bytes(self) -> int:
+        return self._written_bytes + sum(kept.log.written_bytes for kept in self._logs.values())
+
+    def relieve(self, channel: ChannelId, box: Outbox) -> None:
+        """If an outbox is large, have its frames written; it lets them go when that is done."""
+        if box.size <= self.spill_bytes:
+            return
+        kept = self._open(channel)
+        if kept.is_busy:
+            return
+        if kept.numbers and not kept.numbers.start <= box.first_kept <= kept.numbers.stop:
+            self.forget(channel)  # it is from before the peer last caught up, or all of it is in memory again
+            kept = self._open(channel)
+        last = self._append(kept, box)
+        taken = kept.log.take_blocks()
+
+        def done() -> None:
+            kept.is_busy = False
+            box.let_go(last)
+            self.acknowledged(channel, box)
+
+        if taken is not None:
+            kept.is_busy = True
+            self._write(lambda: kept.log.write_blocks(taken), done)
+        elif last >= box.first_kept:
+            box.let_go(last)  # a replay has made again what was written before
+
+    def _append(self, kept: _Log, box: Outbox) -> int:
+        """Append what is not there yet; returns the number of the last frame that is. A full disk ends it early."""
+        if kept.zeroth is None:
+            kept.zeroth = box.first_kept - kept.log.next_index
+        following = kept.numbers.stop
+        try:
+            for number, frame in box.frames_from(following):
+                kept.log.append(Buffers(NUMBER.pack(number), *frame.pieces))
+                following = number + 1
+        except JournalFull:
+            pass
+        return following - 1
+
+    def read(self, channel: ChannelId, number: int, last: int) -> Iterator[bytes]:
+        """The frames from ``number`` to ``last``; ends early if they are no longer there."""
+        kept = self._open(channel)
+        if kept.zeroth is None or number not in kept.numbers:
+            return
+        for index, record in kept.log.replay(number - kept.zeroth):
+            if kept.zeroth + index > last:
+                return
+            yield record[NUMBER.size :]
+
+    def acknowledged(self, channel: ChannelId, box: Outbox) -> None:
+        """The peer holds more than before: what it has need not be kept here."""
+        kept = self._logs.get(channel)
+        if kept is None or kept.is_busy or kept.zeroth is None:
+            return
+        if box.acknowledged >= kept.numbers.stop - 1:
+            self.forget(channel)
+            return
+        index = box.acknowledged + 1 - kept.zeroth
+        if index > kept.pruned and kept.log.has_segments_below(index):
+            kept.pruned = index
+            kept.is_busy = True
+
+            def prune() -> None:
+                with suppress(JournalFull):
+                    kept.log.write_snapshot(index, b"")
+
+            def done() -> None:
+                kept.is_busy = False
+
+            self._write(prune, done)
+
+    def forget(self, channel: ChannelId) -> None:
+        """The peer has acknowledged all that is there."""
+        kept = self._logs.pop(channel, None)
+        if kept is not None:
+            self._written_bytes += kept.log.written_bytes
+            kept.log.abandon()
+        if self._path(channel).exists():
+            shutil.rmtree(self._path(channel))
+
+    def close(self) -> None:
+        for kept in self._logs.values():
+            kept.log.abandon()
+        self._logs.clear()
+
+    def _path(self, channel: ChannelId) -> Path:
+        return self._folder / f"{channel.peer}-{channel.transport.name.lower()}"
+
+    def _open(self, channel: ChannelId) -> _Log:
+        kept = self._logs.get(channel)
+        if kept is None:
+            log = SegmentedLog.open(self._path(channel), self._identity, segment_bytes=SEGMENT_BYTES)
+            kept = self._logs[channel] = _Log(log)
+        return kept

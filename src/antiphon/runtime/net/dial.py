@@ -1,0 +1,36 @@
+"""The one place that dials: peers, clients and commands reach other processes through here."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+
+from antiphon.core.errors import UsageError
+from antiphon.runtime.net.stream import Stream
+
+Dialled = TypeVar("Dialled", bound=Stream)
+
+PORT_MAX = 65_535
+Address = tuple[str, int]
+
+
+def parse_address(text: str) -> Address:
+    """``host:port`` as a pair."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 1 <= int(port) <= PORT_MAX:
+        raise UsageError(f"{text!r} is not an address: write host:port, with a port from 1 to {PORT_MAX}.")
+    return host, int(port)
+
+
+async def dial(address: Address, make: Callable[[], Dialled]) -> Dialled:
+    """Open a connection and put a stream on it. OSError: nobody is there."""
+    host, port = address
+    _, stream = await asyncio.get_running_loop().create_connection(make, host, port)
+    return stream
+
+
+def dial_blocking(address: Address, timeout: float) -> socket.socket:
+    """The same for callers without an event loop. OSError: nobody is there."""
+    return socket.create_connection(address, timeout=timeout)

@@ -1,0 +1,263 @@
+"""What travels over TCP: length-prefixed frames, and the control messages inside them.
+
+A frame is a little-endian u32 (the length of its body), one byte (its kind) and the body. What carries payloads (DATA,
+REQUEST, EVENTS) is a few fixed bytes and then the bytes as they are; everything else is a strict msgpack array.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from antiphon.core.buffers import Piece
+from antiphon.core.channel import Transport
+from antiphon.core.errors import BadFrame
+from antiphon.core.requests import REQUEST_BYTES_MAX
+
+MAGIC = "antiphon"
+VERSION = 2
+OVERHEAD_BYTES_MAX = 64 << 10
+HELLO_BYTES_MAX = 4 << 10  # before a connection has said who it is
+WELCOME_BYTES_MAX = 4 << 20  # names every process of the cluster
+CLIENT_BYTES_MAX = REQUEST_BYTES_MAX + OVERHEAD_BYTES_MAX
+PEER_BYTES_MAX = 64 << 20  # a protocol may put several messages into one frame
+ROUTES_MAX = 1 << 16  # sets of groups that one connection may name
+
+HEADER = struct.Struct("<IB")
+_DATA = struct.Struct("<IBBQ")  # header; transport, number
+_NUMBERED = struct.Struct("<BQ")
+_REQUEST = struct.Struct("<IBH")  # header; route
+_ROUTE = struct.Struct("<H")
+_TAKEN = struct.Struct("<IBHQQ")  # header; route, taken, delivered
+_MARKS = struct.Struct("<HQQ")
+RECORD = struct.Struct("<I")  # before each record in EVENTS: its length
+
+
+class FrameKind(IntEnum):
+    HELLO = 1
+    WELCOME = 2
+    REJECTED = 3
+    DATA = 4  # u8 transport, u64 number, the protocol's frame
+    ACK = 5  # u8 transport, u64 number
+    HEARTBEAT = 6
+    ROUTE = 7
+    REQUEST = 8  # u16 route, a request (core/requests.py)
+    TAKEN = 9  # u16 route, u64 taken, u64 delivered
+    REFUSED = 10
+    BUSY = 11
+    PROGRESS = 12
+    PROGRESS_ANSWER = 13
+    SUBSCRIBE = 14
+    SUBSCRIBED = 15
+    EVENTS = 16  # consecutive records of the delivered log (core/events.py), each behind its u32 length
+    STATUS = 17
+    STATUS_ANSWER = 18
+    DRAIN = 19
+
+
+class Control(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A control message; each kind of frame has one type."""
+
+
+class ChannelMarks(Control, frozen=True):
+    """One numbered channel between two processes, as the side that speaks sees it."""
+
+    transport: Transport
+    sent: int  # the newest number on the channel from it
+    forgotten: int  # what it no longer holds of that channel, because it was acknowledged
+    held: int  # the newest number that it holds, durably, of the channel towards it
+
+
+class Hello(Control, frozen=True):
+    """The first frame of every connection, from the side that dialled."""
+
+    magic: str
+    version: int
+    cluster: str  # a client that only knows an address leaves it empty
+    role: Literal["peer", "client"]
+    name: str  # the process, or the client
+    to: str = ""  # the process that the dialler believes to reach
+    incarnation: int = 0
+    channels: list[ChannelMarks] = []
+
+
+class Welcome(Control, frozen=True):
+    """The answer to a peer's Hello, with the same numbers seen from the other side."""
+
+    process: str
+    incarnation: int
+    channels: list[ChannelMarks]
+
+
+class Directory(Control, frozen=True):
+    """The answer to a client's Hello: all it needs to reach the cluster."""
+
+    cluster: str
+    process: str
+    groups: dict[str, list[str]]
+    addresses: dict[str, str]
+
+
+class Rejected(Control, frozen=True):
+    """Why the connection is about to be closed."""
+
+    reason: str
+    sentence: str
+
+
+class Route(Control, frozen=True):
+    """The client will call this set of groups by this number on this connection."""
+
+    route: int
+    destinations: list[str]
+
+
+class Refused(Control, frozen=True):
+    """What this member did not take: the route's requests from number ``first`` on, or (route -1) a subscription.
+
+    ``out of turn``: it takes them from number ``expected`` on; the client sends these again, in order.
+    """
+
+    route: int
+    first: int
+    error: Literal["usage", "unavailable", "out of turn"]
+    sentence: str
+    expected: int = 0
+
+
+class ProgressAnswer(Control, frozen=True):
+    """How far each of the client's sessions was delivered in this member's group: (destinations, next number)."""
+
+    group: str
+    delivered: list[tuple[list[str], int]]
+
+
+class Subscribe(Control, frozen=True):
+    group: str
+    start: int  # a position; it may lie inside an event
+
+
+class Subscribed(Control, frozen=True):
+    """``end`` is the position of the next delivery, at the time of the subscription."""
+
+    end: int
+
+
+class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How one process is doing."""
+
+    process: str
+    incarnation: int
+    delivered: int  # payloads
+    pending: int  # messages
+    waits_for: list[str]  # the processes that the oldest pending message waits for, as far as the protocol knows
+    unacknowledged: int  # bytes for all peers together
+    journal_bytes: int
+    written_bytes: int  # since the process started: journal, delivered log, snapshots and what was spilled
+    last_sync_ms: float
+    connected: list[str]  # the peers that take what this process sends
+    lost: dict[str, float]  # the peers that do not, and since when, in seconds since 1970
+    refused: dict[str, int]  # connections, by reason
+    full: bool
+    draining: bool
+    counters: dict[str, int]  # what the protocol counts of itself
+
+
+ControlBody = TypeVar("ControlBody", bound=msgspec.Struct)
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
+
+
+def encode(kind: FrameKind, message: msgspec.Struct | None = None) -> bytes:
+    body = b"" if message is None else _encoder.encode(message)
+    return HEADER.pack(len(body), kind) + body
+
+
+def decode(kind: type[ControlBody], body: Piece) -> ControlBody:
+    """The control message in a frame's body; strict, so that nothing half understood gets through."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        message: ControlBody = decoder.decode(body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadFrame(f"A frame does not hold a {kind.__name__}: {error}.") from None
+    return message
+
+
+def data_head(transport: Transport, number: int, size: int) -> bytes:
+    """What stands before a protocol's frame of ``size`` bytes."""
+    return _DATA.pack(_NUMBERED.size + size, FrameKind.DATA, transport, number)
+
+
+def decode_data(body: memoryview) -> tuple[Transport, int, memoryview]:
+    transport, number = _unpack(_NUMBERED, body)
+    if transport not in _TRANSPORTS or len(body) == _NUMBERED.size:
+        raise BadFrame("A channel's frame is empty, or of no transport.")
+    return _TRANSPORTS[transport], number, body[_NUMBERED.size :]
+
+
+def encode_ack(transport: Transport, number: int) -> bytes:
+    return _DATA.pack(_NUMBERED.size, FrameKind.ACK, transport, number)
+
+
+def decode_ack(body: memoryview) -> tuple[Transport, int]:
+    transport, number = _unpack(_NUMBERED, body)
+    if transport not in _TRANSPORTS or len(body) != _NUMBERED.size:
+        raise BadFrame("An acknowledgement has the wrong size, or is of no transport.")
+    return _TRANSPORTS[transport], number
+
+
+def request_head(route: int, size: int) -> bytes:
+    """What stands before a request of ``size`` bytes."""
+    return _REQUEST.pack(_ROUTE.size + size, FrameKind.REQUEST, route)
+
+
+def decode_request(body: memoryview) -> tuple[int, memoryview]:
+    (route,) = _unpack(_ROUTE, body)
+    return route, body[_ROUTE.size :]
+
+
+def encode_taken(route: int, taken: int, delivered: int) -> bytes:
+    return _TAKEN.pack(_MARKS.size, FrameKind.TAKEN, route, taken, delivered)
+
+
+def decode_taken(body: memoryview) -> tuple[int, int, int]:
+    route, taken, delivered = _unpack(_MARKS, body)
+    return route, taken, delivered
+
+
+def events_head(size: int) -> bytes:
+    """What stands before records of ``size`` bytes, their lengths included."""
+    return HEADER.pack(size, FrameKind.EVENTS)
+
+
+def decode_records(body: memoryview) -> list[memoryview]:
+    """The records in an EVENTS frame."""
+    found = []
+    at, end = 0, len(body)
+    while at < end:
+        (length,) = _unpack(RECORD, body[at:])
+        at += RECORD.size
+        if at + length > end:
+            raise BadFrame("A record is cut off.")
+        found.append(body[at : at + length])
+        at += length
+    return found
+
+
+def _unpack(layout: struct.Struct, body: memoryview) -> tuple[Any, ...]:
+    if len(body) < layout.size:
+        raise BadFrame("A frame is too short for its kind.")
+    return layout.unpack_from(body)
+
+
+class Oversized(BadFrame):
+    """A frame announces more bytes than this connection may send."""
+
+
+_TRANSPORTS = {int(transport): transport for transport in Transport}
+KIND_MAX = max(FrameKind)

@@ -1,0 +1,179 @@
+"""One TCP connection, from either side: whole frames in, coalesced buffers out.
+
+Bytes are received into large chunks and handed on as views of these, so that a body is copied by nobody between the
+socket and the disk. What somebody holds a view of is never written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from antiphon.core.buffers import Piece
+from antiphon.core.errors import BadFrame
+from antiphon.runtime.net.frames import HEADER, HELLO_BYTES_MAX, KIND_MAX, Oversized
+
+CHUNK_BYTES = 256 << 10
+CHUNK_LEFT_MIN = 16 << 10  # a chunk with less room than this is left to its views
+WRITE_BUFFER_BYTES = 1 << 20  # above this the transport pushes back
+
+CHUNKS_KEPT = 64  # that were filled, to be used again when nobody has a view of them any more
+
+_left: deque[bytearray] = deque()
+
+
+def _new_chunk(size: int) -> bytearray:
+    """A chunk that nobody has a view of: the one left longest ago, or a new one."""
+    if size == CHUNK_BYTES and _left:
+        chunk = _left.popleft()
+        try:
+            chunk.append(0)  # fails while there are views
+            chunk.pop()
+        except BufferError:
+            _left.append(chunk)
+        else:
+            return chunk
+    return bytearray(size)
+
+
+ReceivedFrame = tuple[int, memoryview]  # kind, body
+
+
+class Stream(asyncio.BufferedProtocol):
+    """Subclasses say what becomes of frames. ``limit`` is the longest body that the other side may send now."""
+
+    def __init__(self, limit: int = HELLO_BYTES_MAX) -> None:
+        self.limit = limit
+        self.is_open = False
+        self.is_writable = True
+        self.heard_at = 0.0
+        self.loop = asyncio.get_running_loop()
+        self.transport: Any = None
+        self._chunk = _new_chunk(CHUNK_BYTES)
+        self._view = memoryview(self._chunk)
+        self._begin = 0  # of what is received and not yet a whole frame
+        self._end = 0
+        self._pieces: list[Piece] = []
+
+    # For subclasses -----------------------------------------------------------------------------------------------
+
+    def on_open(self) -> None:
+        """The connection is made."""
+
+    def on_frames(self, frames: list[ReceivedFrame]) -> None:
+        """Frames came, in this order. BadFrame ends the connection."""
+        raise NotImplementedError
+
+    def on_bad_frame(self, error: BadFrame) -> None:
+        """The other side does not keep to the rules."""
+        self.abort()
+
+    def on_writable(self) -> None:
+        """There is room again for what could not be written."""
+
+    def on_lost(self) -> None:
+        """The connection has ended, for whatever reason; called once."""
+
+    # Out ----------------------------------------------------------------------------------------------------------
+
+    def write(self, *pieces: Piece) -> None:
+        """Everything written in one turn of the event loop leaves together."""
+        if not self._pieces:
+            self.loop.call_soon(self.flush)
+        self._pieces.extend(pieces)
+
+    def flush(self) -> None:
+        """Hand over what was written so far."""
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            if self.is_open:
+                self.transport.writelines(pieces)
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def close(self) -> None:
+        """End the connection after what was written."""
+        if self.transport is not None:
+            self.flush()
+            self.transport.close()
+
+    def pause_reading(self) -> None:
+        if self.is_open and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.is_open and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    # The event loop's side ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.is_open = True
+        self.heard_at = self.loop.time()
+        self.on_open()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._pieces.clear()
+        self.on_lost()
+
+    def pause_writing(self) -> None:
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        self.is_writable = True
+        self.on_writable()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if len(self._chunk) - self._end < CHUNK_LEFT_MIN:
+            self._new_chunk(0)
+        return self._view[self._end :]
+
+    def _new_chunk(self, needed: int) -> None:
+        """Go on in a new chunk, which begins with the unfinished frame and has room for ``needed`` bytes of it."""
+        with self._view[self._begin : self._end] as unfinished:
+            left, size = self._chunk, len(unfinished)
+            self._chunk = _new_chunk(max(CHUNK_BYTES, needed + CHUNK_LEFT_MIN, size + 2 * CHUNK_LEFT_MIN))
+            fresh = memoryview(self._chunk)
+            fresh[:size] = unfinished
+        self._view.release()
+        self._view = fresh
+        self._begin, self._end = 0, size
+        if len(left) == CHUNK_BYTES and len(_left) < CHUNKS_KEPT:
+            _left.append(left)
+
+    def buffer_updated(self, size: int) -> None:
+        self.heard_at = self.loop.time()
+        self._end += size
+        try:
+            frames = self._whole_frames()
+            if frames:
+                self.on_frames(frames)
+        except BadFrame as error:
+            self.on_bad_frame(error)
+
+    def _whole_frames(self) -> list[ReceivedFrame]:
+        frames: list[ReceivedFrame] = []
+        unpack, head, limit = HEADER.unpack_from, HEADER.size, self.limit
+        view, at, end = self._view.toreadonly(), self._begin, self._end
+        while end - at >= head:
+            length, kind = unpack(view, at)
+            if length > limit:
+                raise Oversized(f"A frame of {length} bytes is longer than the {limit} that are allowed here.")
+            if not 1 <= kind <= KIND_MAX:
+                raise BadFrame(f"There is no frame of kind {kind}.")
+            stop = at + head + length
+            if stop > end:
+                self._begin = at
+                if stop > len(self._chunk):
+                    self._new_chunk(head + length)
+                return frames
+            frames.append((kind, view[at + head : stop]))
+            at = stop
+        self._begin = at
+        return frames

@@ -1,0 +1,80 @@
+"""Heartbeats, broken connections, and what follows from them. Only `Suspect` and `Trust` become inputs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from antiphon.core import ProcessId
+from antiphon.core.errors import JournalFull
+from antiphon.core.inputs import Suspect, Trust
+from antiphon.runtime.node.driver import Driver
+from antiphon.runtime.node.links import Link
+from antiphon.runtime.node.peers import PeerSession
+
+HEARTBEAT_SECONDS = 0.2
+TIMEOUT_SECONDS = 2.0  # at first, so that a peer may be slow for a second; grows with every mistake
+PATIENCE = 1.5  # by this much, so that there is a last mistake
+TIMEOUT_SECONDS_MAX = 30.0
+ABSENT_SECONDS = 0.3  # nobody listens at a peer's port: it need not be waited for any longer than this
+
+
+class HeartbeatDetector:
+    """Eventually strong as long as delays stay bounded: a wrongly suspected peer gets more time from then on.
+
+    Every process beats for all its peers, and judges only those whom the process asked it to watch. What was
+    believed before a restart is in the replayed state: a peer that is heard again is trusted again.
+    """
+
+    def __init__(self, driver: Driver, links: Iterable[Link], sessions: dict[ProcessId, PeerSession]) -> None:
+        self._driver = driver
+        self._links = {link.peer: link for link in links}
+        self._sessions = sessions
+        self._timeouts = dict.fromkeys(self._links, TIMEOUT_SECONDS)
+        self._since = 0.0  # silence before this does not count
+
+    def look(self) -> None:
+        """Judge now those to be watched: a peer known to be gone need not be found out again."""
+        now = asyncio.get_running_loop().time()
+        if self._driver.congested:
+            self._since = now  # nobody is heard while nothing is read
+            return
+        for peer in self._driver.watched:
+            self._judge(peer, now)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._since = looked = loop.time()
+        while True:
+            for link in self._links.values():
+                link.heartbeat()
+            now = loop.time()
+            if now - looked > TIMEOUT_SECONDS / 2:
+                self._since = now  # this process itself was asleep: what was sent meanwhile is still to be read
+            looked = now
+            self.look()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def _judge(self, peer: ProcessId, now: float) -> None:
+        session = self._sessions.get(peer)
+        timeout = self._timeouts[peer]
+        heard_at = session.heard_at if session is not None else 0.0
+        is_suspected = peer in self._driver.process.state.suspects
+        absent_since = self._links[peer].absent_since
+        is_absent = absent_since is not None and now - absent_since > ABSENT_SECONDS and heard_at < absent_since
+        if not is_suspected and (is_absent or now - max(heard_at, self._since) > timeout):
+            self._tell(Suspect(self._driver.clock(), peer))
+        elif (
+            is_suspected
+            and not is_absent
+            and now - heard_at <= timeout
+            and self._tell(Trust(self._driver.clock(), peer))
+        ):
+            self._timeouts[peer] = min(timeout * PATIENCE, TIMEOUT_SECONDS_MAX)
+
+    def _tell(self, opinion: Suspect | Trust) -> bool:
+        try:
+            self._driver.take(opinion)
+        except JournalFull:
+            return False  # it will be said again
+        return True

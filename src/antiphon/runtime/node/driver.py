@@ -1,0 +1,382 @@
+"""The real driver of a host (core/host.py): a clock, timers, a disk. What goes to others is handed to its observers.
+
+All inputs that one turn of the event loop brought end with one ``end_turn`` and are made durable by one sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from antiphon.core import Host, Process, ProcessId
+from antiphon.core.buffers import Piece
+from antiphon.core.channel import ChannelId
+from antiphon.core.effects import CancelTimer, Record, Reply, Send, SetTimer
+from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalFull
+from antiphon.core.events import Event
+from antiphon.core.host import Turn
+from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
+from antiphon.runtime.disk import Committer, DeliveredLog, SegmentedLog, Spills
+
+if TYPE_CHECKING:
+    from antiphon.runtime.node.recorder import Recorder
+
+EXIT_BUG, EXIT_REFUSED, EXIT_DISK = 1, 3, 4
+RETRY_SECONDS = 0.2  # of a timer, or of a turn's end, that found the journal full
+FULL_SECONDS = 2.0  # for so long after a refusal the status says so
+SNAPSHOT_INPUTS = 50_000  # taken between two snapshots at most, so that a restart takes seconds
+OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing more is read until it is taken
+UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing more is read
+
+TimerKey = tuple[int, bytes]  # the part, and the timer's value
+
+
+class Driver:
+    """One process with its disk: the host's Outside."""
+
+    send: Callable[[ProcessId, int, Send], None]
+    logged: Callable[[Event], None] = staticmethod(lambda event: None)
+    reply: Callable[[Reply], None]
+    on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
+    on_watch: Callable[[], None] = staticmethod(lambda: None)  # other peers are to be watched
+    on_congested: Callable[[], None] = staticmethod(lambda: None)  # reading has to stop, or may go on
+    on_failure: Callable[[int, str], None]  # the process must stop: exit code, sentence
+
+    def __init__(
+        self,
+        process: Process,
+        journal: SegmentedLog | None,
+        delivered_log: SegmentedLog,
+        recorder: Recorder | None,
+        snapshot_bytes: int,
+    ) -> None:
+        self.process = process
+        self.journal = journal
+        self.host = Host(process, journal, self)
+        self.recorder = recorder
+        process.traced = recorder is not None
+        self.spills: Spills
+        self.delivered = DeliveredLog(delivered_log, self.submit)
+        self._committer = Committer(journal, self._release, self._on_failed) if journal is not None else None
+        self._snapshot_bytes = snapshot_bytes
+        self._snapshot_index = 0  # of the newest snapshot
+        self._snapshot_pending = False
+        self._after: list[tuple[int, Callable[[], None]]] = []
+        self._scheduled = False
+        self.congested = False
+        self.watched: tuple[ProcessId, ...] = ()  # for failures
+        self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
+        self._loop: asyncio.AbstractEventLoop
+        self._full_at = -FULL_SECONDS  # when an input was last refused
+        self.stopped = False
+
+    # Inputs -----------------------------------------------------------------------------------------------------
+
+    def clock(self) -> int:
+        """Nanoseconds since 1970 that never go back, not even over a restart."""
+        return max(time.time_ns(), self.process.now)
+
+    def take(self, happened: AnyInput) -> None:
+        """Journal an input and handle it. JournalFull: nothing has happened."""
+        if self.stopped:
+            return
+        if self.delivered.full:
+            raise JournalFull("The disk is full: deliveries wait for room.")
+        try:
+            self.host.take(happened)
+        except Exception as error:
+            self._on_step_failed(error, type(happened).__name__)
+            raise
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end_turn)
+
+    def _on_step_failed(self, error: Exception, what: str) -> None:
+        if isinstance(error, JournalFull):
+            self._full_at = time.monotonic()
+        elif isinstance(error, JournalError):
+            self.fail(EXIT_DISK, str(error))
+        else:  # the state may be half changed: only a replay can be trusted now
+            self.fail(EXIT_BUG, f"The protocol failed on {what}: {error!r}.")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether inputs are being refused for want of room on the disk."""
+        return self.delivered.full or time.monotonic() - self._full_at < FULL_SECONDS
+
+    def when_durable(self, action: Callable[[], None]) -> None:
+        """Run ``action`` when everything handled so far is durable and released."""
+        if self.host.held:
+            self._after.append((self.host.next_index, action))
+        else:
+            action()
+
+    # The end of a turn --------------------------------------------------------------------------------------------
+
+    def _end_turn(self) -> None:
+        """Whatever goes wrong here has gone wrong in the middle: the process must not go on."""
+        self._scheduled = False
+        if self.stopped:
+            return
+        try:
+            self.host.end_turn(self.clock())
+        except Exception as error:
+            self._on_step_failed(error, "the end of a turn")
+            if not isinstance(error, JournalFull):
+                raise
+            self._scheduled = True  # the turn stays open, and ends later
+            self._loop.call_later(RETRY_SECONDS, self._end_turn)
+        self._commit()
+
+    def _commit(self) -> None:
+        committer = self._committer
+        if committer is None:
+            self._release(self.host.next_index)
+            return
+        committer.commit()
+        if committer.is_busy:
+            self._set_congested()
+
+    def _on_failed(self, error: BaseException) -> None:
+        if isinstance(error, JournalError):
+            self.fail(EXIT_DISK, str(error))
+        else:
+            self.fail(EXIT_BUG, f"The end of a turn failed: {error!r}.")
+
+    def _release(self, index: int) -> None:
+        """The journal is durable below ``index``."""
+        if self.stopped:
+            return
+        try:
+            self._release_below(index)
+        except Exception as error:
+            self._on_failed(error)
+            raise
+
+    def _release_below(self, index: int) -> None:
+        host = self.host
+        host.durable(index)
+        self.on_durable(host.take_fresh())
+        if self._after:
+            self._run_due(index)
+        if self.recorder is not None and self.recorder.is_due:
+            self.submit(partial(self.recorder.write, self.recorder.take()))
+        if self.journal is not None:
+            if not host.held and self._snapshot_is_due():
+                self.snapshot()
+            self._set_congested()
+
+    def _run_due(self, index: int) -> None:
+        due = [action for at, action in self._after if at <= index]
+        self._after = [waiting for waiting in self._after if waiting[0] > index]
+        for action in due:
+            action()
+
+    def _set_congested(self) -> None:
+        """Too much waits for the disk, or a snapshot for a moment in which nothing does: then nothing more is read."""
+        assert self.journal is not None
+        is_behind = self.journal.buffered_bytes > UNSYNCED_BYTES_MAX
+        congested = is_behind or (self.host.held > 0 and self._snapshot_is_due(OVERDUE))
+        if congested != self.congested:
+            self.congested = congested
+            self.on_congested()
+
+    # Outside ------------------------------------------------------------------------------------------------------
+
+    def on_send(self, peer: ProcessId, number: int, send: Send, note: Any) -> None:
+        self.send(peer, number, send)
+
+    def on_event(self, event: Event) -> None:
+        self.delivered.append(event)
+        self.logged(event)
+
+    def on_record(self, record: Record) -> None:
+        """The recorder has it with the turn."""
+
+    def on_reply(self, reply: Reply) -> None:
+        self.reply(reply)
+
+    def on_set_timer(self, timer: SetTimer) -> None:
+        key = (timer.part, timer.timer)
+        armed = self._timers.pop(key, None)
+        if armed is not None:
+            armed.cancel()
+        delay = max(0.0, (timer.due - time.time_ns()) / 1e9)
+        self._timers[key] = self._loop.call_later(delay, self._fire, key, timer.due)
+
+    def on_cancel_timer(self, timer: CancelTimer) -> None:
+        armed = self._timers.pop((timer.part, timer.timer), None)
+        if armed is not None:
+            armed.cancel()
+
+    def on_monitor(self, processes: tuple[ProcessId, ...]) -> None:
+        self.watched = processes
+        self.on_watch()
+
+    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+        if self.recorder is None:
+            return
+        if replayed:
+            self.recorder.add_replayed(turns)
+        else:
+            self.recorder.add(turns, time.time_ns())
+
+    def _fire(self, key: TimerKey, due: int) -> None:
+        self._timers.pop(key, None)
+        try:
+            self.take(Fire(max(self.clock(), due), *key, due))
+        except JournalFull:
+            self._timers[key] = self._loop.call_later(RETRY_SECONDS, self._fire, key, due)
+
+    # Start and stop ---------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Become what the journal says. Nobody outside hears of what is replayed."""
+        self._loop = asyncio.get_running_loop()
+        if self.journal is not None:
+            self._replay(self.journal)
+        elif self.delivered.end:
+            raise JournalBehind(f"{self.process.me} ran before and kept no journal: it cannot return.")
+
+    def begin(self) -> None:
+        """Go on from there, or begin."""
+        self.host.go_on()
+        journal = self.journal
+        if journal is None or (journal.next_index == 0 and journal.snapshot is None):
+            self.take(Begin(self.clock()))
+        elif not journal.clean:
+            self.take(Recover(self.clock(), self.process.now))
+        if journal is not None:
+            journal.snapshot = None  # it is large, and nobody needs it any more
+
+    def _replay(self, journal: SegmentedLog) -> None:
+        process, delivered = self.process, self.delivered
+        if journal.snapshot is not None:
+            self._snapshot_index = journal.snapshot.index
+            self.host.restore(journal.snapshot.state)
+        if delivered.end < process.state.position:
+            raise JournalBehind(
+                f"The delivered log of {process.me} ends at {delivered.end}, but its snapshot has delivered "
+                f"{process.state.position}: the log is an old copy."
+            )
+        at = self._snapshot_index
+
+        def noted() -> Iterator[tuple[int, Piece]]:
+            nonlocal at
+            for index, record in journal.replay(self._snapshot_index):
+                at = index
+                yield index, record
+
+        try:
+            self.host.replay(noted())
+        except BadFrame as error:
+            raise JournalError(f"Record {at} of the journal of {process.me}: {error}") from None
+        if delivered.end > process.state.position:
+            raise JournalBehind(
+                f"{process.me} once delivered {delivered.end} messages, but its journal knows of only "
+                f"{process.state.position}: it was cut, or is an old copy."
+            )
+
+    def _snapshot_is_due(self, times: int = 1) -> bool:
+        # A large state is written less often, so that snapshots never cost more than the journal itself.
+        host = self.host
+        written = host.journaled_bytes
+        if self._snapshot_pending or written < host.state_bytes * times:
+            return False
+        return (
+            written >= self._snapshot_bytes * times or host.next_index - self._snapshot_index >= SNAPSHOT_INPUTS * times
+        )
+
+    def snapshot(self) -> None:
+        """Take a snapshot now, between two turns: all is released. The disk thread writes it."""
+        journal = self.journal
+        if journal is None or self.delivered.full or self.process.turn_is_open:
+            return
+        self.delivered.flush()
+        seen = self.recorder.take() if self.recorder is not None else []
+        index, state = self.host.next_index, self.host.snapshot()
+        self._snapshot_index = index
+
+        def write() -> None:
+            try:
+                if self.recorder is None or self.recorder.write(seen):
+                    journal.write_snapshot(index, state)
+            except JournalFull:
+                pass  # the older one stays valid; the next attempt comes after as many bytes again
+            finally:
+                self._snapshot_pending = False
+
+        self._snapshot_pending = True
+        self.submit(write)
+
+    def submit(self, job: Callable[[], object], then: Callable[[], None] | None = None) -> None:
+        """Run a job on the disk thread, after those submitted before; and then another on the event loop."""
+        future = self._disk.submit(job)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._job_done, done, then))
+
+    def _job_done(self, done: Future[object], then: Callable[[], None] | None) -> None:
+        error = done.exception()
+        if self.stopped:
+            return
+        if error is not None:
+            self.fail(EXIT_DISK, str(error))
+            return
+        if then is not None:
+            then()
+        self.delivered.trim()
+
+    def fail(self, code: int, sentence: str) -> None:
+        """Stop at once and leave the disk as it is."""
+        if not self.stopped:
+            self.stopped = True
+            self.on_failure(code, sentence)
+
+    @property
+    def written_bytes(self) -> int:
+        """All that was written to disk since the start, but for the trace."""
+        journaled = self.journal.written_bytes if self.journal is not None else 0
+        return journaled + self.delivered.written_bytes + self.spills.written_bytes
+
+    def close(self) -> None:
+        """End cleanly: everything is released, written and marked as closed."""
+        with suppress(JournalFull):
+            self.host.end_turn(self.clock())
+        if self._committer is not None:
+            self._committer.finish()
+        else:
+            self._release(self.host.next_index)
+        self._stop()
+        delivered = not self.delivered.full
+        self.delivered.close()
+        trace_written = self.recorder is None or self.recorder.write(self.recorder.take())
+        if self.journal is None:
+            return
+        if not (delivered and trace_written) or self.process.turn_is_open:
+            self.journal.abandon()  # its replay writes what found no room
+            return
+        with suppress(JournalFull):
+            # With nothing left to replay, the next version of the code may start from here.
+            self.journal.write_snapshot(self.host.next_index, self.host.snapshot())
+        self.journal.close()
+
+    def abandon(self) -> None:
+        """Release the files, and leave on disk what a crash would leave."""
+        self._stop()
+        self.delivered.abandon()
+        if self.journal is not None:
+            self.journal.abandon()
+
+    def _stop(self) -> None:
+        self.stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._committer is not None:
+            self._committer.close()
+        self._disk.shutdown(wait=True)
+        self.spills.close()

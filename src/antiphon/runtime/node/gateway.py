@@ -1,0 +1,397 @@
+"""What a process does for clients: takes their requests, tells their progress, serves their subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from antiphon.core.buffers import COPIED_MAX, Buffers, Piece
+from antiphon.core.effects import Reply
+from antiphon.core.errors import BadFrame, JournalError, JournalFull, UsageError
+from antiphon.core.events import Event
+from antiphon.core.inputs import Submit
+from antiphon.core.model import GroupId
+from antiphon.core.requests import parse_request
+from antiphon.core.sessions import OutOfTurn, SessionId
+from antiphon.runtime.net import ReceivedFrame, Stream
+from antiphon.runtime.net.frames import (
+    CLIENT_BYTES_MAX,
+    RECORD,
+    ROUTES_MAX,
+    FrameKind,
+    ProgressAnswer,
+    Refused,
+    Route,
+    StatusAnswer,
+    Subscribe,
+    Subscribed,
+    decode,
+    decode_request,
+    encode,
+    encode_taken,
+    events_head,
+)
+from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
+
+PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above this, clients wait
+EVENTS_BYTES = 256 << 10  # in one frame
+JOINED_BYTES = 1024  # pieces that are smaller on average are joined before they are written
+OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
+DRAIN_SECONDS = 10.0  # for which one request to drain holds
+BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is alive
+
+
+class Gateway:
+    """All clients of one process, and the back-pressure on them."""
+
+    def __init__(self, driver: Driver, peers_lag: Callable[[], bool]) -> None:
+        self.driver = driver
+        self.status: Callable[[], StatusAnswer]
+        self.overloaded = False
+        self.subscribers: dict[ClientSession, None] = {}
+        self._drain_until = 0.0
+        self._peers_lag = peers_lag
+        self._clients: dict[str, list[ClientSession]] = {}
+        self._fresh: dict[ClientSession, None] = {}  # those with answers to be sent at the end of the turn
+        self._undelivered = Undelivered()
+        self._frame: tuple[int, int, list[Piece]] = (-1, -1, [])  # the newest one for subscribers: from, to, pieces
+        self._looks = 0
+
+    @property
+    def draining(self) -> bool:
+        """Whether requests are refused; over unless it is said again, should whoever said it be gone."""
+        return time.monotonic() < self._drain_until
+
+    def drain(self, seconds: float = DRAIN_SECONDS) -> None:
+        self._drain_until = time.monotonic() + seconds
+
+    def keep_alive(self) -> None:
+        """Tell the subscribers that this process lives: silence would send them elsewhere."""
+        for session in self.subscribers:
+            session.write(_BUSY)
+
+    def open(self, client: str, stream: Stream, *, is_trusted: bool) -> ClientSession:
+        session = ClientSession(self, client, stream, is_trusted=is_trusted)
+        self._clients.setdefault(client, []).append(session)
+        return session
+
+    def closed(self, session: ClientSession) -> None:
+        sessions = self._clients[session.client]
+        sessions.remove(session)
+        if not sessions:
+            del self._clients[session.client]
+        self._fresh.pop(session, None)
+        self.subscribers.pop(session, None)
+
+    # What was released --------------------------------------------------------------------------------------------
+
+    def reply(self, reply: Reply) -> None:
+        self._undelivered.taken(reply)
+        for session in self._clients.get(reply.client, ()):
+            if session.taken(reply):
+                self._fresh[session] = None
+
+    def logged(self, event: Event) -> None:
+        destinations, clients = event.destinations, self._clients
+        for request in event.requests:
+            client, end = request.client, request.end
+            self._undelivered.delivered(client, destinations, end)
+            for session in clients.get(client, ()):
+                if session.delivered(destinations, end):
+                    self._fresh[session] = None
+
+    def flush(self) -> None:
+        """The end of a turn: send what it has brought."""
+        for session in self._fresh:
+            session.send_taken()
+        self._fresh.clear()
+        for session in list(self.subscribers):
+            session.serve()
+        if not self.overloaded and self._is_overloaded():
+            self.overloaded = True
+            self.set_reading()
+            self._look_later()
+
+    def events(self, start: int) -> tuple[int, list[Piece]] | None:
+        """One frame of recent records from ``start`` on, and where it ends; None if only the disk has them.
+
+        Subscribers that are equally far share it.
+        """
+        if self._frame[0] != start:
+            records = self.driver.delivered.recent(start, EVENTS_BYTES)
+            if records is None:
+                return None
+            self._frame = (start, start + len(records), _framed(records))
+        return self._frame[1], self._frame[2]
+
+    # Back-pressure ------------------------------------------------------------------------------------------------
+
+    def _is_overloaded(self) -> bool:
+        return self._undelivered.bytes > PENDING_BYTES_MAX or self._peers_lag()
+
+    def _look_later(self) -> None:
+        asyncio.get_running_loop().call_later(OVERLOAD_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        if self.driver.stopped:
+            return
+        self._looks += 1
+        if self._is_overloaded():
+            if self._looks % BUSY_EVERY == 0:
+                for session in self._sessions():
+                    session.write(_BUSY)
+            self._look_later()
+        else:
+            self.overloaded = False
+            self.set_reading()
+
+    def set_reading(self) -> None:
+        for session in self._sessions():
+            session.set_reading()
+
+    def _sessions(self) -> list[ClientSession]:
+        return [session for sessions in self._clients.values() for session in sessions]
+
+
+class Undelivered:
+    """The requests that this member took and has not delivered yet, in bytes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._sessions: dict[SessionId, deque[tuple[int, int]]] = {}  # (the number after it, its size) of each request
+
+    def taken(self, reply: Reply) -> None:
+        request = reply.request
+        if request.end != reply.taken:
+            return  # it was taken before
+        session = SessionId(reply.client, reply.destinations)
+        waiting = self._sessions.setdefault(session, deque())
+        if not waiting or waiting[-1][0] < request.end:
+            waiting.append((request.end, len(request.data)))
+            self.bytes += len(request.data)
+
+    def delivered(self, client: str, destinations: tuple[GroupId, ...], end: int) -> None:
+        session = SessionId(client, destinations)
+        waiting = self._sessions.get(session)
+        if waiting is None:
+            return
+        while waiting and waiting[0][0] <= end:
+            self.bytes -= waiting.popleft()[1]
+        if not waiting:
+            del self._sessions[session]
+
+
+class ClientRoute(msgspec.Struct):
+    """A set of groups, as one connection calls it."""
+
+    number: int
+    destinations: tuple[GroupId, ...]
+    error: str = ""  # why nothing can be sent there
+    taken: int = 0
+    delivered: int = 0
+
+
+class ClientSession:
+    """One connection of a client: requests, or one subscription, or both."""
+
+    frame_bytes_max = CLIENT_BYTES_MAX
+
+    def __init__(self, gateway: Gateway, client: str, stream: Stream, *, is_trusted: bool) -> None:
+        self.client = client
+        self.write = stream.write
+        self._gateway = gateway
+        self._driver = gateway.driver
+        self._stream = stream
+        self._is_trusted = is_trusted  # it named the cluster
+        self._is_requester = False  # others (readers, status) are never kept waiting
+        self._is_reading = True
+        self._routes: dict[int, ClientRoute] = {}
+        self._by_destinations: dict[tuple[GroupId, ...], ClientRoute] = {}
+        self._fresh: dict[int, ClientRoute] = {}
+        self._start = 0  # the position from which it reads
+        self._next: int | None = None  # the record that it gets next; None: its position is not reached yet
+        self._history: Iterator[bytes] | None = None
+
+    def send(self, kind: FrameKind, message: msgspec.Struct | None = None) -> None:
+        self.write(encode(kind, message))
+
+    def on_frames(self, frames: list[ReceivedFrame]) -> None:
+        for kind, body in frames:
+            if kind == FrameKind.REQUEST:
+                self._on_request(*decode_request(body))
+            elif kind == FrameKind.ROUTE:
+                self._on_route(decode(Route, body))
+            elif kind == FrameKind.PROGRESS:
+                self._on_progress()
+            elif kind == FrameKind.SUBSCRIBE:
+                self._on_subscribe(decode(Subscribe, body))
+            elif kind == FrameKind.STATUS:
+                self.send(FrameKind.STATUS_ANSWER, self._gateway.status())
+            elif kind == FrameKind.DRAIN and self._is_trusted:
+                self._gateway.drain()
+            else:
+                raise BadFrame(f"A frame of kind {kind} is out of place.")
+
+    def on_writable(self, writable: bool) -> None:
+        self.set_reading()
+        if writable:
+            self.serve()
+
+    def set_reading(self) -> None:
+        """Read on, or not: who does not take our answers, or asks too much, is not heard."""
+        is_held_back = self._is_requester and (self._gateway.overloaded or self._driver.congested)
+        wanted = self._stream.is_writable and not is_held_back
+        if wanted != self._is_reading:
+            self._is_reading = wanted
+            if wanted:
+                self._stream.resume_reading()
+            else:
+                self._stream.pause_reading()
+
+    def on_closed(self) -> None:
+        self._gateway.closed(self)
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    def _on_route(self, wanted: Route) -> None:
+        process = self._driver.process
+        if not 0 <= wanted.route < ROUTES_MAX or wanted.route in self._routes:
+            raise BadFrame(f"{wanted.route} cannot be the number of a new route.")
+        try:
+            destinations = process.topology.destinations(wanted.destinations)
+        except UsageError as error:
+            self._routes[wanted.route] = ClientRoute(wanted.route, (), str(error))
+            return
+        route = ClientRoute(wanted.route, destinations)
+        self._routes[wanted.route] = self._by_destinations[destinations] = route
+        known = process.state.sessions.known.get(SessionId(self.client, destinations))
+        if known is not None:
+            reached = known.next
+            self._driver.when_durable(lambda: self._reached(route, reached))
+
+    def _reached(self, route: ClientRoute, number: int) -> None:
+        route.delivered = max(route.delivered, number)
+
+    def _on_request(self, number: int, data: memoryview) -> None:
+        driver = self._driver
+        route = self._routes.get(number)
+        if route is None:
+            raise BadFrame(f"{number} is not a route.")
+        if not self._is_requester:
+            self._is_requester = True
+            self.set_reading()
+        try:
+            if route.error:
+                raise UsageError(route.error)
+            driver.process.check_request(self.client, route.destinations, data)
+            if self._gateway.draining:
+                sentence = f"{driver.process.me} is being stopped and takes no more requests."
+                self._refuse(number, data, "unavailable", sentence)
+                return
+            request = Buffers(data if len(data) > COPIED_MAX else bytes(data))
+            driver.take(Submit(driver.clock(), route.destinations, request))
+        except UsageError as error:
+            self._refuse(number, data, "usage", str(error))
+        except OutOfTurn as error:
+            self._refuse(number, data, "out of turn", str(error), error.expected)
+        except JournalFull as error:
+            self._refuse(number, data, "unavailable", str(error))
+
+    def _refuse(self, route: int, data: memoryview, error: str, sentence: str, expected: int = 0) -> None:
+        first = parse_request(data).first
+        self.send(FrameKind.REFUSED, Refused(route, first, error, sentence, expected))  # type: ignore[arg-type]
+
+    def taken(self, reply: Reply) -> bool:
+        """A request is safe; whether that is of interest here."""
+        route = self._by_destinations.get(reply.destinations)
+        if route is None:
+            return False
+        route.taken = reply.taken
+        self._fresh[route.number] = route
+        return True
+
+    def delivered(self, destinations: tuple[GroupId, ...], end: int) -> bool:
+        route = self._by_destinations.get(destinations)
+        if route is None:
+            return False
+        route.delivered = end
+        self._fresh[route.number] = route
+        return True
+
+    def send_taken(self) -> None:
+        for route in self._fresh.values():
+            route.taken = max(route.taken, route.delivered)
+            self.write(encode_taken(route.number, route.taken, route.delivered))
+        self._fresh.clear()
+
+    def _on_progress(self) -> None:
+        """Answer with what is durable, for the client will never repeat what it hears of here."""
+        process = self._driver.process
+        progress = process.state.sessions.progress(self.client)
+        group = process.topology.group_of[process.me]
+        answer = ProgressAnswer(group, [(list(groups), number) for groups, number in progress.items()])
+        self._driver.when_durable(lambda: self.send(FrameKind.PROGRESS_ANSWER, answer))
+
+    # Subscriptions ----------------------------------------------------------------------------------------------
+
+    def _on_subscribe(self, wanted: Subscribe) -> None:
+        process = self._driver.process
+        if wanted.group != process.topology.group_of[process.me] or wanted.start < 0:
+            sentence = f"{process.me} cannot serve group {wanted.group!r} from position {wanted.start}."
+            self.send(FrameKind.REFUSED, Refused(-1, 0, "usage", sentence))
+            return
+        self.send(FrameKind.SUBSCRIBED, Subscribed(self._driver.delivered.end))
+        self._start = wanted.start
+        self._next = self._history = None
+        self._gateway.subscribers[self] = None
+        self.serve()
+
+    def serve(self) -> None:
+        """Send the subscriber all that there is, or as much as it takes."""
+        delivered, stream = self._driver.delivered, self._stream
+        if self not in self._gateway.subscribers:
+            return
+        try:
+            if self._next is None:
+                if self._start >= delivered.end:
+                    return
+                self._next = delivered.locate(self._start)
+            while stream.is_writable and stream.is_open and self._next < delivered.next_index:
+                self._next, pieces = self._next_frame(self._next)
+                stream.write(*pieces)
+                stream.flush()
+        except JournalError as error:
+            self._driver.fail(EXIT_REFUSED, str(error))
+
+    def _next_frame(self, start: int) -> tuple[int, list[Piece]]:
+        if self._history is None:
+            recent = self._gateway.events(start)
+            if recent is not None:
+                return recent
+            self._history = self._driver.delivered.history(start)
+        records: list[Buffers] = []
+        size = 0
+        for record in self._history:
+            records.append(Buffers(record))
+            size += len(record)
+            if size >= EVENTS_BYTES:
+                return start + len(records), _framed(records)
+        self._history = None
+        return (start + len(records), _framed(records)) if records else self._next_frame(start)
+
+
+def _framed(records: list[Buffers]) -> list[Piece]:
+    """An EVENTS frame."""
+    size = sum([RECORD.size + record.size for record in records])
+    pieces: list[Piece] = [events_head(size)]
+    for record in records:
+        pieces.append(RECORD.pack(record.size))
+        pieces.extend(record.pieces)
+    return [b"".join(pieces)] if size < JOINED_BYTES * len(pieces) else pieces
+
+
+_BUSY = encode(FrameKind.BUSY)

@@ -1,0 +1,322 @@
+"""The outgoing half of the channels to a peer: what is released goes out, and what is missing goes again.
+
+Each process dials every peer for what it sends; acknowledgements come back there. The numbers and the frames that are
+not acknowledged are the host's. A peer that lags is served from the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+
+from antiphon.core import ProcessId
+from antiphon.core.buffers import Buffers
+from antiphon.core.channel import NUMBERED, ChannelId, Transport
+from antiphon.core.errors import BadFrame, JournalBehind, JournalError
+from antiphon.runtime.net import Address, ReceivedFrame, Stream, dial
+from antiphon.runtime.net.backoff import Backoff
+from antiphon.runtime.net.frames import (
+    MAGIC,
+    VERSION,
+    FrameKind,
+    Hello,
+    Rejected,
+    Welcome,
+    data_head,
+    decode,
+    decode_ack,
+    encode,
+)
+from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
+from antiphon.runtime.node.peers import SILENT_SECONDS, judge, marks
+
+REDIAL_SECONDS = 0.02  # at first
+HANDSHAKE_SECONDS = 5.0
+PUMP_BYTES = 1 << 20  # written at once of what a peer has missed
+LIVE_BYTES_MAX = 32 << 20  # kept in memory for one channel to a peer that is there
+STALLED_SECONDS = 2.0  # a peer that acknowledges nothing for so long no longer slows the clients down
+MARK_BYTES = 64 << 10  # how finely a lag is known
+
+
+class Lag:
+    """How many bytes of a channel the peer has not acknowledged, wherever they are kept; to some 64 KiB."""
+
+    def __init__(self) -> None:
+        self._sent = 0
+        self._acknowledged = 0
+        self._marks: deque[tuple[int, int]] = deque()  # (frame, bytes up to it)
+        self._marked = 0
+
+    def add(self, number: int, size: int) -> None:
+        self._sent += size
+        if self._sent - self._marked >= MARK_BYTES:
+            self._marked = self._sent
+            self._marks.append((number, self._sent))
+
+    def acknowledge(self, number: int, *, is_all: bool) -> None:
+        marks = self._marks
+        while marks and marks[0][0] <= number:
+            self._acknowledged = marks.popleft()[1]
+        if is_all:
+            self._acknowledged = self._sent
+
+    @property
+    def bytes(self) -> int:
+        return self._sent - self._acknowledged
+
+
+class Outgoing:
+    """One numbered channel of a link: which frame goes next."""
+
+    def __init__(self, driver: Driver, channel: ChannelId) -> None:
+        self.id = channel
+        self.box = driver.host.outbox(channel)
+        self.next = 0
+        self.lag = Lag()
+        self._spills = driver.spills
+        self._history: Iterator[bytes] = iter(())  # what is read from the disk, as it is asked for
+        self._history_next = 0
+
+    def next_on_disk(self) -> bytes | None:
+        """The next frame of a peer that has been away or slow for long; None if it is not there."""
+        number = self.next
+        frame = next(self._history, None) if self._history_next == number else None
+        if frame is None:  # begin, or go on with what was written since
+            self._history = self._spills.read(self.id, number, self.box.spilled)
+            frame = next(self._history, None)
+        self._history_next = number + 1
+        return frame
+
+
+class Link:
+    """The outgoing half of the channels to one peer, over one connection after the other."""
+
+    def __init__(self, driver: Driver, identity: tuple[str, int], peer: ProcessId, address: Address) -> None:
+        self.peer = peer
+        self.ready = False  # connected, and past the handshake
+        self.absent_since: float | None = None  # when dialling first found nobody there: a hint that it crashed
+        self.lost_at = time.time()  # when the last connection broke, on the wall's clock
+        self.dropped = 0  # datagrams that found no connection
+        self.driver = driver
+        self.cluster, self.incarnation = identity
+        self.channels = {transport: Outgoing(driver, ChannelId(peer, transport)) for transport in NUMBERED}
+        self._address = address
+        self._stream: LinkStream | None = None
+        self._progress_at = 0.0
+        self._is_pumping = False
+        self._awake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Dial, and dial again, for as long as the process lives."""
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(REDIAL_SECONDS)
+        while True:
+            try:
+                stream = await dial(self._address, lambda: LinkStream(self))
+                if await stream.closed:
+                    backoff.reset()
+            except OSError as error:
+                if isinstance(error, ConnectionRefusedError) and self.absent_since is None:
+                    self.absent_since = loop.time()
+            self._awake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff.seconds()):
+                    await self._awake.wait()
+
+    def wake(self) -> None:
+        """The peer is surely there: dial now."""
+        self._awake.set()
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.abort()
+
+    # What the connection tells ------------------------------------------------------------------------------------
+
+    def opened(self, stream: LinkStream) -> None:
+        self._stream = stream
+
+    def lost(self) -> None:
+        self._stream = None
+        if self.ready:
+            self.ready = False
+            self.lost_at = time.time()
+
+    def welcomed(self, welcome: Welcome) -> None:
+        try:
+            judge(self.driver, self.peer, welcome.channels)
+        except JournalBehind as error:
+            self.driver.fail(EXIT_REFUSED, str(error))
+            return
+        for mark in welcome.channels:
+            channel = self.channels[mark.transport]
+            self._acknowledge(channel, mark.held)
+            channel.next = max(mark.held, channel.box.acknowledged) + 1
+        self.ready = True
+        self.absent_since = None
+        self.pump()
+
+    def acknowledged(self, transport: Transport, number: int) -> None:
+        channel = self.channels.get(transport)
+        if channel is None or number > channel.box.sent:
+            raise BadFrame(f"{self.peer} acknowledges frame {number}, which it was never sent.")
+        self._acknowledge(channel, number)
+
+    def _acknowledge(self, channel: Outgoing, number: int) -> None:
+        box = channel.box
+        box.acknowledge(number)
+        channel.next = max(channel.next, number + 1)  # it may have come over the connection before this one
+        channel.lag.acknowledge(number, is_all=box.acknowledged == box.sent)
+        self.driver.spills.acknowledged(channel.id, box)
+        self._progress_at = asyncio.get_running_loop().time()
+
+    # Frames -----------------------------------------------------------------------------------------------------
+
+    def send(self, transport: Transport, number: int, frame: Buffers) -> None:
+        """A frame is durable and may go out: now, if the peer has all before it; else `pump` sends it."""
+        stream = self._stream
+        can_write = self.ready and stream is not None and stream.is_writable
+        if transport is Transport.DATAGRAM:
+            if can_write:
+                stream.write(data_head(transport, 0, frame.size), *frame.pieces)  # type: ignore[union-attr]
+            else:
+                self.dropped += 1
+            return
+        channel = self.channels[transport]
+        if not channel.lag.bytes:
+            self._progress_at = asyncio.get_running_loop().time()  # until now there was nothing to acknowledge
+        channel.lag.add(number, frame.size)
+        if can_write and channel.next == number:
+            stream.write(data_head(transport, number, frame.size), *frame.pieces)  # type: ignore[union-attr]
+            channel.next = number + 1
+
+    def heartbeat(self) -> None:
+        """Say that this process lives. A peer that takes nothing of what waits for it has to be dialled again."""
+        stream = self._stream
+        if stream is None or not self.ready:
+            return
+        if stream.is_writable:
+            stream.write(_HEARTBEAT)
+        last = max(self._progress_at, stream.heard_at)
+        if self.unacknowledged and stream.loop.time() - last > SILENT_SECONDS:
+            stream.abort()
+
+    def pump(self) -> None:
+        """Hand over what the peer has missed, piece by piece, as far as the connection takes it."""
+        stream = self._stream
+        if not self.ready or stream is None or not stream.is_writable or self._is_pumping:
+            return
+        size = 0
+        try:
+            for channel in self.channels.values():
+                size += self._pump(stream, channel, PUMP_BYTES - size)
+        except JournalError as error:
+            self.driver.fail(EXIT_REFUSED, str(error))
+            return
+        stream.flush()
+        if size >= PUMP_BYTES:
+            self._is_pumping = True  # the others have their turn first
+            stream.loop.call_soon(self._pump_on)
+
+    def _pump_on(self) -> None:
+        self._is_pumping = False
+        self.pump()
+
+    def _pump(self, stream: Stream, channel: Outgoing, limit: int) -> int:
+        transport, size = channel.id.transport, 0
+        while size < limit and channel.next <= channel.box.spilled:
+            frame = channel.next_on_disk()
+            if frame is None:
+                # They were acknowledged once and are gone; the peer is the one that has forgotten them.
+                self.close()
+                return size
+            stream.write(data_head(transport, channel.next, len(frame)), frame)
+            channel.next += 1
+            size += len(frame)
+        for number, kept in channel.box.frames_from(channel.next):
+            if size >= limit:
+                break
+            stream.write(data_head(transport, number, kept.size), *kept.pieces)
+            channel.next = number + 1
+            size += kept.size
+        return size
+
+    # How the peer is doing ----------------------------------------------------------------------------------------
+
+    @property
+    def unacknowledged(self) -> int:
+        """In bytes, about; 0 only if the peer holds everything."""
+        return sum(
+            max(channel.lag.bytes, channel.box.size, channel.box.sent - channel.box.acknowledged)
+            for channel in self.channels.values()
+        )
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the peer is there and takes what it is sent."""
+        is_stalled = asyncio.get_running_loop().time() - self._progress_at > STALLED_SECONDS
+        return self.ready and not (is_stalled and self.unacknowledged)
+
+    def relieve(self) -> None:
+        """Move to disk what fills the memory; for a peer that takes what it is sent, only when it is very much."""
+        spills = self.driver.spills
+        for channel in self.channels.values():
+            size = channel.box.size
+            if size > spills.spill_bytes and (size > LIVE_BYTES_MAX or not self.is_live):
+                spills.relieve(channel.id, channel.box)
+
+
+class LinkStream(Stream):
+    """One connection of a link."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self._link = link
+        self.closed: asyncio.Future[bool] = self.loop.create_future()  # with whether it got past the handshake
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def on_open(self) -> None:
+        link = self._link
+        link.opened(self)
+        me = link.driver.process.me
+        channels = marks(link.driver, link.peer)
+        hello = Hello(MAGIC, VERSION, link.cluster, "peer", me, link.peer, link.incarnation, channels)
+        self.write(encode(FrameKind.HELLO, hello))
+        self._deadline = self.loop.call_later(HANDSHAKE_SECONDS, self.abort)
+
+    def on_frames(self, frames: list[ReceivedFrame]) -> None:
+        link = self._link
+        for kind, body in frames:
+            if kind == FrameKind.ACK and link.ready:
+                link.acknowledged(*decode_ack(body))
+            elif kind == FrameKind.WELCOME and not link.ready:
+                self._cancel_deadline()
+                link.welcomed(decode(Welcome, body))
+            elif kind == FrameKind.REJECTED:
+                rejected = decode(Rejected, body)
+                if rejected.reason == "old incarnation":
+                    link.driver.fail(EXIT_REFUSED, rejected.sentence)
+                self.abort()
+            else:
+                raise BadFrame(f"A frame of kind {kind} is out of place.")
+
+    def on_writable(self) -> None:
+        self._link.pump()
+
+    def on_lost(self) -> None:
+        was_ready = self._link.ready
+        self._link.lost()
+        self._cancel_deadline()
+        if not self.closed.done():
+            self.closed.set_result(was_ready)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+_HEARTBEAT = encode(FrameKind.HEARTBEAT)

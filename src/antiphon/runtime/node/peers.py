@@ -1,0 +1,145 @@
+"""The handshake between two processes, and the incoming half of their channels: frames in, acknowledgements out.
+
+Every connection begins with a handshake in which both sides say what they hold: that trims the outboxes, and it
+uncovers a process whose journal lacks what it once did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from antiphon.core import ProcessId
+from antiphon.core.buffers import COPIED_MAX, Buffers
+from antiphon.core.channel import NUMBERED, ChannelId, Transport
+from antiphon.core.errors import BadFrame, JournalFull
+from antiphon.core.inputs import Receive
+from antiphon.runtime.net import ReceivedFrame, Stream
+from antiphon.runtime.net.frames import PEER_BYTES_MAX, ChannelMarks, FrameKind, decode_data, encode_ack
+from antiphon.runtime.node.driver import Driver
+
+ACK_SECONDS = 0.02  # acknowledgements may wait this long for company ...
+ACK_BYTES = 256 << 10  # ... but not when the peer keeps this much for us
+SILENT_SECONDS = 10.0  # a connection on which nothing moves for so long, though something should, is broken
+FULL_SECONDS = 0.2  # between two attempts to go on when the disk was full
+
+
+def marks(driver: Driver, peer: ProcessId) -> list[ChannelMarks]:
+    """What a handshake says of both numbered channels with a peer."""
+    host = driver.host
+    found = []
+    for transport in NUMBERED:
+        channel = ChannelId(peer, transport)
+        box = host.outbox(channel)
+        found.append(ChannelMarks(transport, box.sent, box.acknowledged, host.received.get(channel, 0)))
+    return found
+
+
+def judge(driver: Driver, peer: ProcessId, channels: list[ChannelMarks]) -> None:
+    """Raise JournalBehind if the peer's numbers prove that this process has forgotten something."""
+    if [mark.transport for mark in channels] != list(NUMBERED):
+        raise BadFrame("A handshake names every numbered channel once.")
+    for mark in channels:
+        driver.host.check_peer(ChannelId(peer, mark.transport), held=mark.held, forgotten=mark.forgotten)
+
+
+class PeerSession:
+    """The incoming half of the channels from one peer: frames in, acknowledgements out."""
+
+    frame_bytes_max = PEER_BYTES_MAX
+
+    def __init__(self, driver: Driver, peer: ProcessId, incarnation: int, stream: Stream) -> None:
+        self.peer = peer
+        self.incarnation = incarnation
+        self._driver = driver
+        self._stream = stream
+        self._channels = {transport: ChannelId(peer, transport) for transport in Transport}
+        self._acknowledged = {c: driver.host.received.get(c, 0) for c in self._channels.values()}
+        self._bytes = 0  # taken since the last acknowledgement
+        self._timer: asyncio.TimerHandle | None = None
+        self._refused: deque[ReceivedFrame] = deque()  # frames that found the disk full
+
+    @property
+    def heard_at(self) -> float:
+        return self._stream.heard_at
+
+    def on_frames(self, frames: list[ReceivedFrame]) -> None:
+        if self._refused:
+            self._refused.extend(frames)
+            return
+        for at, (kind, body) in enumerate(frames):
+            if kind == FrameKind.DATA:
+                try:
+                    self._receive(body)
+                except JournalFull:
+                    self._refused.extend(frames[at:])
+                    self._wait_for_room()
+                    return
+            elif kind != FrameKind.HEARTBEAT:
+                raise BadFrame(f"A frame of kind {kind} is out of place.")
+
+    def _receive(self, body: memoryview) -> None:
+        """Take a frame, unless it was taken before. BadFrame, JournalFull: nothing has happened."""
+        transport, number, view = decode_data(body)
+        driver = self._driver
+        if transport is not Transport.DATAGRAM and not driver.host.is_new(self._channels[transport], number):
+            return
+        frame = Buffers(bytes(view) if len(view) < COPIED_MAX else view)
+        driver.process.check_frame(frame)
+        driver.take(Receive(driver.clock(), self.peer, transport, number, frame))
+        self._bytes += len(view)
+
+    def _wait_for_room(self) -> None:
+        self._stream.pause_reading()
+        self._stream.loop.call_later(FULL_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._stream.is_open:
+            return
+        frames, self._refused = list(self._refused), deque()
+        self.set_reading()
+        try:
+            self.on_frames(frames)
+        except BadFrame as error:
+            self._stream.on_bad_frame(error)
+
+    def set_reading(self) -> None:
+        """Read on, or not, while too much waits for the disk."""
+        if self._refused or self._driver.congested:
+            self._stream.pause_reading()
+        else:
+            self._stream.resume_reading()
+
+    def acknowledge(self) -> None:
+        """More of these channels is durable: say so soon, and at once when it is much."""
+        if self._bytes >= ACK_BYTES:
+            self._send_acks()
+        elif self._timer is None:
+            self._timer = self._stream.loop.call_later(ACK_SECONDS, self._send_acks)
+
+    def _send_acks(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._bytes = 0
+        for channel, before in self._acknowledged.items():
+            held = self._driver.host.received.get(channel, 0)
+            if held > before:
+                self._acknowledged[channel] = held
+                self._stream.write(encode_ack(channel.transport, held))
+
+    def drop_if_silent(self) -> None:
+        """Every peer beats: an open connection on which nothing comes is broken."""
+        if self._stream.loop.time() - self.heard_at > SILENT_SECONDS and not self._driver.congested:
+            self._stream.abort()
+
+    def on_writable(self, writable: bool) -> None:
+        """Acknowledgements are small and cumulative: there is nothing to hold back."""
+
+    def on_closed(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        self._stream.abort()

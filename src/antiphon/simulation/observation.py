@@ -1,0 +1,78 @@
+"""What processes let out, kept as it is until somebody reads the trace; and the steps of messages, where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from antiphon.core.effects import AnyEffect, Log, Record, Send
+from antiphon.core.host import Turn
+from antiphon.core.model import MessageId
+from antiphon.core.process import Process
+from antiphon.simulation.site import Site, Steps
+from antiphon.trace import Row, rows_of
+
+FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
+
+
+class Observations:
+    def __init__(self, *, follow_steps: bool) -> None:
+        self._follow = follow_steps
+        self._seen: list[tuple[Process, int, int, list[Turn]]] = []
+        self._followed: dict[MessageId, list[Site]] = {}  # and where something is known of them
+
+    def add(self, site: Site, now: int, turns: list[Turn]) -> None:
+        if self._follow:
+            for turn in turns:
+                self._begin_to_follow(site, turn)
+        self._seen.append((site.process, now, site.released_seq, turns))
+
+    def rows(self) -> list[Row]:
+        """The trace so far."""
+        return [row for seen in self._seen for row in self._rows_of(*seen)]
+
+    def _rows_of(self, process: Process, now: int, after: int, turns: list[Turn]) -> Iterator[Row]:
+        for turn in turns:
+            steps: Steps | None = turn.note
+            step_of = None if not steps else partial(_step, steps)
+            yield from rows_of(process, turn, now, step_of, after)
+
+    # Steps --------------------------------------------------------------------------------------------------------
+
+    def arrived(self, site: Site, carried: Steps | None) -> Steps:
+        """An input came with these steps behind it. Returns what its effects have behind them."""
+        steps = site.steps
+        for id, step in (carried or {}).items():
+            if step > steps.get(id, -1) and id in self._followed:
+                if id not in steps:
+                    self._followed[id].append(site)
+                steps[id] = step
+        return self.departing(site)
+
+    def departing(self, site: Site) -> Steps:
+        return {id: step + 1 for id, step in site.steps.items()}
+
+    def _begin_to_follow(self, site: Site, turn: Turn) -> None:
+        for effect in turn.effects:
+            if type(effect) is Record and effect.kind == "multicast" and effect.message is not None:
+                id = effect.message
+                self._followed[id] = [site]
+                site.steps.setdefault(id, 0)
+                if turn.note is not None:
+                    turn.note.setdefault(id, 1)
+                if len(self._followed) > FOLLOWED_MAX:
+                    self.forget(next(iter(self._followed)))
+
+    def forget(self, id: MessageId) -> None:
+        """Stop measuring a message's steps."""
+        for site in self._followed.pop(id, ()):
+            site.steps.pop(id, None)
+
+
+def _step(steps: Steps, effect: AnyEffect) -> int | None:
+    """Of one message: the longest chain of frames behind an effect, the frame itself included where it is one."""
+    if type(effect) is Send:
+        return steps.get(effect.about[0]) if len(effect.about) == 1 else None
+    id = effect.event.id if type(effect) is Log else effect.message if type(effect) is Record else None
+    step = None if id is None else steps.get(id)
+    return None if step is None else step - 1

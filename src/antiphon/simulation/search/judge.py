@@ -1,0 +1,163 @@
+"""The promises, checked act by act and state by state. What was delivered can only grow: each order is seen once.
+
+Here processes multicast themselves and no client takes part, so what the host promises to clients cannot show, nor can
+anything that needs more than these states: causal order.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from itertools import pairwise
+
+from antiphon.checks import Violation
+from antiphon.core.effects import Send
+from antiphon.core.events import Event
+from antiphon.core.model import MessageId, ProcessId
+from antiphon.core.promises import Promise
+from antiphon.simulation.search.values import Cast, LocalState
+from antiphon.simulation.values import INVARIANT
+
+Sequences = tuple[tuple[MessageId, ...], ...]  # by process: what it delivered
+
+
+class Judge:
+    def __init__(self, cast: Cast, promises: tuple[Promise, ...]) -> None:
+        self.cast = cast
+        self.promises = promises
+        self.members = {g: [cast.index[p] for p in members] for g, members in cast.topology.groups.items()}
+        self.addressed = {id: [cast.index[p] for p in who] for id, who in cast.addressees.items()}
+        self._known: dict[Sequences, Violation | None] = {}
+
+    # Acts of one process ----------------------------------------------------------------------------------------------
+
+    def send(self, sender: ProcessId, send: Send, to: ProcessId) -> Violation | None:
+        return self._genuineness(sender, send, to) or self._locality(sender, send, to)
+
+    def _genuineness(self, sender: ProcessId, send: Send, to: ProcessId) -> Violation | None:
+        if Promise.GENUINENESS not in self.promises:
+            return None
+        concerned = self.cast.concerned
+        if not send.about:
+            if any(sender in circle and to in circle for circle in concerned.values()):
+                return None
+            detail = f"{sender} sends a frame about no message to {to}, but no message concerns both."
+            return Violation(Promise.GENUINENESS.value, (sender, to), (), detail)
+        for message in send.about:
+            strangers = tuple(p for p in (sender, to) if p not in concerned.get(message, ()))
+            if strangers:
+                detail = f"{sender} sends a frame about {message} to {to}, but {strangers[0]} has no part in it."
+                return Violation(Promise.GENUINENESS.value, strangers, (str(message),), detail)
+        return None
+
+    def _locality(self, sender: ProcessId, send: Send, to: ProcessId) -> Violation | None:
+        if Promise.LOCALITY not in self.promises or send.layer.rpartition("/")[2] != "consensus":
+            return None
+        group_of = self.cast.topology.group_of
+        if sender in group_of and group_of[sender] == group_of.get(to):
+            return None
+        detail = f"{sender} sends a frame of {send.layer} to {to}, which is of another group."
+        return Violation(Promise.LOCALITY.value, (sender, to), tuple(map(str, send.about)), detail)
+
+    def event(self, process: ProcessId, before: tuple[MessageId, ...], event: Event) -> Violation | None:
+        """A message that was multicast, once, to these groups, with these bytes."""
+        message = event.id
+        planned = self.cast.messages.get(message)
+        if message in before:
+            detail = f"{process} delivers {message} again."
+        elif planned is None or planned.destinations != event.destinations:
+            detail = f"{process} delivers {message} to {', '.join(event.destinations)}, which nobody multicast."
+        elif [(r.client, r.first, r.count, r.digest) for r in event.requests] != [planned.request]:
+            detail = f"{process} delivers {message} with other payloads than it was multicast with."
+        else:
+            return None
+        return Violation(Promise.INTEGRITY.value, (process,), (str(message),), detail)
+
+    # What all have delivered ------------------------------------------------------------------------------------------
+
+    def order(self, sequences: Sequences) -> Violation | None:
+        """Prefixes within a group; each sender's order; no cycle over all groups."""
+        if sequences not in self._known:
+            self._known[sequences] = self._total(sequences) or self._fifo(sequences) or self._acyclic(sequences)
+        return self._known[sequences]
+
+    def _total(self, sequences: Sequences) -> Violation | None:
+        if Promise.TOTAL_ORDER not in self.promises:
+            return None
+        for group, members in self.members.items():
+            longest = max(members, key=lambda i: len(sequences[i]))
+            for i in members:
+                if sequences[i] != sequences[longest][: len(sequences[i])]:
+                    names = (self.cast.names[i], self.cast.names[longest])
+                    one, other = _told(sequences[i]), _told(sequences[longest])
+                    detail = f"In {group}, {names[0]} delivers {one}, but {names[1]} {other}."
+                    return Violation(Promise.TOTAL_ORDER.value, names, (), detail)
+        return None
+
+    def _fifo(self, sequences: Sequences) -> Violation | None:
+        if Promise.FIFO not in self.promises:
+            return None
+        for i, sequence in enumerate(sequences):
+            for at, later in enumerate(sequence):
+                for earlier, addressed in self.addressed.items():
+                    due = earlier.origin == later.origin and earlier.number < later.number and i in addressed
+                    if due and earlier not in sequence[:at]:
+                        detail = f"{self.cast.names[i]} delivers {later}, but not {earlier} before it."
+                        messages = (str(earlier), str(later))
+                        return Violation(Promise.FIFO.value, (self.cast.names[i],), messages, detail)
+        return None
+
+    def _acyclic(self, sequences: Sequences) -> Violation | None:
+        if Promise.ACYCLIC_ORDER not in self.promises:
+            return None
+        before: dict[MessageId, set[MessageId]] = {message: set() for message in self.cast.messages}
+        for sequence in sequences:
+            for earlier, later in pairwise(sequence):
+                before[later].add(earlier)
+        while before:  # take away what nothing stands before; what is left has a cycle
+            first = next((message for message, earlier in before.items() if not earlier & before.keys()), None)
+            if first is None:
+                told = "; ".join(
+                    f"{name} delivers {_told(sequence)}"
+                    for name, sequence in zip(self.cast.names, sequences, strict=True)
+                    if sequence
+                )
+                detail = f"The order of {' and '.join(map(str, before))} has a cycle: {told}."
+                return Violation(Promise.ACYCLIC_ORDER.value, (), tuple(map(str, before)), detail)
+            del before[first]
+        return None
+
+    def end(self, locals: Sequence[LocalState]) -> Violation | None:
+        """Nothing more has to happen: what anybody delivered, or a correct process multicast, is everywhere."""
+        for members in self.members.values():
+            if 2 * sum(locals[i].alive for i in members) <= len(members):
+                return None  # beyond what the protocols assume: it may wait for ever
+        uniform = Promise.UNIFORM_AGREEMENT in self.promises
+        agreement = Promise.UNIFORM_AGREEMENT if uniform else Promise.AGREEMENT
+        delivered = {message for local in locals if local.alive or uniform for message in local.delivered}
+        for message, addressed in self.addressed.items():
+            correct = [i for i in addressed if locals[i].alive]
+            missing = [i for i in correct if message not in locals[i].delivered]
+            if not missing:
+                continue
+            late = self.cast.names[missing[0]]
+            sender = locals[self.cast.index[message.origin]]
+            if message in delivered and agreement in self.promises:
+                detail = f"{message} was delivered, but {late} is correct, addressed and never delivers it."
+                return Violation(agreement.value, (late,), (str(message),), detail)
+            made = sender.alive and message.number <= sender.made
+            if made and missing == correct and Promise.VALIDITY in self.promises:
+                detail = f"{message.origin} is correct and multicasts {message}, but {late} never delivers it."
+                return Violation(Promise.VALIDITY.value, (late,), (str(message),), detail)
+        return None
+
+
+def _told(sequence: tuple[MessageId, ...]) -> str:
+    return ", ".join(map(str, sequence)) or "nothing"
+
+
+def broken(process: ProcessId, error: Exception) -> Violation:
+    """A protocol's own assertion failed, or it broke in any other way."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    detail = f"{type(error).__name__} at {process} in {where.name}: {error} ({where.line})"
+    return Violation(INVARIANT, (process,), (), detail)

@@ -1,0 +1,90 @@
+"""The application of a run: makes the planned multicasts and knows what is still to be delivered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+
+from antiphon.core.events import Event
+from antiphon.core.model import MessageId, ProcessId
+from antiphon.simulation.site import Site
+from antiphon.simulation.values import MILLISECOND, Plan
+from antiphon.simulation.world import World
+
+SETTLE_NS = 5_000 * MILLISECOND  # how long the world goes on after the last delivery, to see what should not come
+
+
+def payloads_of(plan: Plan, index: int) -> tuple[bytes, ...]:
+    """The bytes of a planned multicast: no two alike, so that a swap or a flipped bit shows."""
+    return tuple(
+        (hashlib.blake2b(f"{plan.sender}/{index}/{k}".encode()).digest() * (plan.size // 64 + 1))[: plan.size]
+        for k in range(plan.payloads)
+    )
+
+
+class Application:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.scenario = world.scenario
+        self.queues: dict[str, deque[Plan]] = {}
+        for plan in world.scenario.plans:
+            self.queues.setdefault(plan.sender, deque()).append(plan)
+        self.asked: dict[str, int] = {}  # multicasts that a sender was told to make
+        self.made: dict[str, int] = {}  # and those that left it
+        self.missing: dict[MessageId, set[ProcessId]] = {}  # who has yet to deliver a message
+        world.on_multicast = self.on_multicast
+        world.on_delivered = self.on_delivered
+        world.on_restart = self.on_restart
+        world.on_gone = self.on_gone
+        for sender, queue in self.queues.items():
+            if self.scenario.closed_loop:
+                world.at(queue[0].at, self._next, sender)
+            else:
+                for plan in queue:
+                    world.at(plan.at, self._next, sender)
+
+    def _next(self, sender: str) -> None:
+        """Make a sender's next multicast; if it is down, at its restart."""
+        site = self.world.sites[ProcessId(sender)]
+        self.asked[sender] = self.asked.get(sender, 0) + 1
+        if site.up:
+            self._make(site, self.asked[sender] - 1)
+
+    def _make(self, site: Site, index: int) -> None:
+        plan = self.queues[site.id][index]
+        self.world.multicast(site, plan.destinations, payloads_of(plan, index))
+
+    def on_restart(self, site: Site) -> None:
+        """What the journal did not keep was never multicast: the application asks again."""
+        for index in range(self.made.get(site.id, 0), self.asked.get(site.id, 0)):
+            self._make(site, index)
+
+    def on_multicast(self, site: Site, id: MessageId, destinations: tuple[str, ...]) -> None:
+        self.made[site.id] = self.made.get(site.id, 0) + 1
+        groups = self.world.topology.destinations(destinations)
+        self.missing.setdefault(id, set(self.world.topology.addressees(groups)))
+
+    def on_delivered(self, site: Site, event: Event) -> None:
+        self._done(site, event.id)
+
+    def on_gone(self, site: Site) -> None:
+        """A process that never returns is not waited for, and makes no more multicasts."""
+        self.queues.pop(site.id, None)
+        for id in list(self.missing):
+            self._done(site, id)
+
+    def _done(self, site: Site, id: MessageId) -> None:
+        missing = self.missing.get(id)
+        if missing is None:
+            return
+        missing.discard(site.id)
+        if missing:
+            return
+        del self.missing[id]
+        self.world.observations.forget(id)
+        sender = id.origin
+        queue = self.queues.get(sender, ())
+        if self.scenario.closed_loop and self.asked[sender] < len(queue):
+            self.world.at(queue[self.asked[sender]].at, self._next, sender)
+        elif not self.missing and all(self.made.get(s, 0) == len(q) for s, q in self.queues.items()):
+            self.world.end_ns = min(self.world.end_ns, self.world.now + SETTLE_NS)

@@ -1,0 +1,146 @@
+"""From calls to requests: what leaves together, which numbers it gets, and what is refused before it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import antiphon
+from antiphon.client import sender
+from antiphon.core.errors import UsageError
+from antiphon.core.requests import PAYLOAD_BYTES_MAX
+from client.fake_cluster import FakeCluster, run
+
+
+def test_what_is_called_in_one_turn_is_one_request() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        receipts = await asyncio.gather(*(client.multicast("a", b"%d" % i) for i in range(100)))
+        assert [receipt.number for receipt in receipts] == list(range(100))
+        assert receipts[7].name == f"{client.name}:7"
+        assert (receipts[7].count, receipts[7].destinations, receipts[7].member) == (1, ("a",), "a.1")
+        assert [request.count for request in cluster.requests()] == [100]
+        assert cluster.payloads("a") == [b"%d" % i for i in range(100)]
+        await client.multicast("a", b"next")
+        assert [request.first for request in cluster.requests()] == [0, 100]
+
+    run({"a": 1}, story)
+
+
+def test_a_request_holds_up_to_the_bytes_of_a_batch() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        payloads = [bytes([i]) * 296 for i in range(10)] + [b"z" * 5000, b"last"]
+        await asyncio.gather(*(client.multicast("a", payload) for payload in payloads))
+        assert [request.count for request in cluster.requests()] == [3, 3, 3, 1, 1, 1]
+        assert cluster.payloads("a") == payloads
+
+    run({"a": 1}, story, batch_bytes=1000)
+
+
+def test_linger_gathers_the_calls_of_several_turns() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await client.multicast_many("a", [b"first"])
+        calls = []
+        for i in range(5):
+            calls.append(asyncio.create_task(client.multicast("a", b"%d" % i)))
+            await asyncio.sleep(0.005)
+        assert len(cluster.requests()) == 1
+        await asyncio.gather(*calls)
+        assert [request.count for request in cluster.requests()] == [1, 5]
+
+    run({"a": 1}, story, linger=0.2)
+
+
+def test_a_full_batch_does_not_linger() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(client.multicast("a", b"x" * 600) for _ in range(4)))
+
+    run({"a": 1}, story, linger=30, batch_bytes=1000)
+
+
+def test_empty_payloads_stay_under_the_limit_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "PAYLOADS_MAX", 50)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await asyncio.gather(*(client.multicast("a", b"") for _ in range(120)))
+        assert [request.count for request in cluster.requests()] == [49, 49, 22]
+
+    run({"a": 1}, story, batch_bytes=4 << 20)
+
+
+def test_many_at_once_are_one_request_in_the_order_of_the_calls() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        one, many, two = await asyncio.gather(
+            client.multicast(["b", "a"], b"1"),
+            client.multicast_many({"a", "b"}, [b"2", bytearray(b"3"), memoryview(b"4")]),  # type: ignore[list-item]
+            client.multicast(("a", "b"), b"5"),
+        )
+        assert (one.number, many.number, many.count, two.number) == (0, 1, 3, 4)
+        assert [request.count for request in cluster.requests()] == [1, 3, 1]
+        assert cluster.payloads("a") == cluster.payloads("b") == [b"1", b"2", b"3", b"4", b"5"]
+
+    run({"a": 1, "b": 1}, story)
+
+
+def test_numbers_are_dense_for_each_set_of_groups() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        sets = [("a",), ("b",), ("a", "b")]
+        receipts = await asyncio.gather(*(client.multicast(sets[i % 3], b"x") for i in range(30)))
+        for index, wanted in enumerate(sets):
+            assert [receipt.number for receipt in receipts[index::3]] == list(range(10))
+            assert {receipt.destinations for receipt in receipts[index::3]} == {wanted}
+
+    run({"a": 2, "b": 2}, story)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [[], ["text"], b"bytes", "text", [b"x", 3], [bytes(PAYLOAD_BYTES_MAX + 1)], [bytes(1 << 20)] * 5, [b""] * 70_000],
+    ids=["none", "str", "one payload", "a text", "a number", "a large one", "too many bytes", "too many"],
+)
+def test_bad_batches_are_refused(payloads: list[bytes]) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        with pytest.raises(UsageError):
+            await client.multicast_many("a", payloads)
+        assert (await client.multicast("a", b"x")).number == 0, "nothing of it got a number"
+
+    run({"a": 1}, story)
+
+
+def test_bad_calls_are_refused_at_once() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        for groups in ([], ["nowhere"], ["a", "nowhere"], 5, [["a"]]):
+            with pytest.raises(UsageError):
+                await client.multicast(groups, b"x")  # type: ignore[arg-type]
+        for payload in ("text", None, 5, bytes(PAYLOAD_BYTES_MAX + 1)):
+            with pytest.raises(UsageError):
+                await client.multicast("a", payload)  # type: ignore[arg-type]
+        assert cluster.requests() == []
+
+    run({"a": 1}, story)
+
+
+def test_a_client_is_used_only_while_it_is_open() -> None:
+    async def story() -> None:
+        async with FakeCluster({"a": 1}) as cluster:
+            client = antiphon.connect(cluster.target)
+            with pytest.raises(UsageError, match="not open"):
+                await client.multicast("a", b"x")
+            async with client:
+                await client.multicast("a", b"x")
+            for call in (client.multicast("a", b"x"), client.multicast_many("a", [b"x"])):
+                with pytest.raises(UsageError, match="not open"):
+                    await call
+            with pytest.raises(UsageError, match="not open"):
+                client.subscribe("a")
+            with pytest.raises(UsageError, match="connect again"):
+                await client.__aenter__()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("options", [{"linger": -1}, {"linger": float("nan")}, {"batch_bytes": 0}, {"name": "a b"}])
+def test_bad_options_of_a_client_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        antiphon.connect("127.0.0.1:1", **options)  # type: ignore[arg-type]

@@ -1,0 +1,194 @@
+"""Subscriptions: positions, batches and parts of them, other members, bounded read-ahead."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import antiphon
+from antiphon.client import subscription
+from antiphon.core.errors import Unavailable, UsageError
+from client.fake_cluster import FakeCluster, run
+
+
+async def sixty(client: antiphon.Client) -> list[bytes]:
+    """Sixty payloads, in batches of ten."""
+    payloads = [b"%d" % i for i in range(60)]
+    for i in range(0, 60, 10):
+        await client.multicast_many("a", payloads[i : i + 10])
+    return payloads
+
+
+def test_deliveries_are_what_was_sent() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await client.multicast("a", b"other set")
+        payloads = [b"", b"two", b"3" * 5000]
+        receipt = await client.multicast_many({"a", "b"}, payloads)
+        found = [delivery async for delivery in client.subscribe("a", start=1, follow=False)]
+        assert [delivery.payload for delivery in found] == payloads
+        assert [delivery.position for delivery in found] == [1, 2, 3]
+        assert [(delivery.client, delivery.number) for delivery in found] == [(client.name, i) for i in range(3)]
+        assert {delivery.destinations for delivery in found} == {("a", "b")}
+        assert found[0].name == receipt.name == f"{client.name}:0"
+
+    run({"a": 1, "b": 1}, story)
+
+
+def test_batches_are_what_was_delivered_together() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        payloads = await sixty(client)
+        found = [batch async for batch in client.subscribe("a", follow=False).batches()]
+        assert [len(batch) for batch in found] == [10] * 6
+        assert [batch.position for batch in found] == list(range(0, 60, 10))
+        assert [payload for batch in found for payload in batch.payloads] == payloads
+        assert sorted(found, key=lambda batch: batch.key or b"") == found
+        assert {(batch.at, batch.destinations, len(batch.requests)) for batch in found} == {(7, ("a",), 1)}
+        deliveries = [delivery for batch in found for delivery in batch]
+        assert deliveries == [delivery async for delivery in client.subscribe("a", follow=False)]
+
+    run({"a": 1}, story)
+
+
+@pytest.mark.parametrize("start", [0, 1, 9, 10, 25, 59, 60, 1000, 2**62])
+def test_a_subscription_may_start_inside_a_batch(start: int) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        payloads = await sixty(client)
+        ones = [(d.position, d.payload) async for d in client.subscribe("a", start=start, follow=False)]
+        assert ones == list(enumerate(payloads))[start:]
+        batches = [batch async for batch in client.subscribe("a", start=start, follow=False).batches()]
+        assert [payload for batch in batches for payload in batch.payloads] == payloads[start:]
+        assert [d.position for batch in batches for d in batch] == list(range(start, 60))
+        assert sum(map(len, batches)) == len(payloads[start:])
+
+    run({"a": 1}, story)
+
+
+def test_one_by_one_and_then_in_batches() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        payloads = await sixty(client)
+        async with client.subscribe("a") as deliveries:
+            for i in range(13):
+                assert (await anext(deliveries)).payload == payloads[i]
+            batches = deliveries.batches()
+            assert (await anext(batches)).payloads == payloads[13:20]
+            assert (await anext(batches)).payloads == payloads[20:30]
+            assert (await anext(deliveries)).payload == payloads[30]
+
+    run({"a": 1}, story)
+
+
+def test_a_reader_without_follow_stops_where_the_log_ended() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        async with client.subscribe("a", follow=False) as deliveries:
+            found = [(await anext(deliveries)).position]
+            await sixty(client)
+            found += [delivery.position async for delivery in deliveries]
+        assert found == list(range(60))
+
+    run({"a": 1}, story)
+
+
+def test_a_subscription_goes_on_at_another_member() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        async with client.subscribe("a") as deliveries:
+            positions = []
+            for i in range(6):
+                await sixty(client)
+                for _ in range(55):
+                    positions.append((await anext(deliveries)).position)
+                for member in cluster.members.values():
+                    member.cut()
+                if i == 2:
+                    await cluster.members["a.1"].stop()
+            assert positions == list(range(330))
+
+    run({"a": 3}, story)
+
+
+def test_a_silent_member_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "SILENCE_SECONDS", 0.1)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        cluster.members["a.1"].is_silent = True
+        await client.multicast("b", b"x")
+        cluster.groups["a"].log.extend(cluster.groups["b"].log)
+        cluster.groups["a"].end = 1
+        for _ in range(5):
+            assert (await anext(client.subscribe("a"))).payload == b"x"
+
+    run({"a": 2, "b": 1}, story)
+
+
+def test_what_cannot_be_served_is_an_error() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        for start in (-1, 2**62 + 1, 1.0, "0", True, None):
+            with pytest.raises(UsageError, match="position"):
+                client.subscribe("a", start=start)  # type: ignore[arg-type]
+        for group in ("nowhere", "", 5):
+            with pytest.raises(UsageError):
+                client.subscribe(group)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="one group"):
+            client.subscribe(["a", "b"])  # type: ignore[arg-type]
+        for member in cluster.members.values():
+            member.refuses = "usage"
+        with pytest.raises(UsageError, match="It says no"):
+            await anext(client.subscribe("a"))
+        for member in cluster.members.values():
+            member.rejects = "You are not of this cluster."
+        with pytest.raises(UsageError, match="not of this cluster"):
+            await anext(client.subscribe("a"))
+
+    run({"a": 2, "b": 1}, story)
+
+
+def test_a_reader_that_does_not_follow_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "SEARCH_SECONDS", 0.2)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await cluster.members["a.1"].stop()
+        with pytest.raises(Unavailable, match="No member of a"):
+            await anext(client.subscribe("a", follow=False))
+
+    run({"a": 1}, story)
+
+
+def test_read_ahead_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "AHEAD_BYTES_MAX", 1 << 20)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        payload = bytes(100_000)
+        for _ in range(200):
+            await client.multicast_many("a", [payload] * 2)
+        async with client.subscribe("a") as deliveries:
+            await anext(deliveries)
+            await asyncio.sleep(0.2)
+            connection = deliveries._connection
+            assert connection is not None
+            assert connection._is_paused
+            assert sum(map(len, connection.records)) < 3_000_000
+            count = 1
+            async for delivery in deliveries:
+                assert delivery.payload == payload
+                count += 1
+                if count == 400:
+                    break
+            assert not connection._is_paused
+
+    run({"a": 1}, story)
+
+
+def test_closing_the_client_ends_its_subscriptions() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        async def read() -> list[antiphon.Delivery]:
+            return [delivery async for delivery in client.subscribe("a")]
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.05)
+        await client.multicast("a", b"x")
+        await asyncio.sleep(0.05)
+        await client.close()
+        assert [delivery.payload for delivery in await reading] == [b"x"]
+
+    run({"a": 1}, story)

@@ -1,0 +1,357 @@
+"""The contract between a process and its driver: nothing is seen before it is durable, and everything after it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from antiphon.core import (
+    Assumptions,
+    Buffers,
+    Declaration,
+    Failures,
+    Host,
+    Message,
+    OrderingProtocol,
+    Process,
+    ProcessId,
+    Timer,
+    Topology,
+    Transport,
+    Wire,
+)
+from antiphon.core.channel import ChannelId
+from antiphon.core.effects import CancelTimer, Log, Record, Reply, Send, SetTimer
+from antiphon.core.errors import BadFrame, JournalBehind, JournalFull, UsageError
+from antiphon.core.events import Event
+from antiphon.core.host import Turn
+from antiphon.core.inputs import AnyInput, Begin, Multicast, Receive, Submit, TurnEnd, decode_input
+from antiphon.core.requests import encode_request
+
+TOPOLOGY = Topology.sized({"a": 3, "b": 1})
+A, AB = TOPOLOGY.destinations({"a"}), TOPOLOGY.destinations({"a", "b"})
+TO_B = ChannelId(ProcessId("b.1"), Transport.RELIABLE)
+
+
+class Say(Wire, frozen=True, tag=1):
+    message: Message
+
+
+class Again(Timer, frozen=True):
+    number: int
+
+
+class Sayer(OrderingProtocol):
+    """Sends a message to all its addressees, who deliver it as it comes; and has something of every kind to let out."""
+
+    declaration = Declaration(
+        name="sayer", title="", source="", assumes=Assumptions(failures=Failures.MINORITY), promises=()
+    )
+    said: int
+
+    def initialise(self) -> None:
+        self.said = 0
+
+    def begin(self) -> None:
+        self.monitor(self.topology.processes)
+
+    def multicast(self, m: Message) -> None:
+        self.said += 1
+        self.send(self.topology.addressees(m.destinations), Say(m))
+        self.set_timer(Again(self.said), 1000)
+        self.cancel_timer(Again(self.said - 1))
+
+    def on_say(self, sender: ProcessId, say: Say) -> None:
+        self.deliver(say.message)
+
+    def on_again(self, timer: Again) -> None:
+        pass
+
+    def pending(self) -> int:
+        return 0
+
+
+class Shouter(Sayer):
+    transport = Transport.DATAGRAM
+
+
+class Disk:
+    """A journal that keeps everything, has room for so much, and says nothing of what is durable."""
+
+    def __init__(self, room: int = 1000) -> None:
+        self.records: list[Buffers] = []
+        self.room = room
+
+    @property
+    def next_index(self) -> int:
+        return len(self.records)
+
+    def append(self, record: Buffers) -> None:
+        if len(self.records) == self.room:
+            raise JournalFull("No space is left.")
+        self.records.append(record)
+
+
+class Stop(Exception):
+    pass
+
+
+class Seen:
+    """What the world sees; it ends after so many things."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+        self.turns: list[Turn] = []
+        self.left: int | None = None
+
+    def note(self, *what: Any) -> None:
+        if self.left is not None:
+            if self.left == 0:
+                raise Stop
+            self.left -= 1
+        self.seen.append(what)
+
+    def on_send(self, peer: ProcessId, number: int, send: Send, note: Any) -> None:
+        self.note("send", peer, number)
+
+    def on_event(self, event: Event) -> None:
+        self.note("event", str(event.id), event.position)
+
+    def on_record(self, record: Record) -> None:
+        self.note("record", record.kind)
+
+    def on_reply(self, reply: Reply) -> None:
+        self.note("reply", reply.client, reply.taken)
+
+    def on_set_timer(self, timer: SetTimer) -> None:
+        self.note("set", timer.due)
+
+    def on_cancel_timer(self, timer: CancelTimer) -> None:
+        self.note("cancel")
+
+    def on_monitor(self, processes: tuple[ProcessId, ...]) -> None:
+        self.note("monitor", *processes)
+
+    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+        self.turns += turns
+
+    def take(self) -> list[tuple[Any, ...]]:
+        taken, self.seen = self.seen, []
+        return taken
+
+
+def host(me: str = "a.1", disk: Disk | None = None, kind: type[OrderingProtocol] = Sayer) -> tuple[Host, Seen]:
+    seen = Seen()
+    return Host(Process(ProcessId(me), TOPOLOGY, kind), disk, seen), seen
+
+
+def request(first: int) -> Submit:
+    return Submit(1, A, Buffers(encode_request("c", first, 0, [b"x"])))
+
+
+EVERY_KIND: tuple[AnyInput, ...] = (Begin(0), request(0), TurnEnd(1), Multicast(2, AB, (b"y",)))
+
+
+def test_nothing_is_released_before_the_journal_is_durable_and_then_all_in_order() -> None:
+    disk = Disk()
+    held, seen = host(disk=disk)
+    for happened in EVERY_KIND:
+        held.take(happened)
+    assert seen.take() == []
+    assert seen.turns == []
+    assert held.held == 4
+    held.durable(1)
+    assert seen.take() == [("monitor", "a.2", "a.3", "b.1")]
+    held.durable(1)
+    assert seen.take() == []
+    held.durable(4)
+    assert seen.take() == [
+        ("reply", "c", 1),
+        ("record", "multicast"),
+        ("send", "a.2", 1),
+        ("send", "a.3", 1),
+        ("set", 1001),
+        ("event", "a.1:1", 0),
+        ("record", "multicast"),
+        ("send", "a.2", 2),
+        ("send", "a.3", 2),
+        ("send", "b.1", 1),
+        ("set", 1002),
+        ("cancel",),
+        ("event", "a.1:2", 1),
+    ]
+    assert held.held == 0
+    assert [turn.index for turn in seen.turns] == [0, 1, 2, 3]
+    assert [decode_input(bytes(record)) for record in disk.records] == list(EVERY_KIND)
+
+
+def test_without_a_journal_inputs_are_counted_all_the_same() -> None:
+    held, seen = host()
+    held.take(Begin(0))
+    held.take(request(0))
+    held.durable(held.next_index)
+    assert [what[0] for what in seen.take()] == ["monitor", "reply"]
+
+
+def test_a_turn_is_ended_only_where_somebody_waits_for_its_end() -> None:
+    disk = Disk()
+    held, _ = host(disk=disk)
+    held.end_turn(1)
+    held.take(request(0))
+    held.end_turn(2)
+    held.end_turn(3)
+    assert [type(decode_input(bytes(record))) for record in disk.records] == [Submit, TurnEnd]
+
+
+def test_an_input_for_which_there_is_no_room_has_not_happened() -> None:
+    disk = Disk(room=1)
+    held, seen = host(disk=disk)
+    held.take(Begin(0))
+    before = held.process.snapshot()
+    with pytest.raises(JournalFull):
+        held.take(Multicast(1, AB, (b"x",)))
+    assert held.process.snapshot() == before
+    assert held.held == 1
+    held.durable(disk.next_index)
+    assert [what[0] for what in seen.take()] == ["monitor"]
+
+
+# A crash in the middle ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said_by", [Sayer, Shouter])
+@pytest.mark.parametrize("effects", range(8))
+def test_a_crash_in_the_middle_keeps_exactly_what_went_out(effects: int, said_by: type[OrderingProtocol]) -> None:
+    """A send to three processes ends after the first of them: the trace says so, and the outboxes do."""
+    held, seen = host(disk=Disk(), kind=said_by)
+    held.take(Begin(0))
+    held.durable(1)
+    seen.take()
+    held.take(Multicast(1, AB, (b"x",)))
+    seen.left = effects
+    if effects < 6:  # the multicast, three copies, a timer, its own delivery
+        with pytest.raises(Stop):
+            held.durable(2)
+    else:
+        held.durable(2)
+    released = seen.take()
+    assert len(released) == min(effects, 6)
+    turn = seen.turns[-1]
+    copies = [peer for effect in turn.effects if isinstance(effect, Send) for peer in effect.to]
+    assert copies == [what[1] for what in released if what[0] == "send"]
+    assert any(isinstance(effect, Log) for effect in turn.effects) == (effects >= 6)
+    assert turn.seq_last == turn.seq - 1 + (effects > 0) + (effects > 1) + (effects > 5)
+    numbered = copies if said_by.transport is not Transport.DATAGRAM else []
+    assert [e.numbers for e in turn.effects if isinstance(e, Send) and e.numbers] == (
+        [(1,) * len(numbered)] if numbered else []
+    )
+    assert {channel.peer: box.sent for channel, box in held.outboxes.items()} == dict.fromkeys(numbered, 1)
+
+
+# Channels -----------------------------------------------------------------------------------------------------------
+
+
+def frame_of(peer: str) -> Buffers:
+    sender, _ = host(peer)
+    effects = sender.process.step(Multicast(0, AB, (b"z",)))
+    (send,) = [effect for effect in effects if isinstance(effect, Send)]
+    return send.frame
+
+
+def test_what_is_received_may_be_acknowledged_only_when_it_is_durable() -> None:
+    held, _ = host(disk=Disk())
+    held.take(Receive(1, TO_B.peer, Transport.RELIABLE, 1, frame_of("b.1")))
+    held.take(Receive(1, TO_B.peer, Transport.RELIABLE, 3, frame_of("b.1")))
+    assert list(held.take_fresh()) == []
+    held.durable(1)
+    assert held.received == {TO_B: 1}
+    assert list(held.take_fresh()) == [TO_B]
+    assert list(held.take_fresh()) == []
+    held.durable(2)
+    assert held.received == {TO_B: 1}, "the second frame has yet to come"
+
+
+def test_a_frame_is_new_once_and_a_fifo_channel_has_no_gaps() -> None:
+    held, _ = host()
+    fifo = ChannelId(TO_B.peer, Transport.FIFO)
+    assert held.is_new(TO_B, 3), "a reliable channel has no order"
+    assert held.is_new(fifo, 1)
+    with pytest.raises(BadFrame, match=r"Frame 2 of b\.1 came after frame 0"):
+        held.is_new(fifo, 2)
+    held.take(Receive(1, TO_B.peer, Transport.RELIABLE, 3, frame_of("b.1")))
+    assert not held.is_new(TO_B, 3)
+
+
+def test_frames_are_kept_until_their_receiver_has_acknowledged_them() -> None:
+    held, _ = host(disk=Disk())
+    for at in range(3):
+        held.take(Multicast(at, AB, (b"x",)))
+    held.durable(3)
+    box = held.outbox(TO_B)
+    assert [number for number, _ in box.frames_from(1)] == [1, 2, 3]
+    box.acknowledge(2)
+    assert [number for number, _ in box.frames_from(1)] == [3]
+    assert [number for number, _ in held.outbox(ChannelId(ProcessId("a.2"), Transport.RELIABLE)).frames_from(1)] == [
+        1,
+        2,
+        3,
+    ]
+
+
+def test_a_process_that_has_forgotten_something_refuses_to_run() -> None:
+    held, _ = host(disk=Disk())
+    held.take(Multicast(0, AB, (b"x",)))
+    held.take(Receive(1, TO_B.peer, Transport.RELIABLE, 1, frame_of("b.1")))
+    held.durable(2)
+    held.check_peer(TO_B, held=1, forgotten=1)
+    with pytest.raises(JournalBehind, match=r"b\.1 holds 2 frames of a\.1, whose journal knows of only 1"):
+        held.check_peer(TO_B, held=2, forgotten=0)
+    with pytest.raises(JournalBehind, match=r"a\.1 once acknowledged 2 frames of b\.1, but its journal holds only 1"):
+        held.check_peer(TO_B, held=1, forgotten=2)
+
+
+# Snapshot and replay ------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_has_the_frames_that_are_not_acknowledged_each_once() -> None:
+    disk = Disk()
+    held, _ = host(disk=disk)
+    for at in range(3):
+        held.take(Multicast(at, AB, (bytes(5000),)))
+    with pytest.raises(AssertionError, match="only what was released"):
+        held.snapshot()
+    held.durable(3)
+    held.end_turn(3)
+    held.durable(4)
+    held.outbox(TO_B).acknowledge(2)
+    held.outbox(ChannelId(ProcessId("a.2"), Transport.RELIABLE)).let_go(1)  # it is on disk
+    state = held.snapshot()
+    assert len(state) < 4 * 5000, "three receivers share a frame"
+    again, seen = host(disk=disk)
+    again.restore(state)
+    again.go_on()
+    for channel, box in held.outboxes.items():
+        copy = again.outboxes[channel]
+        assert list(copy.frames_from(1)) == list(box.frames_from(1))
+        assert (copy.sent, copy.first_kept, copy.size) == (box.sent, box.first_kept, box.size)
+    assert seen.take() == [("set", 1002), ("monitor",)]
+    with pytest.raises(UsageError, match="another version"):
+        host()[0].restore(b"\x91\x01")
+
+
+def test_a_replay_makes_again_what_was_not_acknowledged_and_sends_nothing_by_itself() -> None:
+    disk = Disk()
+    held, _ = host(disk=disk)
+    for happened in (*EVERY_KIND, Receive(3, TO_B.peer, Transport.RELIABLE, 1, frame_of("b.1"))):
+        held.take(happened)
+    held.durable(disk.next_index)
+    again, seen = host(disk=disk)
+    again.replay((index, bytes(record)) for index, record in enumerate(disk.records))
+    assert [what[0] for what in seen.take()] == ["event", "event", "event"]
+    again.go_on()
+    assert seen.take() == [("set", 1002), ("monitor", "a.2", "a.3", "b.1")]
+    assert again.received == held.received == {TO_B: 1}
+    assert {channel: list(box.frames_from(1)) for channel, box in again.outboxes.items()} == {
+        channel: list(box.frames_from(1)) for channel, box in held.outboxes.items()
+    }

@@ -1,0 +1,70 @@
+"""The registry of promises: what can be promised has a definition and two checks, and docs/trace.md says the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from antiphon.checks import CHECKS
+from antiphon.core.promises import OF_THE_HOST, REGISTRY, Definition, Promise, load
+
+PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
+ROW = re.compile(r"^\| `(\w+)` \| (\*\(drained runs\)\* )?(.*) \|$", flags=re.MULTILINE)
+
+
+def complaint(promise: Promise, registry: dict[Promise, Definition]) -> str | None:
+    """What is missing of a promise."""
+    definition = registry.get(promise)
+    if definition is None:
+        return f"{promise} has no definition"
+    if not definition.meaning:
+        return f"{promise} has no meaning"
+    for place in (definition.in_process, definition.on_spark):
+        try:
+            check = load(place)
+        except (ImportError, AttributeError, ValueError):
+            return f"{promise} has no check at {place}"
+        if not callable(check):
+            return f"{promise} has no check at {place}"
+    return None
+
+
+@pytest.mark.parametrize("promise", Promise)
+def test_a_promise_has_a_definition_and_both_checks(promise: Promise) -> None:
+    assert complaint(promise, REGISTRY) is None
+    in_process, on_spark = REGISTRY[promise].checks()
+    assert in_process.__name__ == on_spark.__name__ == promise.value
+    assert CHECKS[promise] is in_process
+
+
+def test_a_promise_without_its_checks_would_be_found() -> None:
+    definition = REGISTRY[Promise.FIFO]
+    cases = {
+        "fifo has no definition": {},
+        "fifo has no meaning": {Promise.FIFO: definition._replace(meaning="")},
+        "fifo has no check at antiphon.checks.nowhere:fifo": {
+            Promise.FIFO: definition._replace(in_process="antiphon.checks.nowhere:fifo")
+        },
+        "fifo has no check at antiphon.pipeline.precedence:lifo": {
+            Promise.FIFO: definition._replace(on_spark="antiphon.pipeline.precedence:lifo")
+        },
+        "fifo has no check at antiphon.pipeline.precedence:NEVER": {
+            Promise.FIFO: definition._replace(on_spark="antiphon.pipeline.precedence:NEVER")
+        },
+    }
+    for words, registry in cases.items():
+        assert complaint(Promise.FIFO, registry) == words
+
+
+def test_the_registry_has_exactly_the_promises_in_their_order() -> None:
+    assert list(REGISTRY) == list(Promise)
+    assert set(OF_THE_HOST) <= set(REGISTRY)
+
+
+def test_the_page_has_the_registrys_words() -> None:
+    rows = {name: (bool(drained), meaning) for name, drained, meaning in ROW.findall(PAGE.read_text())}
+    found = {name: rows[name] for name in rows if name in set(Promise)}
+    assert found == {str(promise): (d.drained, d.meaning) for promise, d in REGISTRY.items()}
+    assert list(found) == [str(promise) for promise in REGISTRY]

@@ -1,0 +1,260 @@
+"""Lies about clients' requests: their bytes, their numbers, and what was acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from antiphon.trace import EventKind, RequestCell
+from forging.honest import Tape, request
+from forging.kit import breaks, harmless
+
+FIRST, SECOND, THIRD = request("dora", 0, 2), request("dora", 2), request("dora", 3, 4)
+
+
+def _ask(t: Tape, number: int, *requests: RequestCell, member: str = "g1.1", to: tuple[str, ...] = ("g1", "g2")) -> str:
+    return t.multicast(member, f"{member}:{900 + number}", *to, requests=requests)
+
+
+def _edit(t: Tape, process: str, message: str, edit: Callable[[RequestCell], RequestCell]) -> None:
+    t.rows[process] = [
+        row._replace(requests=tuple(edit(cell) for cell in row.requests or ()))
+        if row[3:5] == (EventKind.DELIVER, message)
+        else row
+        for row in t.rows[process]
+    ]
+
+
+# Integrity --------------------------------------------------------------------------------------------------------
+
+
+@breaks("integrity")
+def payload_corrupted_at_one(t: Tape) -> None:
+    message = _ask(t, 1, FIRST, SECOND)
+    t.deliver_all(message)
+    _edit(t, "g2.1", message, lambda cell: cell._replace(digest=cell.digest ^ 1))
+
+
+@breaks("integrity")
+def own_payload_corrupted_everywhere(t: Tape) -> None:
+    message = t.multicast("f1", "f1:1", "g2")
+    t.deliver(message, *t.alive("g2"), requests=[request("f1", 1)._replace(digest=7)])
+
+
+@breaks("integrity")
+def digests_of_two_requests_swapped(t: Tape) -> None:
+    """One client's bytes in another's request."""
+    one, other = request("dora", 0), request("emil", 0)
+    t.deliver_all(message := _ask(t, 1, one, other))
+    digests = {one: other.digest, other: one.digest}
+    _edit(t, "g1.2", message, lambda cell: cell._replace(digest=digests[cell]))
+
+
+@breaks("integrity")
+def half_a_request(t: Tape) -> None:
+    t.deliver_all(message := _ask(t, 1, FIRST))
+    _edit(t, "g2.2", message, lambda cell: cell._replace(payloads=1))
+
+
+@breaks("integrity")
+def a_request_in_two_halves(t: Tape) -> None:
+    whole = request("dora", 0, 2)
+    message = _ask(t, 1, whole)
+    t.deliver(message, *t.alive("g1", "g2"), requests=[whole._replace(payloads=1), RequestCell("dora", 1, 1, 5)])
+
+
+@breaks("integrity")
+def delivered_twice_through_two_messages(t: Tape) -> None:
+    t.deliver_all(_ask(t, 1, FIRST))
+    t.deliver(_ask(t, 2, FIRST, member="g2.1"), *t.alive("g1", "g2"), requests=[FIRST])
+
+
+@breaks("integrity")
+def own_request_delivered_twice(t: Tape) -> None:
+    t.deliver_all(t.multicast("f1", "f1:1", "g2"))
+    t.deliver(t.multicast("f1", "f1:2", "g2"), *t.alive("g2"), requests=[request("f1", 1), request("f1", 2)])
+
+
+@breaks("integrity", "client_order")
+def overlapping_ranges(t: Tape) -> None:
+    """Both were multicast: the client cut its payloads in two ways."""
+    message = _ask(t, 1, FIRST, request("dora", 1))
+    t.deliver(message, *t.alive("g1", "g2"), requests=[FIRST, request("dora", 1)])
+
+
+@breaks("integrity")
+def request_nobody_multicast(t: Tape) -> None:
+    t.deliver(_ask(t, 1, FIRST), *t.alive("g1", "g2"), requests=[FIRST, SECOND])
+
+
+@breaks("integrity")
+def request_of_an_unknown_client(t: Tape) -> None:
+    t.deliver(_ask(t, 1), "g1.1", requests=[request("nobody", 0)])
+    t.deliver("g1.1:901", *[p for p in t.alive("g1", "g2") if p != "g1.1"])
+
+
+@breaks("integrity")
+def request_to_another_set(t: Tape) -> None:
+    """It was multicast, but not to these groups."""
+    t.deliver_all(_ask(t, 1, FIRST, to=("g1",)))
+    t.deliver(_ask(t, 2), *t.alive("g1", "g2"), requests=[FIRST])
+
+
+# A client's order -------------------------------------------------------------------------------------------------
+
+
+@breaks("client_order")
+def order_inverted_at_one(t: Tape) -> None:
+    messages = [_ask(t, 1, FIRST), _ask(t, 2, SECOND)]
+    t.deliver_all(*messages)
+    other = {FIRST: SECOND, SECOND: FIRST}
+    for message in messages:
+        _edit(t, "g2.1", message, other.__getitem__)
+
+
+@breaks("client_order")
+def order_inverted_everywhere(t: Tape) -> None:
+    first, second = _ask(t, 1, FIRST), _ask(t, 2, SECOND, member="g2.1")
+    t.deliver(second, *t.alive("g1", "g2"), requests=[SECOND])
+    t.deliver(first, *t.alive("g1", "g2"), requests=[FIRST])
+
+
+@breaks("client_order")
+def order_inverted_within_a_message(t: Tape) -> None:
+    t.deliver(_ask(t, 1, FIRST, SECOND), *t.alive("g1", "g2"), requests=[SECOND, FIRST])
+
+
+@breaks("client_order")
+def hole_in_the_numbers(t: Tape) -> None:
+    t.deliver(_ask(t, 1, FIRST, SECOND, THIRD), *t.alive("g1", "g2"), requests=[FIRST, THIRD])
+
+
+@breaks("client_order")
+def first_number_is_not_0(t: Tape) -> None:
+    t.deliver(_ask(t, 1, SECOND), *t.alive("g1", "g2"), requests=[SECOND])
+
+
+@breaks("client_order")
+def hole_at_one_that_crashed_later(t: Tape) -> None:
+    t.deliver_all(message := _ask(t, 1, FIRST, SECOND, to=("g3",)))
+    t.drop("g3.1", message)
+    t.deliver(message, "g3.1", requests=[SECOND])
+    t.fail("g3.1")
+
+
+# Receipts ---------------------------------------------------------------------------------------------------------
+
+
+@breaks("receipts")
+def receipt_of_what_is_delivered_nowhere(t: Tape) -> None:
+    t.receipt("g1.1", FIRST, "g1", "g2")
+
+
+@breaks("receipts")
+def receipt_of_what_one_never_delivers(t: Tape) -> None:
+    """Its message comes there too, but without the request."""
+    t.receipt("g1.1", FIRST, "g1", "g2")
+    message = _ask(t, 1, FIRST)
+    t.deliver(message, *[p for p in t.alive("g1", "g2") if p != "g2.2"])
+    t.deliver(message, "g2.2", requests=())
+
+
+@breaks("receipts", "agreement", "uniform_agreement")
+def receipt_of_what_one_group_never_hears_of(t: Tape) -> None:
+    t.receipt("g1.1", FIRST, "g1", "g2")
+    t.deliver(_ask(t, 1, FIRST), *t.alive("g1"))
+
+
+@breaks("receipts")
+def receipt_with_another_digest(t: Tape) -> None:
+    t.receipt("g1.1", FIRST._replace(digest=1), "g1", "g2")
+    t.deliver_all(_ask(t, 1, FIRST))
+
+
+@breaks("receipts")
+def receipt_of_more_payloads(t: Tape) -> None:
+    t.receipt("g1.1", FIRST._replace(payloads=3), "g1", "g2")
+    t.deliver_all(_ask(t, 1, FIRST))
+
+
+@breaks("receipts")
+def receipt_for_another_set(t: Tape) -> None:
+    t.receipt("g1.1", FIRST, "g1", "g2", "g3")
+    t.deliver_all(_ask(t, 1, FIRST))
+
+
+@breaks("receipts")
+def receipt_of_one_that_is_up_and_no_member(t: Tape) -> None:
+    t.receipt("f1", FIRST, "g2")
+
+
+# Nothing is wrong with these --------------------------------------------------------------------------------------
+
+
+@harmless
+def receipt_lost_with_its_process(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2")
+    t.fail("g2.3")
+
+
+@harmless
+def receipt_in_an_undrained_run(t: Tape) -> None:
+    t.receipt("g1.1", FIRST, "g1", "g2")
+    t.facts.drained = False
+
+
+@harmless
+def receipt_of_what_only_a_crashed_process_misses(t: Tape) -> None:
+    t.receipt("g1.1", FIRST, "g1", "g2")
+    t.fail("g2.3")
+    t.deliver_all(_ask(t, 1, FIRST))
+
+
+@harmless
+def receipt_for_no_group(t: Tape) -> None:
+    t.receipt("g1.1", FIRST)
+
+
+@harmless
+def admitted_with_the_message_of_its_predecessor(t: Tape) -> None:
+    """The second request came first, waits, and is delivered with the message that brings the first."""
+    first, second = _ask(t, 1, FIRST), _ask(t, 1, SECOND, member="g2.1")
+    for cell in (FIRST, SECOND):
+        t.receipt("g1.1", cell, "g1", "g2")
+    t.deliver(second, *t.alive("g1", "g2"), requests=())
+    t.deliver(first, *t.alive("g1", "g2"), requests=[FIRST, SECOND])
+
+
+@harmless
+def sent_again_through_another_member(t: Tape) -> None:
+    t.deliver_all(_ask(t, 1, FIRST), _ask(t, 1, FIRST, SECOND, member="g2.1"), _ask(t, 2, SECOND))
+
+
+@harmless
+def message_without_a_request(t: Tape) -> None:
+    t.deliver_all(_ask(t, 1))
+
+
+@harmless
+def one_client_to_different_sets(t: Tape) -> None:
+    """Numbers count per set: the same ones with the same bytes, or with others."""
+    other = FIRST._replace(digest=9)
+    t.deliver_all(_ask(t, 1, FIRST), _ask(t, 2, FIRST, to=("g1",)), _ask(t, 3, other, to=("g1", "g2", "g3")))
+
+
+@harmless
+def one_set_in_two_orders(t: Tape) -> None:
+    t.deliver_all(_ask(t, 1, FIRST), _ask(t, 2, SECOND, to=("g2", "g1")))
+    t.receipt("g1.1", SECOND, "g2", "g1")
+    t.receipt("g1.1", FIRST, "g2", "g1", "g2")
+
+
+@harmless
+def own_requests_are_numbered_by_message(t: Tape) -> None:
+    """Several payloads each: the numbers are those of requests, over all sets, in whatever order they are delivered."""
+    for number, to in ((1, ("g2",)), (2, ("g3",)), (3, ("g2",)), (4, ("g2", "g3"))):
+        t.deliver_all(t.multicast("f1", f"f1:{number}", *to, requests=[request("f1", number, 3)]))
+
+
+@harmless
+def clients_named_alike(t: Tape) -> None:
+    t.deliver_all(_ask(t, 1, request("dora", 0), request("dora.", 0), request("Dora", 0), request("dora 0", 0)))

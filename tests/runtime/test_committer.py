@@ -1,0 +1,169 @@
+"""A slow disk: what waits is made durable together, and the process goes on reading, beating and answering."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import antiphon
+from antiphon.core.buffers import Buffers
+from antiphon.core.errors import JournalError
+from antiphon.runtime import cluster
+from antiphon.runtime.cluster import ClusterFolder, ask
+from antiphon.runtime.disk import Committer, JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.committer import QUICK_IN_A_ROW
+from antiphon.trace import read_facts, read_rows
+
+MakeCluster = Callable[..., ClusterFolder]
+IDENTITY = JournalIdentity("cluster", "a.1", "code")
+
+
+class Disk:
+    """``os.fdatasync``, as slow as one likes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        self.calls = 0
+        self.error: OSError | None = None
+        monkeypatch.setattr(os, "fdatasync", self.sync)
+
+    def sync(self, fd: int) -> None:
+        self.calls += 1
+        time.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def test_a_slow_sync_does_not_stop_the_loop_and_a_quick_disk_needs_no_thread(tmp_path: Path, disk: Disk) -> None:
+    async def run() -> None:
+        log = SegmentedLog.open(tmp_path / "log", IDENTITY)
+        durable: list[int] = []
+        committer = Committer(log, durable.append, lambda error: pytest.fail(str(error)))
+
+        def commit(record: bytes) -> None:
+            log.append(Buffers(record))
+            committer.commit()
+
+        commit(b"quick")
+        assert (durable, committer.is_inline) == ([1], True)
+        disk.seconds = 0.05
+        commit(b"slow")
+        assert (durable, committer.is_inline) == ([1, 2], False), "nobody could know before"
+        disk.calls = 0
+        begun = time.perf_counter()
+        for _ in range(100):
+            commit(b"waits")
+        assert time.perf_counter() - begun < 0.05
+        assert durable == [1, 2]
+        while durable[-1] < 102:
+            await asyncio.sleep(0.001)
+        assert disk.calls == 2, "one sync for the first, and one for all that came meanwhile"
+        assert durable == [1, 2, 3, 102]
+        disk.seconds, disk.calls = 0.0, 0
+        while not committer.is_inline:
+            commit(b"quick again")
+            await asyncio.sleep(0.001)
+        assert disk.calls >= QUICK_IN_A_ROW
+        commit(b"at once")
+        assert durable[-1] == log.next_index
+        committer.close()
+        log.close()
+
+    asyncio.run(run())
+
+
+def test_a_failed_sync_is_final_on_the_thread_too(tmp_path: Path, disk: Disk) -> None:
+    async def run() -> None:
+        log = SegmentedLog.open(tmp_path / "log", IDENTITY)
+        durable: list[int] = []
+        failures: list[BaseException] = []
+        committer = Committer(log, durable.append, failures.append)
+        disk.seconds = 0.06
+        log.append(Buffers(b"slow"))
+        committer.commit()
+        disk.error = OSError(5, "Input/output error")
+        log.append(Buffers(b"lost"))
+        committer.commit()
+        log.append(Buffers(b"waits"))
+        committer.commit()
+        while not failures:
+            await asyncio.sleep(0.001)
+        disk.error = None
+        with pytest.raises(JournalError):
+            log.append(Buffers(b"never"))
+        committer.commit()
+        committer.finish()
+        assert (durable, len(failures)) == ([1], 1)
+        committer.close()
+        log.abandon()
+
+    asyncio.run(run())
+
+
+SLOW_DISK = """
+import os, time
+sync = os.fdatasync
+def fdatasync(fd):
+    time.sleep(0.2)
+    sync(fd)
+os.fdatasync = fdatasync
+"""
+
+
+def test_with_every_sync_slowed_reading_heartbeats_and_status_go_on(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 ms for every sync at every process: much is under way, and nobody is suspected."""
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW_DISK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"))
+    folder = make_cluster({"a": 3}, protocol="tom", trace=True, snapshot_bytes=20_000)
+    answers: list[float] = []
+
+    async def ask_again_and_again() -> None:
+        while True:
+            for process in folder.config.processes:
+                begun = time.perf_counter()
+                status = await asyncio.to_thread(ask, folder.config, process)
+                assert status is not None
+                answers.append(time.perf_counter() - begun)
+            await asyncio.sleep(0.01)
+
+    async def send() -> list[str]:
+        asking = asyncio.create_task(ask_again_and_again())
+        async with antiphon.connect(folder.path) as client:
+            receipts = []
+            for _ in range(6):
+                sent = [client.multicast({"a"}, b"%100d" % number) for number in range(200)]
+                receipts += await asyncio.gather(*sent)
+            asking.cancel()
+            names = []
+            async with asyncio.timeout(20):
+                async for delivery in client.subscribe("a"):
+                    names.append(delivery.name)
+                    if len(names) == len(receipts):
+                        break
+        assert names == [receipt.name for receipt in receipts]
+        return names
+
+    begun = time.monotonic()
+    assert len(asyncio.run(send())) == 1200
+    assert time.monotonic() - begun > 1.2, "the disk was slow"
+    assert len(answers) > 20
+    assert sorted(answers)[len(answers) // 2] < 0.1, "status does not wait for the disk"
+    for process in folder.config.processes:
+        assert any(folder.process(process).journal.glob("snapshot-*.snap")), "also a busy process takes snapshots"
+    assert cluster.stop(folder, drain_seconds=20)
+    (facts,) = read_facts(folder.trace)
+    rows = read_rows(folder.trace, facts.run)
+    assert not [row for row in rows if row.kind == "suspect"]

@@ -1,0 +1,188 @@
+"""The search through all states of a small world: what it must find, and that its reduction hides nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from antiphon.core import (
+    MessageId,
+    OrderingProtocol,
+    Promise,
+)
+from antiphon.protocols import protocol_named
+from antiphon.protocols.tom import Tom
+from antiphon.simulation.search import MoveKind, Scope, explore
+from antiphon.simulation.search.search import Search
+from antiphon.simulation.search.states import StateTable
+from mutants import tom
+from mutants.parts import EagerDoesNotForward, over_reliable
+from mutants.scopes import (
+    AB,
+    CANNOT_SHOW,
+    INSIDE,
+    MEMBERS,
+    OUTSIDE,
+    SEARCHED,
+    THREE,
+    TWOS,
+    A,
+    assert_replays,
+    mutant_scopes,
+    ones,
+    replaced,
+    search,
+)
+
+
+@pytest.mark.parametrize(("protocol", "mutant"), SEARCHED, ids=lambda value: getattr(value, "__name__", value))
+def test_every_mutant_is_found_that_can_show(protocol: str, mutant: type[OrderingProtocol]) -> None:
+    if mutant in CANNOT_SHOW:
+        assert explore(mutant_scopes(protocol)["ones"], mutant).complete
+        return
+    shown = search(protocol, mutant)
+    assert shown is not None, f"{mutant.__name__} shows in none of the scopes"
+    assert_replays(shown[1], mutant)
+
+
+# The protocols themselves ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        ones("skeen", plans=(*OUTSIDE, ("c", A)), restarts=True),
+        ones("tom", plans=(*OUTSIDE, ("c", A)), may_crash=("c", "d"), crashes=2),
+        ones("tom", options={"sets": "false", "consensus": "ct"}, plans=(*OUTSIDE, ("c", A)), restarts=True),
+        ones("scalatom", may_crash=("c", "d"), crashes=2),
+        ones("scalatom", options={"piggyback": "true"}, plans=(("a.1", AB), ("b.1", AB)), restarts=True),
+        ones("tom", groups=THREE, plans=(("a.1", A),), may_crash=MEMBERS, crashes=1),
+        ones("tom", groups=THREE, plans=(("a.1", A),), may_crash=("a.1",), crashes=1, wrong_suspicions=1),
+        ones("scalatom", groups=THREE, plans=(("a.1", A),), may_crash=("a.1",), crashes=1),
+        ones(
+            "scalatom",
+            options={"reliable": "eager"},
+            groups=THREE,
+            plans=(("a.1", A),),
+            may_crash=MEMBERS,
+            crashes=1,
+            sent_survives=True,
+        ),
+        ones("tom", options={"reliable": "eager"}, plans=OUTSIDE, may_crash=("c", "d"), crashes=2, sent_survives=True),
+        ones("nonminimal", restarts=True),
+        ones("reliable", restarts=True),
+        ones("ctbroadcast", groups={"a": 2}, plans=(("a.1", A), ("d", A)), restarts=True),
+        ones("sequencer", groups=THREE, plans=(("c", A), ("c", A), ("d", A)), restarts=True),
+    ],
+    ids=str,
+)
+def test_a_small_world_is_searched_to_its_end(scope: Scope) -> None:
+    found = explore(scope)
+    assert found.violations == []
+    assert found.complete
+    assert found.terminal > 1
+
+
+@pytest.mark.parametrize("protocol", ["tom", "scalatom"])
+def test_a_larger_world_is_searched_in_part(protocol: str) -> None:
+    scope = ones(protocol, groups=TWOS, may_crash=("c", "d"), crashes=1, breadth="deviations", states_max=15_000)
+    found = explore(scope)
+    assert found.violations == []
+    assert found.states >= 15_000
+    assert not found.complete
+    assert found.terminal > 1, "this order of the search reaches the ends of runs at once"
+
+
+@pytest.mark.parametrize("protocol", ["skeen", "tom", "scalatom"])
+def test_neither_the_reduction_nor_the_order_of_the_search_hides_a_state(protocol: str) -> None:
+    """Every reached combination of what was delivered, and every end, is the same without the reduction."""
+    plain = _searched(ones(protocol, reduce=False))
+    for scope in (ones(protocol), ones(protocol, breadth="deviations")):
+        search = _searched(scope)
+        assert _delivered(search) == _delivered(plain)
+        assert _ends(search) == _ends(plain)
+        assert len(search.configurations) <= len(plain.configurations)
+
+
+def _searched(scope: Scope) -> Search:
+    search = Search(scope, StateTable(scope, protocol_named(scope.protocol)))
+    assert search.run().complete
+    return search
+
+
+def _delivered(search: Search) -> set[tuple[tuple[MessageId, ...], ...]]:
+    return {
+        tuple(search.table.local_of(situation).delivered for situation in configuration[:-1])
+        for configuration in search.configurations
+    }
+
+
+def _ends(search: Search) -> set[tuple[bytes, ...]]:
+    """The states of all processes in which nothing more has to happen."""
+    table = search.table
+    ends = (configuration for configuration in search.configurations if not search.moves(configuration)[0])
+    return {tuple(table.keys[table.situations[number].local] for number in end[:-1]) for end in ends}
+
+
+@pytest.mark.parametrize("mutant", tom.MUTANTS[:6], ids=lambda mutant: mutant.__name__)
+def test_the_same_mutants_are_found_without_the_reduction(mutant: type[OrderingProtocol]) -> None:
+    reduced, whole = (explore(ones("tom", reduce=reduce), mutant) for reduce in (True, False))
+    assert [v.property for v in reduced.violations] == [v.property for v in whole.violations]
+
+
+@pytest.mark.parametrize("protocol", ["skeen", "tom", "scalatom"])
+def test_the_order_of_what_is_unordered_never_shows(protocol: str) -> None:
+    """In a whole small world every two states that were taken for one behave as one; in a larger one, those seen."""
+    assert explore(ones(protocol, shuffle=True)).complete
+    scope = ones(protocol, groups=THREE, plans=(*INSIDE, ("c", A)), breadth="deviations", states_max=6_000)
+    if protocol != "skeen":
+        scope = replaced(scope, may_crash=MEMBERS, crashes=1, options={"consensus": "ct"})
+    assert explore(replaced(scope, shuffle=True)).violations == []
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        ones("nonminimal", restarts=True),
+        ones("sequencer", groups=THREE, plans=(("c", A), ("c", A), ("d", A))),
+        ones("ctbroadcast", groups=THREE, plans=INSIDE, breadth="deviations", states_max=2_000),
+        ones(
+            "reliable", groups=THREE, plans=INSIDE, may_crash=MEMBERS, crashes=1, breadth="deviations", states_max=2_000
+        ),
+        ones("mto", groups=THREE, plans=INSIDE, breadth="deviations", states_max=2_000),
+        ones("tom", groups=THREE, plans=INSIDE, may_crash=MEMBERS, crashes=1, breadth="deviations", states_max=2_000),
+    ],
+    ids=str,
+)
+def test_nor_does_it_show_in_the_other_protocols(scope: Scope) -> None:
+    assert explore(replaced(scope, shuffle=True)).violations == []
+
+
+def test_two_who_suspect_one_another_for_ever_do_not_stop_the_search() -> None:
+    """A schedule that no ◇S detector allows: the rounds of such a consensus have no end, but the search has."""
+    scope = ones("tom", groups=THREE, plans=(("a.1", A),), may_crash=MEMBERS, crashes=1, wrong_suspicions=2)
+    found = explore(replaced(scope, breadth="deviations", states_max=20_000))
+    assert found.violations == []
+    assert found.states == 20_000
+
+
+def test_fifo_channels_allow_less() -> None:
+    assert explore(ones("tom", fifo=True)).states < explore(ones("tom")).states
+
+
+def test_a_crash_amid_a_multicast() -> None:
+    """Where what was sent survives, only a crash between two sends can keep a message from some of its addressees."""
+    mutant = over_reliable(Tom, EagerDoesNotForward)
+    scope = ones(
+        "tom", options={"reliable": "eager"}, may_crash=("c",), crashes=1, sent_survives=True, plans=(("c", AB),)
+    )
+    found = explore(scope, mutant)
+    assert [v.property for v in found.violations] == [Promise.UNIFORM_AGREEMENT] or found.violations == []
+    three = explore(replaced(scope, groups=THREE, plans=(("c", A),)), mutant)
+    assert three.violations
+    assert MoveKind.CUT in {move.kind for move in three.path}
+    assert_replays(three, mutant)
+
+
+def test_a_scope_prints_as_code() -> None:
+    scope = ones("tom", options={"sets": "false"}, may_crash=("c",), crashes=1, fifo=True)
+    assert eval(repr(scope)) == scope
