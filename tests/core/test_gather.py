@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import Buffers, Gather, GroupId
+from antiphon.core import Gather, GroupId
 from antiphon.core.gather import Gathered, Gathering
+from antiphon.core.requests import Request
 
 A, B, AB = (GroupId("a"),), (GroupId("b"),), (GroupId("a"), GroupId("b"))
 Handed = tuple[str, tuple[GroupId, ...]]
@@ -17,7 +18,8 @@ def gathered(handed: list[Handed], limit: Gather, kind: type[Gathering] = Gather
     """Requests of ten bytes and two payloads; each says who handed it over, and as its how-manieth."""
     gathering = kind()
     for index, (client, groups) in enumerate(handed):
-        gathering.add(groups, client, 2, Buffers(f"{client}{index:09}".encode()), limit)
+        request = Request(client, 2 * index, 2, 0, f"{client}{index:09}".encode(), 0)
+        gathering.add(groups, request, limit)
     return gathering.messages
 
 
@@ -79,9 +81,9 @@ def test_what_one_client_hands_over_is_multicast_in_that_order_across_sets_too(
 class JoinsRegardless(Gathering):
     """A mutant: joins its set's open message although its client has sent to another set since."""
 
-    def add(self, destinations: tuple[GroupId, ...], client: str, count: int, data: Buffers, limit: Gather) -> None:
+    def add(self, destinations: tuple[GroupId, ...], request: Request, limit: Gather) -> None:
         self.newest.clear()
-        super().add(destinations, client, count, data, limit)
+        super().add(destinations, request, limit)
 
 
 def test_joining_regardless_of_another_set_is_caught() -> None:

@@ -280,7 +280,7 @@ def test_a_request_is_answered_at_once_and_multicast_when_the_turn_ends() -> Non
     for happened, taken in ((submit("c", 0, 2), 2), (submit("d", 0), 1), (submit("c", 2), 3)):
         (reply,) = process.step(happened)
         assert isinstance(reply, Reply)
-        assert (reply.client, reply.destinations, reply.taken) == (reply.request.client, A, taken)
+        assert (reply.client, reply.destinations, reply.taken) == (reply.requests[0].client, A, taken)
         assert process.turn_is_open
     effects = process.step(TurnEnd(2))
     (multicast,) = [e for e in effects if isinstance(e, Record)]
@@ -425,6 +425,6 @@ def test_a_body_is_opened_by_nobody_but_the_core() -> None:
     process.protocol.multicast = lambda m: bodies.append(m.body)  # type: ignore[method-assign]
     process.step(TurnEnd(2))
     (body,) = bodies
-    assert body.pieces == happened.request.pieces
-    assert body.pieces[0] is happened.request.pieces[0]
+    assert body.pieces == happened.requests.pieces
+    assert memoryview(body.pieces[0]).obj is happened.requests.pieces[0], "a view, not a copy"
     assert [request.client for request in requests_in(body)] == ["c"]

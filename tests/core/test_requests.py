@@ -170,9 +170,17 @@ def test_a_bad_request_is_refused_in_a_sentence(client, groups, data, error, sen
     process = Process(ProcessId("a.1"), TOPOLOGY, Skeen)
     before = process.snapshot()
     with pytest.raises(error, match=sentence):
-        process.check_request(client, groups, data)
+        process.check_request(client, process.check_destinations(groups), data)
     assert process.snapshot() == before
-    assert process.check_request("me", ["a"], encode_request("me", 0, 0, [b""])) == ("a",)
+    assert process.check_request("me", process.check_destinations(["a"]), encode_request("me", 0, 0, [b""])).end == 1
+
+
+def test_requests_that_came_together_follow_one_another() -> None:
+    process = Process(ProcessId("a.1"), TOPOLOGY, Skeen)
+    groups = process.check_destinations(["a"])
+    assert process.check_request("me", groups, encode_request("me", 3, 0, [b"x"]), expected=3).end == 4
+    with pytest.raises(OutOfTurn, match="from number 3 on"):
+        process.check_request("me", groups, encode_request("me", 4, 0, [b"x"]), expected=3)
 
 
 def test_a_message_whose_count_does_not_fit_its_body_is_refused_from_a_peer() -> None:

@@ -95,9 +95,9 @@ class MortalClient(MemberClient):
     def _on_crash(self, crashed: Site) -> None:
         self.dead = self.dead or any(stream.member is crashed for stream in self.streams.values())
 
-    def _hand_over(self, stream: Stream, data: bytes) -> None:
+    def _hand_over(self, stream: Stream, *requests: bytes) -> None:
         if not self.dead:
-            super()._hand_over(stream, data)
+            super()._hand_over(stream, *requests)
 
     def _look(self, stream: Stream) -> None:
         if not self.dead:

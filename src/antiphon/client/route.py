@@ -205,6 +205,7 @@ class Route:
             self.unanswered.append(draft)
             self.sender.hold(self, len(draft.data))
             lane.send(draft)
+        lane.connection.flush()  # what this turn brought is together here
         self.sender.follow(self)
 
     def _seek(self) -> None:

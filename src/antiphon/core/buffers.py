@@ -32,7 +32,7 @@ class Buffers:
     def __init__(self, *pieces: Piece) -> None:
         self.pieces = pieces
         self.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
-        self.decoded: Any = None  # what a frame was found to hold, so that it is decoded once
+        self.decoded: Any = None  # what it was found to hold, so that it is read once
 
     def joined(self) -> Piece:
         """All of it in one piece; a copy only where there are several."""

@@ -41,7 +41,7 @@ class Reply(Effect):
     client: str
     destinations: tuple[GroupId, ...]
     taken: int
-    request: Request  # the one that is answered
+    requests: tuple[Request, ...]  # those that are answered
 
 
 class Record(Effect):

@@ -6,6 +6,7 @@ import msgspec
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.model import GroupId
+from antiphon.core.requests import Request, trusted_requests_in
 
 
 class Gather(msgspec.Struct, frozen=True):
@@ -23,6 +24,12 @@ class Gathered(msgspec.Struct, array_like=True):
     count: int = 0  # of payloads
     size: int = 0
 
+    def body(self) -> Buffers:
+        """All of it, as it came; what is known of the requests goes with it."""
+        body = Buffers(*[piece for request in self.requests for piece in request.pieces])
+        body.decoded = [read for request in self.requests for read in trusted_requests_in(request)]
+        return body
+
 
 class Gathering(msgspec.Struct, array_like=True):
     """The messages of the present turn, in the order in which they will be multicast.
@@ -35,16 +42,18 @@ class Gathering(msgspec.Struct, array_like=True):
     open: dict[tuple[GroupId, ...], int] = {}  # by set: its newest message
     newest: dict[str, int] = {}  # by client: the last message that it has a request in
 
-    def add(self, destinations: tuple[GroupId, ...], client: str, count: int, data: Buffers, limit: Gather) -> None:
-        index = self.open.get(destinations, -1)
-        if index < self.newest.get(client, 0) or not self._fits(index, data.size, limit):
+    def add(self, destinations: tuple[GroupId, ...], request: Request, limit: Gather) -> None:
+        index, size = self.open.get(destinations, -1), len(request.data)
+        if index < self.newest.get(request.client, 0) or not self._fits(index, size, limit):
             index = self.open[destinations] = len(self.messages)
             self.messages.append(Gathered(destinations))
         message = self.messages[index]
+        data = Buffers(request.data)
+        data.decoded = [request]
         message.requests.append(data)
-        message.count += count
-        message.size += data.size
-        self.newest[client] = index
+        message.count += request.count
+        message.size += size
+        self.newest[request.client] = index
 
     def _fits(self, index: int, size: int, limit: Gather) -> bool:
         message = self.messages[index]

@@ -34,10 +34,10 @@ class Multicast(Input, frozen=True, tag=2):
 
 
 class Submit(Input, frozen=True, tag=3):
-    """A client's request, as it came: this member becomes the paper's sender."""
+    """Requests of one client that came together, as they came: this member becomes the paper's sender."""
 
     destinations: tuple[GroupId, ...]
-    request: Buffers
+    requests: Buffers
 
 
 class Fire(Input, frozen=True, tag=4):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -128,20 +128,28 @@ class Process:
         if m.count < 1 or sum(request.count for request in requests_in(m.body)) != m.count:
             raise BadFrame("A message has at least one payload, and as many as it says.")
 
-    def check_request(self, client: str, destinations: Iterable[str], data: Piece) -> tuple[GroupId, ...]:
-        """Refuse a client's request that this member cannot serve; call before it is journaled."""
-        is_known = isinstance(destinations, tuple) and self.topology.is_destination_set(destinations)
-        wanted = cast("tuple[GroupId, ...]", destinations) if is_known else self.topology.destinations(destinations)
+    def check_destinations(self, destinations: Iterable[str]) -> tuple[GroupId, ...]:
+        """Refuse a set of groups for which this member cannot take requests."""
+        wanted = self.topology.destinations(destinations)
         self.protocol.admit(self.topology, wanted)
-        request = parse_request(data)
-        if len(request.data) != len(data) or request.client != client:
-            raise BadFrame("A request is longer than it says, or of another client.")
         if self.topology.group_of.get(self.me) not in wanted:
             raise UsageError(
                 f"{self.me} is in none of the destination groups {', '.join(wanted)}: ask one of their members."
             )
-        self.state.sessions.check(SessionId(client, wanted), request)
         return wanted
+
+    def check_request(
+        self, client: str, destinations: tuple[GroupId, ...], data: Piece, expected: int | None = None
+    ) -> Request:
+        """Refuse a client's request that may not be taken; call before it is journaled.
+
+        ``expected``: where it stands behind others that came with it, the number after theirs.
+        """
+        request = parse_request(data)
+        if len(request.data) != len(data) or request.client != client:
+            raise BadFrame("A request is longer than it says, or of another client.")
+        self.state.sessions.check(SessionId(client, destinations), request, expected)
+        return request
 
     def snapshot(self) -> bytes:
         assert not self.turn_is_open, "a snapshot is taken between two turns"
@@ -283,30 +291,31 @@ class Process:
         check_payloads(wanted.payloads)
         data = encode_request(self.me, self.state.own_payloads, 0, wanted.payloads)
         self.state.own_payloads += len(wanted.payloads)
-        self._multicast(wanted.destinations, len(wanted.payloads), [data])
+        self._multicast(wanted.destinations, len(wanted.payloads), Buffers(data))
 
     def _on_submit(self, submitted: inputs.Submit) -> None:
-        state = self.state
-        (request,) = trusted_requests_in(submitted.request)
-        session = SessionId(request.client, submitted.destinations)
-        taken, is_new = state.sessions.take(session, request)
-        if is_new:
-            state.gathering.add(submitted.destinations, request.client, request.count, submitted.request, self.gather)
+        state, destinations = self.state, submitted.destinations
+        requests = trusted_requests_in(submitted.requests)
+        session = SessionId(requests[0].client, destinations)
+        taken = 0
+        for request in requests:
+            taken, is_new = state.sessions.take(session, request)
+            if is_new:
+                state.gathering.add(destinations, request, self.gather)
         state.seq += 1
-        self._effects.append(Reply(state.seq, request.client, submitted.destinations, taken, request))
+        self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests)))
 
     def _on_turn_end(self, _: inputs.TurnEnd) -> None:
         gathered, self.state.gathering = self.state.gathering, Gathering()
         for message in gathered.messages:
-            pieces = [piece for request in message.requests for piece in request.pieces]
-            self._multicast(message.destinations, message.count, pieces)
+            self._multicast(message.destinations, message.count, message.body())
         wanting, self.state.turn = self.state.turn, {}
         for index in sorted(wanting):
             self.parts[index].on_turn_end()
 
-    def _multicast(self, destinations: tuple[GroupId, ...], count: int, pieces: list[Piece]) -> None:
+    def _multicast(self, destinations: tuple[GroupId, ...], count: int, body: Buffers) -> None:
         self.state.multicasts += 1
-        message = Message(MessageId(self.me, self.state.multicasts), destinations, count, Buffers(*pieces))
+        message = Message(MessageId(self.me, self.state.multicasts), destinations, count, body)
         self.state.seq += 1
         if self.traced:
             requests = tuple(trusted_requests_in(message.body))

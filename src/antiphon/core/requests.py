@@ -113,7 +113,7 @@ def parse_request(data: Piece, at: int = 0) -> Request:
     lengths = memoryview(request.data)[table : table + 4 * count].cast("I").tolist()
     if table + 4 * count + sum(lengths) != len(request.data):
         raise BadFrame("A request's count does not fit its bytes.")
-    if max(lengths) > PAYLOAD_BYTES_MAX:
+    if len(request.data) > PAYLOAD_BYTES_MAX and max(lengths) > PAYLOAD_BYTES_MAX:
         raise BadFrame(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes.")
     return request
 
@@ -142,12 +142,16 @@ def _client(name: bytes) -> str:
 
 def requests_in(body: Buffers) -> list[Request]:
     """All requests of a message's body; raises BadFrame where it is anything but whole requests."""
-    return _all_in(body, parse_request)
+    body.decoded = found = _all_in(body, parse_request)
+    return found
 
 
 def trusted_requests_in(body: Buffers) -> list[Request]:
-    """The same, of a body that was checked when it came: nothing is done per payload."""
-    return _all_in(body, _read_request)
+    """The same, of a body that was checked when it came: nothing is done per payload, and it is read once."""
+    found: list[Request] | None = body.decoded
+    if found is None:
+        found = body.decoded = _all_in(body, _read_request)
+    return found
 
 
 def _all_in(body: Buffers, read: Callable[[Piece, int], Request]) -> list[Request]:

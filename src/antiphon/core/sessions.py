@@ -60,9 +60,13 @@ class Sessions(msgspec.Struct, array_like=True):
         known = self.known.get(session)
         return max(self.taken.get(session, 0), known.next if known is not None else 0, settled)
 
-    def check(self, session: SessionId, request: Request) -> None:
-        """Raise OutOfTurn for a request that may not be taken now; call before it is journaled."""
-        expected = self.expected(session, request.settled)
+    def check(self, session: SessionId, request: Request, expected: int | None = None) -> None:
+        """Raise OutOfTurn for a request that may not be taken now; call before it is journaled.
+
+        ``expected``: where it stands behind others that came with it, the number after theirs.
+        """
+        if expected is None:
+            expected = self.expected(session, request.settled)
         if request.first > expected or request.first < expected < request.end:
             raise OutOfTurn(expected)
 

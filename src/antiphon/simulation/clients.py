@@ -106,27 +106,34 @@ class MemberClient:
         stream.connection += 1
 
     def _repeat(self, stream: Stream, start: int) -> None:
-        for first, _, data in stream.requests:
-            if first >= start:
-                self._hand_over(stream, b"".join(with_settled(data, min(stream.settled, first))))
+        again = [
+            b"".join(with_settled(data, min(stream.settled, first)))
+            for first, _, data in stream.requests
+            if first >= start
+        ]
+        together = self.rng.randint(1, 4)  # requests may come in one piece
+        for at in range(0, len(again), together):
+            self._hand_over(stream, *again[at : at + together])
 
-    def _hand_over(self, stream: Stream, data: bytes) -> None:
+    def _hand_over(self, stream: Stream, *requests: bytes) -> None:
         world, member = self.world, stream.member
         assert member is not None
         due = max(world.now + self.delay(), self._arrival.get(member.id, 0))
         self._arrival[member.id] = due
-        world.at(due, self._arrive, stream, stream.connection, member, data)
+        world.at(due, self._arrive, stream, stream.connection, member, requests)
 
-    def _arrive(self, stream: Stream, connection: int, member: Site, data: bytes) -> None:
+    def _arrive(self, stream: Stream, connection: int, member: Site, requests: tuple[bytes, ...]) -> None:
         if not member.up or stream.connection != connection:
             return
+        expected: int | None = None
         try:
-            wanted = member.process.check_request(self.name, stream.destinations, data)
+            for data in requests:
+                expected = member.process.check_request(self.name, stream.destinations, data, expected).end
         except OutOfTurn:  # it forgot in a crash what it had taken
             self._hang_up(stream)
             self._watch(stream)
             return
-        self.world.take(member, Submit(self.world.now, wanted, Buffers(data)))
+        self.world.take(member, Submit(self.world.now, stream.destinations, Buffers(*requests)))
 
     # Back ---------------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ def _deliver(process: str, log: Log, time_ns: int, step: int | None) -> Row:
 
 
 def _receipt(process: str, reply: Reply, time_ns: int, step: int | None) -> Row:
-    return Row(process, reply.seq, time_ns, "receipt", None, reply.destinations, _cells((reply.request,)))
+    return Row(process, reply.seq, time_ns, "receipt", None, reply.destinations, _cells(reply.requests))
 
 
 def _cells(requests: Iterable[Request]) -> tuple[RequestCell, ...]:

@@ -17,7 +17,7 @@ from antiphon.runtime.disk.log import Blocks, SegmentedLog
 SLOW_SECONDS = 0.03  # after a sync that took longer, a thread does the next ones ...
 QUICK_SECONDS = 0.01  # ... until so many in a row ...
 QUICK_IN_A_ROW = 64  # ... were quicker than this
-INLINE_BYTES_MAX = 4 << 20  # so much is not written by the loop, however quick the disk is
+INLINE_BYTES_MAX = 1 << 20  # so much is not written by the loop, however quick the disk is
 
 
 class Committer:

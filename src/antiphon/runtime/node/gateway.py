@@ -15,7 +15,7 @@ from antiphon.core.errors import BadFrame, JournalError, JournalFull, UsageError
 from antiphon.core.events import Event
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId
-from antiphon.core.requests import parse_request
+from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId
 from antiphon.runtime.net import ReceivedFrame, Stream
 from antiphon.runtime.net.frames import (
@@ -108,6 +108,7 @@ class Gateway:
         """The end of a turn: send what it has brought."""
         for session in self._fresh:
             session.send_taken()
+            session.flush()
         self._fresh.clear()
         for session in list(self.subscribers):
             session.serve()
@@ -165,14 +166,15 @@ class Undelivered:
         self._sessions: dict[SessionId, deque[tuple[int, int]]] = {}  # (the number after it, its size) of each request
 
     def taken(self, reply: Reply) -> None:
-        request = reply.request
-        if request.end != reply.taken:
-            return  # it was taken before
         session = SessionId(reply.client, reply.destinations)
-        waiting = self._sessions.setdefault(session, deque())
-        if not waiting or waiting[-1][0] < request.end:
-            waiting.append((request.end, len(request.data)))
-            self.bytes += len(request.data)
+        waiting = self._sessions.get(session)
+        if waiting is None:
+            waiting = self._sessions[session] = deque()
+        for request in reply.requests:
+            end = request.end
+            if end <= reply.taken and (not waiting or waiting[-1][0] < end):  # else it was taken before
+                waiting.append((end, len(request.data)))
+                self.bytes += len(request.data)
 
     def delivered(self, client: str, destinations: tuple[GroupId, ...], end: int) -> None:
         session = SessionId(client, destinations)
@@ -203,6 +205,7 @@ class ClientSession:
     def __init__(self, gateway: Gateway, client: str, stream: Stream, *, is_trusted: bool) -> None:
         self.client = client
         self.write = stream.write
+        self.flush = stream.flush
         self._gateway = gateway
         self._driver = gateway.driver
         self._stream = stream
@@ -212,6 +215,7 @@ class ClientSession:
         self._routes: dict[int, ClientRoute] = {}
         self._by_destinations: dict[tuple[GroupId, ...], ClientRoute] = {}
         self._fresh: dict[int, ClientRoute] = {}
+        self._run: list[tuple[ClientRoute, Request]] = []  # requests of one route that came together
         self._start = 0  # the position from which it reads
         self._next: int | None = None  # the record that it gets next; None: its position is not reached yet
         self._history: Iterator[bytes] | None = None
@@ -223,7 +227,9 @@ class ClientSession:
         for kind, body in frames:
             if kind == FrameKind.REQUEST:
                 self._on_request(*decode_request(body))
-            elif kind == FrameKind.ROUTE:
+                continue
+            self._submit()
+            if kind == FrameKind.ROUTE:
                 self._on_route(decode(Route, body))
             elif kind == FrameKind.PROGRESS:
                 self._on_progress()
@@ -235,6 +241,7 @@ class ClientSession:
                 self._gateway.drain()
             else:
                 raise BadFrame(f"A frame of kind {kind} is out of place.")
+        self._submit()
 
     def on_writable(self, writable: bool) -> None:
         self.set_reading()
@@ -262,7 +269,7 @@ class ClientSession:
         if not 0 <= wanted.route < ROUTES_MAX or wanted.route in self._routes:
             raise BadFrame(f"{wanted.route} cannot be the number of a new route.")
         try:
-            destinations = process.topology.destinations(wanted.destinations)
+            destinations = process.check_destinations(wanted.destinations)
         except UsageError as error:
             self._routes[wanted.route] = ClientRoute(wanted.route, (), str(error))
             return
@@ -277,32 +284,48 @@ class ClientSession:
         route.delivered = max(route.delivered, number)
 
     def _on_request(self, number: int, data: memoryview) -> None:
-        driver = self._driver
+        """Take a request together with those of the same route that came right before it."""
         route = self._routes.get(number)
         if route is None:
             raise BadFrame(f"{number} is not a route.")
         if not self._is_requester:
             self._is_requester = True
             self.set_reading()
+        run = self._run
+        if run and run[0][0] is not route:
+            self._submit()
+        expected = run[-1][1].end if run else None
         try:
-            if route.error:
-                raise UsageError(route.error)
-            driver.process.check_request(self.client, route.destinations, data)
-            if self._gateway.draining:
-                sentence = f"{driver.process.me} is being stopped and takes no more requests."
-                self._refuse(number, data, "unavailable", sentence)
-                return
-            request = Buffers(data if len(data) > COPIED_MAX else bytes(data))
-            driver.take(Submit(driver.clock(), route.destinations, request))
-        except UsageError as error:
-            self._refuse(number, data, "usage", str(error))
+            request = self._driver.process.check_request(self.client, route.destinations, data, expected)
         except OutOfTurn as error:
-            self._refuse(number, data, "out of turn", str(error), error.expected)
-        except JournalFull as error:
-            self._refuse(number, data, "unavailable", str(error))
+            self._submit()
+            self._refuse(number, parse_request(data).first, "out of turn", str(error), error.expected)
+            return
+        run.append((route, request))
 
-    def _refuse(self, route: int, data: memoryview, error: str, sentence: str, expected: int = 0) -> None:
-        first = parse_request(data).first
+    def _submit(self) -> None:
+        """Hand over the requests of one route that came together."""
+        run = self._run
+        if not run:
+            return
+        driver, (route, first) = self._driver, run[0]
+        pieces = [request.data for _, request in run]
+        run.clear()
+        if route.error:
+            self._refuse(route.number, first.first, "usage", route.error)
+            return
+        if self._gateway.draining:
+            sentence = f"{driver.process.me} is being stopped and takes no more requests."
+            self._refuse(route.number, first.first, "unavailable", sentence)
+            return
+        size = sum(map(len, pieces))
+        requests = Buffers(*pieces) if size > COPIED_MAX * len(pieces) else Buffers(b"".join(pieces))
+        try:
+            driver.take(Submit(driver.clock(), route.destinations, requests))
+        except JournalFull as error:
+            self._refuse(route.number, first.first, "unavailable", str(error))
+
+    def _refuse(self, route: int, first: int, error: str, sentence: str, expected: int = 0) -> None:
         self.send(FrameKind.REFUSED, Refused(route, first, error, sentence, expected))  # type: ignore[arg-type]
 
     def taken(self, reply: Reply) -> bool:

@@ -193,6 +193,10 @@ class Link:
             stream.write(data_head(transport, number, frame.size), *frame.pieces)  # type: ignore[union-attr]
             channel.next = number + 1
 
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
+
     def heartbeat(self) -> None:
         """Say that this process lives. A peer that takes nothing of what waits for it has to be dialled again."""
         stream = self._stream

@@ -216,6 +216,7 @@ class Node:
             if session is not None:
                 session.acknowledge()
         for link in self.links.values():
+            link.flush()  # peers first: others wait for them
             link.relieve()
         self.gateway.flush()
 
