@@ -15,6 +15,7 @@ import uvloop
 import antiphon
 from antiphon.core import Host, Message, Process, ProcessId, Topology
 from antiphon.core.buffers import Buffers
+from antiphon.core.effects import Reply
 from antiphon.core.errors import JournalBehind, JournalError, JournalFull
 from antiphon.core.events import Delivered, decode_event
 from antiphon.core.inputs import Suspect, Trust
@@ -270,23 +271,23 @@ def test_requests_count_until_they_are_delivered_and_once() -> None:
     undelivered = Undelivered()
     groups = (GroupId("a"),)
 
-    def taken(first: int, count: int, up_to: int) -> None:
-        request = parse_request(encode_request("c", first, 0, [b"x"] * count))
-        reply: Any = SimpleNamespace(client="c", destinations=groups, taken=up_to, request=request)
-        undelivered.taken(reply)
+    def taken(up_to: int, fresh: int, *firsts: int) -> None:
+        requests = tuple(parse_request(encode_request("c", first, 0, [b"x"] * 2)) for first in firsts)
+        undelivered.taken(Reply(1, "c", groups, up_to, requests, fresh))
 
-    taken(0, 2, 2)
+    taken(2, 1, 0)
     size = undelivered.bytes
     assert size > 0
-    taken(0, 2, 2)  # again
+    taken(2, 0, 0)  # again
     assert undelivered.bytes == size
-    taken(2, 2, 4)
-    taken(0, 2, 4)  # a late one
+    taken(4, 1, 0, 2)  # again, and the next
     assert undelivered.bytes == 2 * size
     undelivered.delivered("c", groups, 2)
     undelivered.delivered("another", groups, 2)
     assert undelivered.bytes == size
     undelivered.delivered("c", groups, 4)
+    assert undelivered.bytes == 0
+    taken(4, 0, 0, 2)  # long delivered
     assert undelivered.bytes == 0
 
 

@@ -42,6 +42,7 @@ class Reply(Effect):
     destinations: tuple[GroupId, ...]
     taken: int
     requests: tuple[Request, ...]  # those that are answered
+    fresh: int  # so many of these, the last ones, were not taken before
 
 
 class Record(Effect):

@@ -297,13 +297,14 @@ class Process:
         state, destinations = self.state, submitted.destinations
         requests = trusted_requests_in(submitted.requests)
         session = SessionId(requests[0].client, destinations)
-        taken = 0
+        taken = fresh = 0
         for request in requests:
             taken, is_new = state.sessions.take(session, request)
             if is_new:
+                fresh += 1
                 state.gathering.add(destinations, request, self.gather)
         state.seq += 1
-        self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests)))
+        self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
 
     def _on_turn_end(self, _: inputs.TurnEnd) -> None:
         gathered, self.state.gathering = self.state.gathering, Gathering()

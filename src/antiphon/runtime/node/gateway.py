@@ -166,15 +166,12 @@ class Undelivered:
         self._sessions: dict[SessionId, deque[tuple[int, int]]] = {}  # (the number after it, its size) of each request
 
     def taken(self, reply: Reply) -> None:
-        session = SessionId(reply.client, reply.destinations)
-        waiting = self._sessions.get(session)
-        if waiting is None:
-            waiting = self._sessions[session] = deque()
-        for request in reply.requests:
-            end = request.end
-            if end <= reply.taken and (not waiting or waiting[-1][0] < end):  # else it was taken before
-                waiting.append((end, len(request.data)))
-                self.bytes += len(request.data)
+        if not reply.fresh:
+            return
+        waiting = self._sessions.setdefault(SessionId(reply.client, reply.destinations), deque())
+        for request in reply.requests[-reply.fresh :]:
+            waiting.append((request.end, len(request.data)))
+            self.bytes += len(request.data)
 
     def delivered(self, client: str, destinations: tuple[GroupId, ...], end: int) -> None:
         session = SessionId(client, destinations)
@@ -291,6 +288,9 @@ class ClientSession:
         if not self._is_requester:
             self._is_requester = True
             self.set_reading()
+        if route.error:
+            self._refuse(number, parse_request(data).first, "usage", route.error)
+            return
         run = self._run
         if run and run[0][0] is not route:
             self._submit()
@@ -311,9 +311,6 @@ class ClientSession:
         driver, (route, first) = self._driver, run[0]
         pieces = [request.data for _, request in run]
         run.clear()
-        if route.error:
-            self._refuse(route.number, first.first, "usage", route.error)
-            return
         if self._gateway.draining:
             sentence = f"{driver.process.me} is being stopped and takes no more requests."
             self._refuse(route.number, first.first, "unavailable", sentence)
