@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 from antiphon.core.effects import AnyEffect, Log, Record, Send
@@ -27,15 +26,15 @@ class Observations:
                 self._begin_to_follow(site, turn)
         self._seen.append((site.process, now, site.released_seq, turns))
 
-    def rows(self) -> list[Row]:
-        """The trace so far."""
-        return [row for seen in self._seen for row in self._rows_of(*seen)]
-
-    def _rows_of(self, process: Process, now: int, after: int, turns: list[Turn]) -> Iterator[Row]:
-        for turn in turns:
-            steps: Steps | None = turn.note
-            step_of = None if not steps else partial(_step, steps)
-            yield from rows_of(process, turn, now, step_of, after)
+    def rows(self, *, receives: bool = True) -> list[Row]:
+        """The trace so far; without the frames that came it says as much to the checks, in half the time."""
+        rows: list[Row] = []
+        for process, now, after, turns in self._seen:
+            for turn in turns:
+                if receives or turn.effects:
+                    step_of = partial(_step, turn.note) if turn.note else None
+                    rows += rows_of(process, turn, now, step_of, after=after, receives=receives)
+        return rows
 
     # Steps --------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import traceback
+from functools import cached_property
 
 import msgspec
 
@@ -14,19 +15,20 @@ from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.simulation.clients import MemberClient
 from antiphon.simulation.injection import schedule
+from antiphon.simulation.observation import Observations
 from antiphon.simulation.values import INVARIANT, Crash, Fault, Scenario
 from antiphon.simulation.workload import SETTLE_NS, Application
 from antiphon.simulation.world import World
 from antiphon.trace import EventKind, Row, RunFacts
 
 
-class Outcome(msgspec.Struct, kw_only=True):
-    """What came of a run."""
+class Outcome(msgspec.Struct, kw_only=True, dict=True):
+    """What came of a run. The trace is made when somebody reads it."""
 
     scenario: Scenario
     facts: RunFacts
-    rows: list[Row]
-    digest: str
+    observations: Observations
+    crashes: list[Row]  # of processes that did not return
     events: int
     multicasts: int
     deliveries: int
@@ -38,13 +40,22 @@ class Outcome(msgspec.Struct, kw_only=True):
     faults_effective: list[Fault]
     violations: list[Violation]
 
+    @cached_property
+    def rows(self) -> list[Row]:
+        return self.observations.rows() + self.crashes
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal where all that happened is equal."""
+        return hashlib.blake2b(msgspec.msgpack.encode(self.rows), digest_size=16).hexdigest()
+
     def summary(self) -> dict[str, object]:
         """The outcome for machines, without the trace."""
-        left_out = ("scenario", "facts", "rows")
+        left_out = ("scenario", "facts", "observations", "crashes")
         result: dict[str, object] = {
             name: msgspec.to_builtins(getattr(self, name)) for name in self.__struct_fields__ if name not in left_out
         }
-        return {"protocol": self.scenario.protocol, "seed": self.scenario.seed, **result}
+        return {"protocol": self.scenario.protocol, "seed": self.scenario.seed, "digest": self.digest, **result}
 
 
 def simulate(scenario: Scenario, protocol: type[OrderingProtocol] | None = None) -> Outcome:
@@ -82,11 +93,10 @@ def _run(world: World) -> list[Violation]:
 
 
 def _judge(world: World, broken: list[Violation]) -> Outcome:
-    scenario, rows = world.scenario, world.observations.rows()
-    faulty = [site.id for site in world.sites.values() if not site.up]
-    for process in faulty:
-        site = world.sites[process]
-        rows.append(Row(process, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value))
+    scenario = world.scenario
+    gone = [site for site in world.sites.values() if not site.up]
+    crashes = [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
+    evidence = world.observations.rows(receives=False) + crashes
     promises = world.protocol.promises(parse_options(world.protocol, scenario.options))
     facts = RunFacts(
         run=f"{scenario.protocol}-{scenario.seed}",
@@ -96,18 +106,18 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         groups={group: list(members) for group, members in world.topology.groups.items()},
         promises=[promise.value for promise in promises],
         drained=not broken and scenario.limit_ns > _calm_at(scenario) + SETTLE_NS,
-        faulty=[str(process) for process in faulty],
+        faulty=[str(site.id) for site in gone],
         clock_error_ns=0,
         seed=scenario.seed,
     )
-    delivered = [row for row in rows if row.kind == "deliver"]
+    delivered = [row for row in evidence if row[3] == "deliver"]
     return Outcome(
         scenario=scenario,
         facts=facts,
-        rows=rows,
-        digest=hashlib.blake2b(msgspec.msgpack.encode(rows), digest_size=16).hexdigest(),
+        observations=world.observations,
+        crashes=crashes,
         events=world.events,
-        multicasts=sum(row.kind == "multicast" for row in rows),
+        multicasts=sum([row[3] == "multicast" for row in evidence]),
         deliveries=len(delivered),
         payloads=sum(cell.payloads for row in delivered for cell in row.requests or ()),
         messages_sent=world.messages_sent,
@@ -115,7 +125,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         steps_max=max((row.step for row in delivered if row.step is not None), default=None),
         virtual_ns=world.now,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
-        violations=broken + check_run(facts, rows),
+        violations=broken + check_run(facts, evidence),
     )
 
 

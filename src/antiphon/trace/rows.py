@@ -16,11 +16,22 @@ from antiphon.trace.schema import RequestCell, Row
 Steps = Callable[[AnyEffect], "int | None"]
 
 
-def rows_of(process: Process, turn: Turn, time_ns: int, step_of: Steps | None = None, after: int = 0) -> list[Row]:
-    """The rows of an input whose effects were released at ``time_ns``; only those with a seq beyond ``after``."""
+def rows_of(
+    process: Process,
+    turn: Turn,
+    time_ns: int,
+    step_of: Steps | None = None,
+    *,
+    after: int = 0,
+    receives: bool = True,
+) -> list[Row]:
+    """The rows of an input whose effects were released at ``time_ns``; only those with a seq beyond ``after``.
+
+    ``receives``: whether a frame that came is a row, too. The row of its send says what it is about, and to whom.
+    """
     me, happened = process.me, turn.happened
     rows: list[Row] = []
-    if type(happened) is Receive and turn.seq > after:
+    if receives and type(happened) is Receive and turn.seq > after:
         layer = process.parts[happened.frame.joined()[0]].layer
         peers, size = (happened.sender,), happened.frame.size
         rows.append(_row((me, turn.seq, time_ns, "receive", *_NO_SUBJECT, peers, None, layer, size, *_NO_ORDER)))
