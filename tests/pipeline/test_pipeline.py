@@ -116,7 +116,7 @@ def rewritten_run() -> Run:
     return facts, [*rows, *(r._replace(time_ns=r.time_ns + 10**9) for r in rows if r.process in ("g1.1", "g3.3"))]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
     runs = [named(odd.forge(*honest_run(7)), odd.name) for odd in (*FORGERIES, *HARMLESS)]
     runs += [mutated(seed) for seed in range(60)]

@@ -28,8 +28,8 @@ from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, S
 from antiphon.runtime.disk import delivered as delivered_module
 from antiphon.runtime.node import Node, detector
 from antiphon.runtime.node.detector import HeartbeatDetector
-from antiphon.runtime.node.gateway import Undelivered
 from antiphon.runtime.node.links import Lag, Link, LinkStream
+from antiphon.runtime.node.undelivered import Undelivered
 
 IDENTITY = JournalIdentity("cluster", "a.1", "code")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -36,6 +35,7 @@ from antiphon.runtime.net.frames import (
     events_head,
 )
 from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
+from antiphon.runtime.node.undelivered import Undelivered
 
 PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above this, clients wait
 EVENTS_BYTES = 256 << 10  # in one frame
@@ -156,32 +156,6 @@ class Gateway:
 
     def _sessions(self) -> list[ClientSession]:
         return [session for sessions in self._clients.values() for session in sessions]
-
-
-class Undelivered:
-    """The requests that this member took and has not delivered yet, in bytes."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._sessions: dict[SessionId, deque[tuple[int, int]]] = {}  # (the number after it, its size) of each request
-
-    def taken(self, reply: Reply) -> None:
-        if not reply.fresh:
-            return
-        waiting = self._sessions.setdefault(SessionId(reply.client, reply.destinations), deque())
-        for request in reply.requests[-reply.fresh :]:
-            waiting.append((request.end, len(request.data)))
-            self.bytes += len(request.data)
-
-    def delivered(self, client: str, destinations: tuple[GroupId, ...], end: int) -> None:
-        session = SessionId(client, destinations)
-        waiting = self._sessions.get(session)
-        if waiting is None:
-            return
-        while waiting and waiting[0][0] <= end:
-            self.bytes -= waiting.popleft()[1]
-        if not waiting:
-            del self._sessions[session]
 
 
 class ClientRoute(msgspec.Struct):

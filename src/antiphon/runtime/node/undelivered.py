@@ -1,0 +1,35 @@
+"""What a member has taken and not delivered yet: the measure by which its clients are held back."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from antiphon.core.effects import Reply
+from antiphon.core.model import GroupId
+from antiphon.core.sessions import SessionId
+
+
+class Undelivered:
+    """The requests that this member took and has not delivered yet, in bytes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._sessions: dict[SessionId, deque[tuple[int, int]]] = {}  # (the number after it, its size) of each request
+
+    def taken(self, reply: Reply) -> None:
+        if not reply.fresh:
+            return
+        waiting = self._sessions.setdefault(SessionId(reply.client, reply.destinations), deque())
+        for request in reply.requests[-reply.fresh :]:
+            waiting.append((request.end, len(request.data)))
+            self.bytes += len(request.data)
+
+    def delivered(self, client: str, destinations: tuple[GroupId, ...], end: int) -> None:
+        session = SessionId(client, destinations)
+        waiting = self._sessions.get(session)
+        if waiting is None:
+            return
+        while waiting and waiting[0][0] <= end:
+            self.bytes -= waiting.popleft()[1]
+        if not waiting:
+            del self._sessions[session]
