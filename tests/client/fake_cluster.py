@@ -18,6 +18,7 @@ from antiphon.runtime.net.frames import (
     Directory,
     FrameKind,
     Hello,
+    Progress,
     ProgressAnswer,
     Refused,
     Rejected,
@@ -141,8 +142,10 @@ class FakeConnection(Stream):
             number, data = decode_request(body)
             self.on_request(number, parse_request(bytes(data)))
         elif kind == FrameKind.PROGRESS:
-            sessions = member.cluster.groups[member.group].sessions.progress(self.client)
-            answer = ProgressAnswer(member.group, [(list(groups), mark) for groups, mark in sessions.items()])
+            sessions = member.cluster.groups[member.group].sessions
+            asked = [tuple(GroupId(name) for name in groups) for groups in decode(Progress, body).sets]
+            marks = [(list(groups), sessions.progress(SessionId(self.client, groups))) for groups in asked]
+            answer = ProgressAnswer(member.group, marks)
             self.write(encode(FrameKind.PROGRESS_ANSWER, answer))
         elif kind == FrameKind.SUBSCRIBE:
             self.on_subscribe(decode(Subscribe, body))

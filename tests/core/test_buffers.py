@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import sys
+import threading
 
 import msgspec
 import pytest
@@ -108,3 +110,28 @@ def test_an_encoding_that_fails_leaves_nothing_behind() -> None:
 @given(PARCELS)
 def test_inside_a_snapshot_they_are_part_of_it(parcel: Parcel) -> None:
     assert decoder_inside(Parcel)(encode_inside(parcel)) == parcel
+
+
+def test_threads_do_not_read_one_anothers_bytes() -> None:
+    """A program may have a client in each of several threads, and all decode at once."""
+    decode = decoder_beside(list[Buffers])
+    wrong: list[object] = []
+
+    def work(letter: bytes) -> None:
+        for size in range(1, 3000):
+            made = bytes(encode_beside(b"", [Buffers(letter * size), Buffers(letter)]))
+            found = [bytes(each) for each in decode(made, 0)]
+            if found != [letter * size, letter]:
+                wrong.append(found)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(letter,)) for letter in (b"a", b"b", b"c")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong

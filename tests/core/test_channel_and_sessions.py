@@ -88,7 +88,7 @@ def test_requests_are_admitted_once_and_in_order_however_they_come(copies: list[
     assert [(each.first, each.end) for each in log] == sorted({(each.first, each.end) for each in copies})
     assert all(bytes(each.data) == bytes(request(each.first, each.count).data) for each in log)
     assert table.known[SESSION].waiting == {}
-    assert table.progress("c") == {SESSION.destinations: max(each.end for each in copies)}
+    assert table.progress(SESSION) == max(each.end for each in copies)
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 5)), max_size=30))
@@ -154,8 +154,18 @@ def test_sets_of_groups_and_clients_are_numbered_apart() -> None:
     other_set = SessionId("c", (GroupId("a"), GroupId("b")))
     assert admitted(table, request(0)) == [(0, 1)]
     assert [each.first for each in table.admit(other_set, request(0), ordered=True)] == [0]
-    assert table.progress("c") == {("a",): 1, ("a", "b"): 1}
-    assert table.progress("d") == {}
+    assert (table.progress(SESSION), table.progress(other_set)) == (1, 1)
+    assert table.progress(SessionId("d", SESSION.destinations)) == 0
+
+
+def test_a_session_with_requests_that_wait_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
+    table = Sessions()
+    assert admitted(table, request(1)) == []
+    for number in range(9):
+        assert table.admit(SessionId(f"other{number}", SESSION.destinations), request(0), ordered=True)
+    assert len(table.known) == 3
+    assert admitted(table, request(0)) == [(0, 1), (1, 2)]
 
 
 def test_the_session_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -428,3 +428,34 @@ def test_a_body_is_opened_by_nobody_but_the_core() -> None:
     assert body.pieces == happened.requests.pieces
     assert memoryview(body.pieces[0]).obj is happened.requests.pieces[0], "a view, not a copy"
     assert [request.client for request in requests_in(body)] == ["c"]
+
+
+class Courtesy(Wire, frozen=True, tag=1):
+    message: Message
+
+
+class ActsOnItsOwnCopy(Toy):
+    """Asks for the turn's end when its own copy comes, which is in the turn's end itself."""
+
+    ends: int
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.ends = 0
+
+    def multicast(self, m: Message) -> None:
+        self.send(self.me, Courtesy(m))
+
+    def on_courtesy(self, sender: ProcessId, courtesy: Courtesy) -> None:
+        self.at_turn_end()
+
+    def on_turn_end(self) -> None:
+        self.ends += 1
+
+
+def test_a_part_may_ask_for_the_turns_end_while_the_turn_ends() -> None:
+    process = Process(ProcessId("a.1"), TOPOLOGY, ActsOnItsOwnCopy)
+    process.step(submit("c", 0))
+    process.step(TurnEnd(2))
+    assert process.protocol.ends == 1
+    assert not process.turn_is_open

@@ -157,3 +157,19 @@ def test_what_a_lagging_peer_acknowledges_is_pruned(tmp_path: Path, monkeypatch:
         range(outbox.acknowledged + 1, outbox.sent + 1)
     )
     spills.close()
+
+
+def test_a_full_disk_leaves_the_frames_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    outbox, spills = make(tmp_path)
+    push(outbox, 200)
+    monkeypatch.setattr("os.posix_fallocate", full)
+    spills.relieve(PEER, outbox)
+    assert (outbox.spilled, len(outbox.frames)) == (0, 200)
+    assert list(spills.read(PEER, 1, 200)) == []
+    monkeypatch.undo()
+    spills.relieve(PEER, outbox)
+    assert outbox.spilled == 200
+    spills.close()

@@ -13,6 +13,7 @@ from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
     ROUTES_MAX,
     FrameKind,
+    Progress,
     ProgressAnswer,
     Refused,
     decode,
@@ -47,11 +48,11 @@ class RequestConnection(MemberConnection):
         self._lanes.append(lane)
         return min(len(self._lanes), ROUTES_MAX) - 1
 
-    def ask_progress(self) -> asyncio.Future[None]:
-        """Done when the member's answer has been passed on."""
+    def ask_progress(self, sets: list[list[str]]) -> asyncio.Future[None]:
+        """Ask how far sessions are. Done when the member's answer has been passed on."""
         question: asyncio.Future[None] = self.loop.create_future()
         self._questions.append(question)
-        self.write(encode(FrameKind.PROGRESS))
+        self.write(encode(FrameKind.PROGRESS, Progress(sets)))
         return question
 
     def on_frame(self, kind: int, body: memoryview) -> None:

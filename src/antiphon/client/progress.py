@@ -67,7 +67,7 @@ class GroupProgress:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 connection = await self._connections.connection(member)
-                await connection.ask_progress()
+                await connection.ask_progress([list(route.destinations) for route in self.routes])
         except (Unavailable, UsageError):
             return
         except TimeoutError:

@@ -55,56 +55,66 @@ class Buffers:
 # Beside: frames and journal records ---------------------------------------------------------------------------------
 
 
-class _Cursor:
-    """Where the decoder stands in the bytes that follow a head."""
+class _Laying:
+    """An encoder, and the bytes that it lays beside the head that it makes."""
 
-    view: memoryview = memoryview(b"")
-    at: int = 0
+    def __init__(self) -> None:
+        self.beside: list[Buffers] = []
+        self.encode = msgspec.msgpack.Encoder(enc_hook=self._lay).encode
 
-
-_beside: list[Buffers] = []
-
-
-def _lay_beside(value: Any) -> int:
-    if type(value) is not Buffers:
-        raise NotImplementedError(f"{type(value).__name__} cannot be encoded")
-    _beside.append(value)
-    return value.size
+    def _lay(self, value: Any) -> int:
+        if type(value) is not Buffers:
+            raise NotImplementedError(f"{type(value).__name__} cannot be encoded")
+        self.beside.append(value)
+        return value.size
 
 
-def _take_beside(kind: type, value: Any) -> Any:
-    if kind is not Buffers or type(value) is not int or value < 0:
-        raise ValueError("the size of what follows a head is a number")
-    end = _Cursor.at + value
-    if end > len(_Cursor.view):
-        raise ValueError("a head announces more bytes than follow it")
-    piece = _Cursor.view[_Cursor.at : end]
-    _Cursor.at = end
-    return Buffers(piece if value > COPIED_MAX else bytes(piece))
+class _Taking:
+    """A decoder, and where it stands in the bytes that follow a head."""
+
+    def __init__(self, kind: Any) -> None:
+        self.view = _NOTHING
+        self.at = 0
+        self.decode = msgspec.msgpack.Decoder(kind, dec_hook=self._take).decode
+
+    def _take(self, kind: type, value: Any) -> Any:
+        if kind is not Buffers or type(value) is not int or value < 0:
+            raise ValueError("the size of what follows a head is a number")
+        end = self.at + value
+        if end > len(self.view):
+            raise ValueError("a head announces more bytes than follow it")
+        piece = self.view[self.at : end]
+        self.at = end
+        return Buffers(piece if value > COPIED_MAX else bytes(piece))
 
 
-_beside_encoder = msgspec.msgpack.Encoder(enc_hook=_lay_beside)
+_NOTHING = memoryview(b"")
+_idle: list[_Laying] = []  # encoders that nobody uses at the moment: a program may have clients in several threads
 
 
 def encode_beside(prefix: bytes, value: Any) -> Buffers:
     """``prefix``, the length of the head, the head, and after it the bytes of every ``Buffers`` in ``value``."""
     try:
-        head = _beside_encoder.encode(value)
-    except BaseException:
-        _beside.clear()
-        raise
-    start = prefix + _LENGTH.pack(len(head)) + head
-    if not _beside:
-        return Buffers(start)
-    pieces = [piece for buffers in _beside for piece in buffers.pieces]
-    size = sum(map(len, pieces))
-    _beside.clear()
-    return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
+        laying = _idle.pop()
+    except IndexError:
+        laying = _Laying()
+    beside = laying.beside
+    try:
+        head = laying.encode(value)
+        start = prefix + _LENGTH.pack(len(head)) + head
+        if not beside:
+            return Buffers(start)
+        pieces = [piece for buffers in beside for piece in buffers.pieces]
+        size = sum(map(len, pieces))
+        return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
+    finally:
+        beside.clear()
+        _idle.append(laying)
 
 
 def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
     """A function that decodes what ``encode_beside`` made, from an offset on; it raises BadFrame for anything else."""
-    decode = msgspec.msgpack.Decoder(kind, dec_hook=_take_beside).decode
+    idle: list[_Taking] = []
 
     def decode_from(data: Piece, offset: int = 0) -> Any:
         view = memoryview(data)
@@ -115,14 +125,20 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
         end = begin + length
         if length > HEAD_BYTES_MAX or end > len(view):
             raise BadFrame("A frame is shorter than its head.")
-        _Cursor.view, _Cursor.at = view, end
         try:
-            value = decode(view[begin:end])
+            taking = idle.pop()
+        except IndexError:
+            taking = _Taking(kind)
+        taking.view, taking.at = view, end
+        try:
+            value = taking.decode(view[begin:end])
+            at = taking.at
         except msgspec.DecodeError as error:
             raise BadFrame(f"A frame does not hold a message of this protocol: {error}.") from None
         finally:
-            _Cursor.view = memoryview(b"")
-        if _Cursor.at != len(view):
+            taking.view = _NOTHING
+            idle.append(taking)
+        if at != len(view):
             raise BadFrame("A frame holds more bytes than its head announces.")
         return value
 

@@ -134,7 +134,10 @@ class Component:
         getattr(self, self.contract.timers[type(value)])(value)
 
     def at_turn_end(self) -> None:
-        """Have ``on_turn_end`` called when all that came together with this input is handled."""
+        """Have ``on_turn_end`` called when all that came together with this input is handled.
+
+        Who asks in ``on_turn_end`` itself is called again at once, so ask only when there is something left to do.
+        """
         self.process.at_turn_end(self.index)
 
     def snapshot(self) -> bytes:

@@ -101,10 +101,14 @@ class Process:
         self._effects = effects
         self.now = max(self.now, happened.at)  # a clock that was set back must not take the process with it
         self._handlers[type(happened)](happened)
+        self._handle_local()
+        return effects
+
+    def _handle_local(self) -> None:
+        """What a process sends to itself arrives at once."""
         while self._local:
             part, message = self._local.popleft()
             part.handlers[type(message)](self.me, message)
-        return effects
 
     @property
     def turn_is_open(self) -> bool:
@@ -310,9 +314,12 @@ class Process:
         gathered, self.state.gathering = self.state.gathering, Gathering()
         for message in gathered.messages:
             self._multicast(message.destinations, message.count, message.body())
-        wanting, self.state.turn = self.state.turn, {}
-        for index in sorted(wanting):
-            self.parts[index].on_turn_end()
+        self._handle_local()
+        while self.state.turn:  # what is done at a turn's end may give another part something to do at it
+            wanting, self.state.turn = self.state.turn, {}
+            for index in sorted(wanting):
+                self.parts[index].on_turn_end()
+            self._handle_local()
 
     def _multicast(self, destinations: tuple[GroupId, ...], count: int, body: Buffers) -> None:
         self.state.multicasts += 1

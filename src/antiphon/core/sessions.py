@@ -94,7 +94,7 @@ class Sessions(msgspec.Struct, array_like=True):
             known = Session(request.settled if ordered else 0)
         self.known[session] = known
         if len(self.known) > SESSIONS_MAX and ordered:
-            del self.known[next(iter(self.known))]
+            self._forget_one()
         if request.first > known.next:
             known.waiting.setdefault(request.first, Buffers(request.data))
             return []
@@ -111,6 +111,14 @@ class Sessions(msgspec.Struct, array_like=True):
             del self.taken[session]
         return admitted
 
-    def progress(self, client: str) -> dict[tuple[GroupId, ...], int]:
-        """How far each of a client's sessions was delivered here."""
-        return {id.destinations: known.next for id, known in self.known.items() if id.client == client}
+    def _forget_one(self) -> None:
+        """The one not heard of for longest, but none that has requests waiting: they must come out everywhere."""
+        for session, known in self.known.items():
+            if not known.waiting:
+                del self.known[session]
+                return
+
+    def progress(self, session: SessionId) -> int:
+        """How far a session was delivered here."""
+        known = self.known.get(session)
+        return 0 if known is None else known.next

@@ -43,6 +43,11 @@ class DeliveredLog:
         return self._tail_first + len(self._tail)
 
     @property
+    def durable_index(self) -> int:
+        """Records below this are durable."""
+        return self._log.durable_index
+
+    @property
     def full(self) -> bool:
         return bool(self._waiting)
 

@@ -67,12 +67,15 @@ class Spills:
         """If an outbox is large, have its frames written; it lets them go when that is done."""
         if box.size <= self.spill_bytes:
             return
-        kept = self._open(channel)
-        if kept.is_busy:
-            return
-        if kept.numbers and not kept.numbers.start <= box.first_kept <= kept.numbers.stop:
-            self.forget(channel)  # it is from before the peer last caught up, or all of it is in memory again
+        try:
             kept = self._open(channel)
+            if kept.is_busy:
+                return
+            if kept.numbers and not kept.numbers.start <= box.first_kept <= kept.numbers.stop:
+                self.forget(channel)  # it is from before the peer last caught up, or all of it is in memory again
+                kept = self._open(channel)
+        except JournalFull:
+            return  # the frames stay in memory until there is room
         last = self._append(kept, box)
         taken = kept.log.take_blocks()
 
@@ -102,7 +105,12 @@ class Spills:
 
     def read(self, channel: ChannelId, number: int, last: int) -> Iterator[bytes]:
         """The frames from ``number`` to ``last``; ends early if they are no longer there."""
-        kept = self._open(channel)
+        if channel not in self._logs and not self._path(channel).exists():
+            return
+        try:
+            kept = self._open(channel)
+        except JournalFull:
+            return  # it cannot even be opened; the peer is dialled again until there is room
         if kept.zeroth is None or number not in kept.numbers:
             return
         for index, record in kept.log.replay(number - kept.zeroth):

@@ -128,6 +128,12 @@ class Refused(Control, frozen=True):
     expected: int = 0
 
 
+class Progress(Control, frozen=True):
+    """How far are my sessions with these sets of groups?"""
+
+    sets: list[list[str]]
+
+
 class ProgressAnswer(Control, frozen=True):
     """How far each of the client's sessions was delivered in this member's group: (destinations, next number)."""
 

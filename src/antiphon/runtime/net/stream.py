@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from antiphon.core.buffers import Piece
@@ -25,15 +26,16 @@ _left: deque[bytearray] = deque()
 
 def _new_chunk(size: int) -> bytearray:
     """A chunk that nobody has a view of: the one left longest ago, or a new one."""
-    if size == CHUNK_BYTES and _left:
-        chunk = _left.popleft()
-        try:
-            chunk.append(0)  # fails while there are views
-            chunk.pop()
-        except BufferError:
-            _left.append(chunk)
-        else:
-            return chunk
+    if size == CHUNK_BYTES:
+        with suppress(IndexError):  # there is none, or another thread was quicker
+            chunk = _left.popleft()
+            try:
+                chunk.append(0)  # fails while there are views
+                chunk.pop()
+            except BufferError:
+                _left.append(chunk)
+            else:
+                return chunk
     return bytearray(size)
 
 

@@ -299,13 +299,15 @@ class Driver:
         if journal is None or self.delivered.full or self.process.turn_is_open:
             return
         self.delivered.flush()
+        delivered = self.delivered.next_index
         seen = self.recorder.take() if self.recorder is not None else []
         index, state = self.host.next_index, self.host.snapshot()
         self._snapshot_index = index
 
         def write() -> None:
             try:
-                if self.recorder is None or self.recorder.write(seen):
+                traced = self.recorder is None or self.recorder.write(seen)
+                if traced and self.delivered.durable_index >= delivered:  # else the journal must make them again
                     journal.write_snapshot(index, state)
             except JournalFull:
                 pass  # the older one stays valid; the next attempt comes after as many bytes again

@@ -22,6 +22,7 @@ from antiphon.runtime.net.frames import (
     RECORD,
     ROUTES_MAX,
     FrameKind,
+    Progress,
     ProgressAnswer,
     Refused,
     Route,
@@ -164,6 +165,7 @@ class ClientRoute(msgspec.Struct):
     number: int
     destinations: tuple[GroupId, ...]
     error: str = ""  # why nothing can be sent there
+    refusal: str = ""  # why nothing more is taken on it: what the client sent behind a refused request must not be
     taken: int = 0
     delivered: int = 0
 
@@ -203,7 +205,7 @@ class ClientSession:
             if kind == FrameKind.ROUTE:
                 self._on_route(decode(Route, body))
             elif kind == FrameKind.PROGRESS:
-                self._on_progress()
+                self._on_progress(decode(Progress, body))
             elif kind == FrameKind.SUBSCRIBE:
                 self._on_subscribe(decode(Subscribe, body))
             elif kind == FrameKind.STATUS:
@@ -268,6 +270,9 @@ class ClientSession:
         run = self._run
         if run and run[0][0] is not route:
             self._submit()
+        if route.refusal:
+            self._refuse(number, parse_request(data).first, "unavailable", route.refusal)
+            return
         expected = run[-1][1].end if run else None
         try:
             request = self._driver.process.check_request(self.client, route.destinations, data, expected)
@@ -286,15 +291,16 @@ class ClientSession:
         pieces = [request.data for _, request in run]
         run.clear()
         if self._gateway.draining:
-            sentence = f"{driver.process.me} is being stopped and takes no more requests."
-            self._refuse(route.number, first.first, "unavailable", sentence)
+            route.refusal = f"{driver.process.me} is being stopped and takes no more requests."
+            self._refuse(route.number, first.first, "unavailable", route.refusal)
             return
         size = sum(map(len, pieces))
         requests = Buffers(*pieces) if size > COPIED_MAX * len(pieces) else Buffers(b"".join(pieces))
         try:
             driver.take(Submit(driver.clock(), route.destinations, requests))
         except JournalFull as error:
-            self._refuse(route.number, first.first, "unavailable", str(error))
+            route.refusal = str(error)
+            self._refuse(route.number, first.first, "unavailable", route.refusal)
 
     def _refuse(self, route: int, first: int, error: str, sentence: str, expected: int = 0) -> None:
         self.send(FrameKind.REFUSED, Refused(route, first, error, sentence, expected))  # type: ignore[arg-type]
@@ -322,12 +328,13 @@ class ClientSession:
             self.write(encode_taken(route.number, route.taken, route.delivered))
         self._fresh.clear()
 
-    def _on_progress(self) -> None:
+    def _on_progress(self, wanted: Progress) -> None:
         """Answer with what is durable, for the client will never repeat what it hears of here."""
         process = self._driver.process
-        progress = process.state.sessions.progress(self.client)
-        group = process.topology.group_of[process.me]
-        answer = ProgressAnswer(group, [(list(groups), number) for groups, number in progress.items()])
+        sessions, group = process.state.sessions, process.topology.group_of[process.me]
+        asked = [tuple(GroupId(name) for name in groups) for groups in wanted.sets]
+        progress = [(list(map(str, groups)), sessions.progress(SessionId(self.client, groups))) for groups in asked]
+        answer = ProgressAnswer(group, progress)
         self._driver.when_durable(lambda: self.send(FrameKind.PROGRESS_ANSWER, answer))
 
     # Subscriptions ----------------------------------------------------------------------------------------------

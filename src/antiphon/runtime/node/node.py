@@ -272,6 +272,8 @@ class Node:
     def _greet_client(self, hello: Hello, stream: Stream) -> Session:
         if not CLIENT_NAME.fullmatch(hello.name):
             raise Rejection("bad client name", "A client's name is 1 to 64 letters, digits, '.', '_' or '-'.")
+        if hello.name in self._config.addresses:
+            raise Rejection("bad client name", f"{hello.name!r} is a process of this cluster, not a client.")
         config = self._config
         directory = Directory(config.cluster, self.me, config.groups, config.addresses)
         stream.write(encode(FrameKind.WELCOME, directory))

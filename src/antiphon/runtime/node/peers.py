@@ -61,7 +61,8 @@ class PeerSession:
 
     @property
     def heard_at(self) -> float:
-        return self._stream.heard_at
+        """When the peer was last heard; now, while it is not read because the disk is full."""
+        return self._stream.loop.time() if self._refused else self._stream.heard_at
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None:
         if self._refused:
