@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.core import Buffers, GroupId, sessions
 from antiphon.core.channel import Inbox, Outbox
+from antiphon.core.errors import Unavailable
 from antiphon.core.requests import Request, encode_request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId, Sessions
 
@@ -115,9 +116,6 @@ def test_a_session_that_is_not_known_begins_where_the_client_is_sure() -> None:
     assert admitted(Sessions(), request(7, 1, settled=7)) == [(7, 8)]
     assert admitted(Sessions(), request(7, 1, settled=6)) == []
     assert admitted(Sessions(), request(7, 1, settled=7), ordered=False) == []
-    table = Sessions()
-    assert admitted(table, request(0)) == [(0, 1)]
-    assert admitted(table, request(7, 1, settled=7)) == [], "a known session goes by what was delivered here"
 
 
 def take(table: Sessions, wanted: Request) -> bool:
@@ -178,3 +176,15 @@ def test_the_session_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.M
     for name in "abc":
         table.admit(ids[name], request(7), ordered=False)
     assert len(table.known) == 3, "without one order, nobody can know when to begin again"
+
+
+def test_a_lie_about_what_is_settled_is_refused_and_harms_only_the_liar() -> None:
+    table = Sessions()
+    assert admitted(table, request(0)) == [(0, 1)]
+    with pytest.raises(Unavailable, match="has not delivered yet"):
+        table.check(SESSION, request(1000, settled=1000))
+    # Through a member that did not know better, it comes all the same: nothing waits for ever.
+    assert admitted(table, request(3)) == []
+    assert admitted(table, request(1000, settled=1000)) == [(1000, 1001)]
+    assert table.known[SESSION].waiting == {}
+    assert admitted(table, request(1)) == []

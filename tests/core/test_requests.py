@@ -193,3 +193,10 @@ def test_a_message_whose_count_does_not_fit_its_body_is_refused_from_a_peer() ->
             process.check_body(Message(id, TOPOLOGY.destinations(["a"]), count, wrong))
     with pytest.raises(BadFrame, match="no such set"):
         process.check_body(Message(id, ("b", "a"), 2, body))
+
+
+def test_a_payload_is_measured_in_bytes_not_items() -> None:
+    wide = memoryview(bytes(PAYLOAD_BYTES_MAX + 8)).cast("Q")
+    assert len(wide) < PAYLOAD_BYTES_MAX
+    with pytest.raises(UsageError, match="at most"):
+        check_payloads([wide])

@@ -127,7 +127,7 @@ class Client:
             route = self._spellings[groups]
         except (KeyError, TypeError):  # as in multicast
             route = self._route(groups)
-        if isinstance(payloads, (str, bytes, bytearray, memoryview)):
+        if isinstance(payloads, (str, bytes, bytearray, memoryview)) or not isinstance(payloads, Iterable):
             raise UsageError("A batch is a list of payloads, not one payload.")
         payloads = list(payloads)
         check_payloads(payloads)

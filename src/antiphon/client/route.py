@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from antiphon.client.connection import SILENCE_SECONDS
 from antiphon.client.outgoing import NEVER, Outgoing
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import COPIED_MAX
@@ -26,6 +27,8 @@ from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
 if TYPE_CHECKING:
     from antiphon.client.members import RequestConnection
     from antiphon.client.sender import Sender
+
+BUSY_SECONDS = 15.0  # a member that is alive but takes nothing for so long is left for another
 
 
 class Lane:
@@ -42,7 +45,7 @@ class Lane:
         self.unsent = deque(route.numbered)  # by an earlier lane, and not yet by this one
         self.sent_end = 0
         self.taken = 0
-        self.asked_at = 0.0  # when the member came to owe an answer
+        self.asked_at = 0.0  # when the member came to owe an answer, or last gave one
         self._unflushed = 0
         connection.write(encode(FrameKind.ROUTE, RouteFrame(self.number, list(route.destinations))))
 
@@ -50,9 +53,10 @@ class Lane:
     def awaits_answer(self) -> bool:
         return self.taken < self.sent_end
 
-    def last_word(self) -> float:
-        """When the member was last heard, or came to owe an answer."""
-        return max(self.asked_at, self.connection.heard_at)
+    def is_stuck(self, now: float) -> bool:
+        """Whether the member says nothing, or says for long that it is busy."""
+        silent_since = max(self.asked_at, self.connection.heard_at)
+        return now - silent_since > SILENCE_SECONDS or now - self.asked_at > BUSY_SECONDS
 
     @property
     def is_writable(self) -> bool:
@@ -254,6 +258,7 @@ class Route:
             raise BadFrame("A member answers requests that were never made.")
         if taken > lane.taken:
             lane.taken = taken
+            lane.asked_at = lane.connection.loop.time()
             self._failures = 0
             self._backoff.reset()
             self._answer(taken, lane.connection.member)

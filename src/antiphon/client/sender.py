@@ -130,11 +130,11 @@ class Sender:
             self.sweep_by(max(earliest, now + SWEEP_SECONDS_MIN))
 
     async def _watch(self) -> None:
-        """Give up members that owe an answer and say nothing, not even that they are busy."""
+        """Give up members that owe an answer and do not give it."""
         while True:
             await asyncio.sleep(SILENCE_SECONDS / 5)
             now = self.loop.time()
             for route in self._routes.values():
                 lane = route.lane
-                if lane is not None and lane.awaits_answer and now - lane.last_word() > SILENCE_SECONDS:
+                if lane is not None and lane.awaits_answer and lane.is_stuck(now):
                     self.members.drop(lane.connection)

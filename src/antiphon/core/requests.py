@@ -93,12 +93,13 @@ def check_payloads(payloads: Sequence[bytes]) -> int:
     for kind in set(map(type, payloads)):
         if not issubclass(kind, (bytes, bytearray, memoryview)):
             raise UsageError(f"A payload is bytes, not {kind.__name__}.")
-    lengths = list(map(len, payloads))
+    lengths = [len(p) if type(p) is bytes else memoryview(p).nbytes for p in payloads]
     if max(lengths) > PAYLOAD_BYTES_MAX:
         raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {max(lengths)}.")
     size = sum(lengths)
-    if size + 4 * len(payloads) > REQUEST_BYTES_MAX:
-        raise UsageError(f"A batch has at most {REQUEST_BYTES_MAX} bytes with its table, not {size}.")
+    taken = size + 4 * len(payloads)
+    if taken > REQUEST_BYTES_MAX:
+        raise UsageError(f"A batch has at most {REQUEST_BYTES_MAX} bytes, 4 for each payload included, not {taken}.")
     return size
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.errors import AntiphonError
+from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
 
@@ -61,10 +61,13 @@ class Sessions(msgspec.Struct, array_like=True):
         return max(self.taken.get(session, 0), known.next if known is not None else 0, settled)
 
     def check(self, session: SessionId, request: Request, expected: int | None = None) -> None:
-        """Raise OutOfTurn for a request that may not be taken now; call before it is journaled.
+        """Raise OutOfTurn or Unavailable for a request that may not be taken now; call before it is journaled.
 
         ``expected``: where it stands behind others that came with it, the number after theirs.
         """
+        known = self.known.get(session)
+        if known is not None and request.settled > known.next:
+            raise Unavailable("This member has not delivered yet what the client says is settled: ask another one.")
         if expected is None:
             expected = self.expected(session, request.settled)
         if request.first > expected or request.first < expected < request.end:
@@ -92,6 +95,9 @@ class Sessions(msgspec.Struct, array_like=True):
         known = self.known.pop(session, None)
         if known is None:
             known = Session(request.settled if ordered else 0)
+        elif ordered and request.settled > known.next:  # no honest client says so: what it skips, it loses
+            known.next = request.settled
+            known.waiting = {first: data for first, data in known.waiting.items() if first >= known.next}
         self.known[session] = known
         if len(self.known) > SESSIONS_MAX and ordered:
             self._forget_one()

@@ -10,6 +10,7 @@ import random
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import Reply
+from antiphon.core.errors import Unavailable
 from antiphon.core.events import Event
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId, ProcessId
@@ -129,7 +130,7 @@ class MemberClient:
         try:
             for data in requests:
                 expected = member.process.check_request(self.name, stream.destinations, data, expected).end
-        except OutOfTurn:  # it forgot in a crash what it had taken
+        except (OutOfTurn, Unavailable):  # it forgot in a crash what it had taken, or has yet to catch up
             self._hang_up(stream)
             self._watch(stream)
             return

@@ -10,7 +10,7 @@ import msgspec
 
 from antiphon.core.buffers import COPIED_MAX, Buffers, Piece
 from antiphon.core.effects import Reply
-from antiphon.core.errors import BadFrame, JournalError, JournalFull, UsageError
+from antiphon.core.errors import BadFrame, JournalError, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Event
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId
@@ -279,6 +279,11 @@ class ClientSession:
         except OutOfTurn as error:
             self._submit()
             self._refuse(number, parse_request(data).first, "out of turn", str(error), error.expected)
+            return
+        except Unavailable as error:
+            self._submit()
+            route.refusal = str(error)
+            self._refuse(number, parse_request(data).first, "unavailable", route.refusal)
             return
         run.append((route, request))
 
