@@ -246,11 +246,11 @@ def test_the_shortest_cycle_is_shown() -> None:
 
 
 def test_what_is_no_trace_is_refused_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"is no trace: it has no runs/\*\.json\.$"):
+    with pytest.raises(TraceError, match=r"is not a trace: it has no runs/\*\.json\.$"):
         read_events(spark, tmp_path)
     facts, rows = honest_run(1)
     write_facts(tmp_path, facts)
-    with pytest.raises(TraceError, match=r"is no trace: it has no events/"):
+    with pytest.raises(TraceError, match=r"is not a trace: it has no events/"):
         read_events(spark, tmp_path)
     write_run(tmp_path, facts, rows)
     write_events(tmp_path, "stranger", "part-00000", rows)

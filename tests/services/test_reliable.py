@@ -12,6 +12,7 @@ from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Fire, Multicast, Receive, Suspect
 from antiphon.protocols import protocols
 from antiphon.protocols.reliable import Reliable
+from antiphon.services.reliable import UniformReliableMulticast
 from antiphon.services.stack import StackedProtocol
 from antiphon.simulation import (
     MILLISECOND,
@@ -420,3 +421,42 @@ def test_lazy_is_refused_where_crashes_are_final(name: str) -> None:
     )
     returning = (Crash("a.1", at=0, down_ns=MILLISECOND),)
     assert simulate(msgspec.structs.replace(crashed, faults=returning, journal=True)).violations == []
+
+
+# Members that are away for long ----------------------------------------------------------------------------------
+
+
+class KeepsLittle(UniformReliableMulticast):
+    KEPT_BYTES_MAX = 100
+
+
+class ForgetsWithoutHandingOver(KeepsLittle):
+    def hand_over(self) -> None:
+        for label in [label for label, found in self.spreading.items() if found.kept]:
+            self.forget(label)
+
+
+def away_for_long(kind: type[UniformReliableMulticast]) -> Outcome:
+    """g.3 is down while g.1 sends ten messages; then g.1 is gone for good with all that it sent; then g.3 returns."""
+    plans = tuple(Plan("g.1", (5 + i) * MILLISECOND, ("g",)) for i in range(10))
+    faults = (Crash("g.3", at=MILLISECOND, down_ns=100 * MILLISECOND), Crash("g.1", at=60 * MILLISECOND))
+    scenario = Scenario(
+        protocol="reliable",
+        options={"reliable": "uniform"},
+        groups={"g": 3},
+        plans=plans,
+        faults=faults,
+        journal=True,
+        seed=SEED_OF_THE_LOST_COPIES,
+    )
+    return simulate(scenario, with_parts(Reliable, kind))
+
+
+def test_what_a_member_misses_for_long_goes_into_its_channel() -> None:
+    for kind in (UniformReliableMulticast, KeepsLittle):
+        outcome = away_for_long(kind)
+        assert outcome.violations == []
+        assert sum(row.kind == "deliver" and row.process == "g.3" for row in outcome.rows) == 10
+    kept = [row for row in away_for_long(KeepsLittle).rows if row.kind == "send" and row.process == "g.2"]
+    assert sum("g.3" in (row.peers or ()) for row in kept) >= 20, "labels and bodies"
+    assert away_for_long(ForgetsWithoutHandingOver).violations, "a test that can fail"

@@ -245,8 +245,9 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
         if status is not None and status.waits_for:
             print(f"{process} waits for {', '.join(status.waits_for)} before it can deliver its oldest message.")
     for group, since in stalled.items():
+        has = "has" if since is None else "has had"
         when = "" if since is None else f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
-        print(f"Group {group} has no majority{when}: what is addressed to it waits until enough processes return.")
+        print(f"Group {group} {has} no majority{when}: what is addressed to it waits until enough processes return.")
 
 
 def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:

@@ -74,7 +74,8 @@ def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts])
     for run in facts:
         found = statuses.get(run.run, set())
         if "unchecked" in found and not run.drained:
-            away = f" ({', '.join(run.faulty)} was down)" if run.faulty else ""
+            were = "was" if len(run.faulty) == 1 else "were"
+            away = f" ({', '.join(run.faulty)} {were} down)" if run.faulty else ""
             console.print(f"\n{run.run} ended before everything was delivered{away}.", highlight=False)
         if run.incomplete:
             console.print(f"\nRows of {', '.join(run.incomplete)} are missing in {run.run}.", highlight=False)

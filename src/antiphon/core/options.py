@@ -31,7 +31,8 @@ def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) ->
             raise UsageError(f"The {name} protocol has no option {option!r}; {choice}.")
     for option, values in option_choices(protocol).items():
         if given.get(option, values[0]) not in values:
-            raise UsageError(f"The {name} protocol's option {option} is {' or '.join(values)}, not {given[option]!r}.")
+            known_values = f"{', '.join(values[:-1])} or {values[-1]}"
+            raise UsageError(f"The {name} protocol's option {option} is {known_values}, not {given[option]!r}.")
     try:
         return msgspec.convert(dict(given), type=protocol.Options, strict=False)
     except msgspec.ValidationError as error:

@@ -33,7 +33,7 @@ def read_events(spark: SparkSession, folder: Path | str) -> DataFrame:
     runs = [run.run for run in read_facts(root)]
     files = [file for run in runs for file in event_files(root, run)]
     if not files:
-        raise TraceError(f"{root} is no trace: it has no events/run=*/*.parquet.")
+        raise TraceError(f"{root} is not a trace: it has no events/run=*/*.parquet.")
     _refuse_unknown_runs(root, runs)
     _check_footers(spark, files)
     # All runs of the folder are known now, so one path with a given schema saves Spark from inferring anything.

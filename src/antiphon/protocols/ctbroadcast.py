@@ -102,7 +102,7 @@ class CtBroadcast(StackedProtocol):
         return {"consensus executions": self.applied}
 
     def pending(self) -> int:
-        return len(self.received)
+        return len(self.received) + self.reliable.pending()
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         """Everybody takes part in the decision. Whose copy of a message is missing is not known here."""

@@ -191,7 +191,7 @@ class Mto(StackedProtocol):
         return value[:1]
 
     def pending(self) -> int:
-        return len(self.entries)
+        return len(self.entries) + self.reliable.pending()
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         oldest = min(self.entries.values(), key=lambda entry: entry.rec_ts, default=None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core import Assumptions, Declaration, Detector, Failures, Message, OrderingProtocol, Promise
+from antiphon.core import Assumptions, Declaration, Detector, Failures, Message, OrderingProtocol, ProcessId, Promise
 from antiphon.services.label import Label
 from antiphon.services.reliable import KINDS, ReliableKind, ReliableMulticast
 
@@ -43,4 +43,7 @@ class Reliable(OrderingProtocol):
         self.deliver(m)
 
     def pending(self) -> int:
-        return 0
+        return self.multicasting.pending()
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        return self.multicasting.waits_for()

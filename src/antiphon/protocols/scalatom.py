@@ -231,7 +231,7 @@ class Scalatom(StackedProtocol):
         self.deliver(entry.message, (sn, *id))  # L22
 
     def pending(self) -> int:
-        return len(self.entries)
+        return len(self.entries) + self.reliable.pending()
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         oldest = min(self.entries.values(), key=lambda entry: entry.rec_ts, default=None)

@@ -274,7 +274,7 @@ class Tom(StackedProtocol):
         return {"consensus executions": self.applied}
 
     def pending(self) -> int:
-        return len(self.queue)
+        return len(self.queue) + self.reliable.pending()
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         """The groups whose timestamp is missing, or the own one, which has to agree on something."""
@@ -282,7 +282,7 @@ class Tom(StackedProtocol):
         if entry is not None and entry.synchronised:
             entry = self.queue.get(self.order[0][1])  # what is before it
         if entry is None:
-            return ()
+            return self.reliable.waits_for()
         stamps = self.stamps.get(entry.message.id, {})
         missing = tuple(g for g in entry.message.destinations if g not in stamps) or (self.group,)
         return tuple(p for p in self.topology.addressees(missing) if p != self.me)

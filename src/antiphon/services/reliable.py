@@ -1,12 +1,12 @@
 """Reliable multicast, three kinds with one face: eager, lazy and uniform.
 
-E1-E7, Z1-Z7 and U1-U12 are the lines of docs/protocols/reliable.md.
+E1-E7, Z1-Z7 and U1-U13 are the lines of docs/protocols/reliable.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -57,6 +57,14 @@ class ReliableMulticast(Component):
 
     def others(self, label: Label) -> list[ProcessId]:
         return [p for p in self.topology.addressees(label.groups) if p != self.me]
+
+    def pending(self) -> int:
+        """How many messages this process knows of but has not R-delivered."""
+        return 0
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        """The processes from which it must hear before it can R-deliver the oldest of these."""
+        return ()
 
     def forward(self, copy: Copy, *, to_origin: bool) -> None:
         """Send a copy on to the other addressees; the origin itself has just sent it to everybody."""
@@ -197,6 +205,7 @@ class Spreading(msgspec.Struct):
     copy: Copy | None = None
     asked: set[ProcessId] = msgspec.field(default_factory=set)  # for a copy
     timing: bool = False
+    kept: bool = False  # delivered here, and kept for those who may miss it
 
 
 class UniformReliableMulticast(ReliableMulticast):
@@ -207,12 +216,16 @@ class UniformReliableMulticast(ReliableMulticast):
     """
 
     spreading: Table[Label, Spreading]
+    kept_bytes: int  # of the bodies in it that were delivered here
+
+    KEPT_BYTES_MAX: ClassVar[int] = 16 << 20
 
     FETCH_NS = 20_000_000  # the origin's own copy is usually on its way
 
     def initialise(self) -> None:
         super().initialise()
         self.spreading = {}
+        self.kept_bytes = 0
 
     def on_copy(self, sender: ProcessId, copy: Copy) -> None:  # U4
         found = self.find(copy.message.id, copy.label)
@@ -252,9 +265,27 @@ class UniformReliableMulticast(ReliableMulticast):
         if copy is None:
             return
         if len(found.holders) == len(self.topology.addressees(label.groups)):
-            self.spreading.pop(label, None)  # U8
+            self.forget(label)  # U8
         if self.has_enough(label, found) and self.seen.add(label, self.group):  # U9
+            if label in self.spreading:
+                found.kept = True
+                self.kept_bytes += copy.message.body.size
             self.delivered(copy.message, label)
+            if self.kept_bytes > self.KEPT_BYTES_MAX:
+                self.hand_over()
+
+    def forget(self, label: Label) -> None:
+        found = self.spreading.pop(label, None)
+        if found is not None and found.kept and found.copy is not None:
+            self.kept_bytes -= found.copy.message.body.size
+
+    def hand_over(self) -> None:
+        """Somebody has been away for long: what it misses goes into the channel to it, which the disk keeps."""
+        for label in sorted(label for label, found in self.spreading.items() if found.kept):
+            found = self.spreading[label]
+            assert found.copy is not None, "what was delivered is here"
+            self.send([p for p in self.others(label) if p not in found.holders], found.copy)  # U13
+            self.forget(label)
 
     def has_enough(self, label: Label, found: Spreading) -> bool:
         return has_qualified_majority(found.holders, label.groups, self.topology)
@@ -279,6 +310,15 @@ class UniformReliableMulticast(ReliableMulticast):
             return  # it has got it meanwhile
         if self.is_addressed(sender, fetch.label):
             self.send(sender, found.copy)
+
+    def pending(self) -> int:
+        return sum(not self.seen.has(label, self.group) for label in self.spreading)
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        for label, found in self.spreading.items():
+            if not self.seen.has(label, self.group):
+                return tuple(p for p in self.others(label) if p not in found.holders)
+        return ()
 
 
 ReliableKind = Literal["eager", "lazy", "uniform"]

@@ -68,7 +68,7 @@ def read_facts(folder: Path) -> list[RunFacts]:
     """The facts of every run of a trace, by name; refuses what is not a trace of this version."""
     files = sorted((folder / "runs").glob("*.json"))
     if not files:
-        raise TraceError(f"{folder} is no trace: it has no runs/*.json.")
+        raise TraceError(f"{folder} is not a trace: it has no runs/*.json.")
     return [_read_facts(path) for path in files]
 
 
