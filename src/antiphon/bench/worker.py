@@ -21,7 +21,8 @@ from antiphon.client import Client, connect
 
 STAMP = struct.Struct("<Q")
 BIN_SECONDS = 0.1
-SAMPLES_MAX = 50_000
+SAMPLES_MAX = 200_000
+QUANTILES = 1000
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -43,7 +44,7 @@ class Report(msgspec.Struct, kw_only=True):
 
     payloads: int
     cpu_seconds: float
-    latencies_ms: list[float]  # client: to the receipt; reader: to the delivery
+    latencies_ms: list[float]  # client: to the receipt; reader: to the delivery: a thousand quantiles of them
     rates: list[float] = []  # reader: payloads a second, in bins
 
 
@@ -85,7 +86,7 @@ async def run_client(task: Task) -> Report:
     async with connect(task.target, name="bench") as client:
         send = _sender(client, groups, rest)
         await asyncio.gather(*(keep_sending(send) for _ in range(task.outstanding)))
-    return Report(payloads=sent, cpu_seconds=window.seconds, latencies_ms=list(latencies))
+    return Report(payloads=sent, cpu_seconds=window.seconds, latencies_ms=_quantiles(latencies))
 
 
 def _sender(client: Client, groups: tuple[str, ...], rest: list[bytes]) -> Callable[[bytes], Awaitable[object]]:
@@ -119,7 +120,14 @@ async def run_reader(task: Task) -> Report:
                         stamp = STAMP.unpack(next(request.payloads())[: STAMP.size])[0]
                         latencies.append((now_ns - stamp) / 1e6)
     rates = [count / BIN_SECONDS for count in bins[:-1]]
-    return Report(payloads=counted, cpu_seconds=window.seconds, latencies_ms=list(latencies), rates=rates)
+    return Report(payloads=counted, cpu_seconds=window.seconds, latencies_ms=_quantiles(latencies), rates=rates)
+
+
+def _quantiles(values: array[float]) -> list[float]:
+    """Few enough to be told in a line, and as many as percentiles need."""
+    ordered = sorted(values)
+    step = max(1, len(ordered) // QUANTILES)
+    return [round(value, 4) for value in ordered[step // 2 :: step]]
 
 
 def main() -> None:
