@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.checks import CHECKS
-from antiphon.core.promises import OF_THE_HOST, REGISTRY, Definition, Promise, load
+from antiphon.core.promises import REGISTRY, Definition, Promise, load, with_those_of_the_host
 
 PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
 ROW = re.compile(r"^\| `(\w+)` \| (\*\(drained runs\)\* )?(.*) \|$", flags=re.MULTILINE)
@@ -60,7 +60,12 @@ def test_a_promise_without_its_checks_would_be_found() -> None:
 
 def test_the_registry_has_exactly_the_promises_in_their_order() -> None:
     assert list(REGISTRY) == list(Promise)
-    assert set(OF_THE_HOST) <= set(REGISTRY)
+
+
+def test_the_host_promises_receipts_only_where_agreement_is_uniform() -> None:
+    assert with_those_of_the_host((Promise.AGREEMENT,)) == (Promise.AGREEMENT, Promise.CLIENT_ORDER)
+    uniform = (Promise.UNIFORM_AGREEMENT,)
+    assert with_those_of_the_host(uniform) == (*uniform, Promise.CLIENT_ORDER, Promise.RECEIPTS)
 
 
 def test_the_page_has_the_registrys_words() -> None:

@@ -460,3 +460,30 @@ def test_what_a_member_misses_for_long_goes_into_its_channel() -> None:
     kept = [row for row in away_for_long(KeepsLittle).rows if row.kind == "send" and row.process == "g.2"]
     assert sum("g.3" in (row.peers or ()) for row in kept) >= 20, "labels and bodies"
     assert away_for_long(ForgetsWithoutHandingOver).violations, "a test that can fail"
+
+
+def test_without_uniform_agreement_a_receipt_is_no_promise() -> None:
+    """Seed 2000602 of the campaign, made small: the client hears that g2.1 delivered its first request to g2, and
+    never repeats it; but g2.1 was alone with it, and is gone. What the client sends then waits for ever."""
+    scenario = Scenario(
+        protocol="reliable",
+        options={"reliable": "lazy"},
+        groups={"g1": 2, "g2": 3},
+        plans=(
+            Plan("c1", 0, ("g1",), payloads=3),
+            Plan("c1", 535479, ("g1", "g2"), payloads=2),
+            Plan("c1", 568795, ("g2",), payloads=2),
+            Plan("c1", 4144678, ("g2",), payloads=3),
+        ),
+        faults=(Crash("g2.1", at=2854692),),
+        latency=Exponential(floor_ns=200000, mean_ns=2000000),
+        sync_ns=500000,
+        through_members=True,
+        seed=2000602,
+        limit_ns=30022082834,
+    )
+    outcome = simulate(scenario)
+    assert outcome.violations == []
+    assert "receipts" not in outcome.facts.promises
+    facts = msgspec.structs.replace(outcome.facts, promises=["receipts"])
+    assert {violation.property for violation in check_run(facts, outcome.rows)} == {"receipts"}

@@ -20,7 +20,7 @@ from antiphon.core.declaration import Declaration, FaultModel
 from antiphon.core.errors import UsageError
 from antiphon.core.keys import Key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
-from antiphon.core.promises import OF_THE_HOST, Promise
+from antiphon.core.promises import Promise, with_those_of_the_host
 
 if TYPE_CHECKING:
     from antiphon.core.process import Process
@@ -188,7 +188,12 @@ class OrderingProtocol(Component):
     @classmethod
     def promises(cls, options: Any) -> tuple[Promise, ...]:
         """What holds with these options: what the protocol declares, and what the host adds."""
-        return (*cls.declaration.promises, *OF_THE_HOST)
+        return with_those_of_the_host(cls.own_promises(options))
+
+    @classmethod
+    def own_promises(cls, options: Any) -> tuple[Promise, ...]:
+        """What the protocol itself promises with these options."""
+        return cls.declaration.promises
 
     @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:

@@ -122,5 +122,9 @@ REGISTRY: dict[Promise, Definition] = {
     ),
 }
 
-# What the host adds to every protocol (core/sessions.py).
-OF_THE_HOST = (Promise.CLIENT_ORDER, Promise.RECEIPTS)
+
+def with_those_of_the_host(promises: tuple[Promise, ...]) -> tuple[Promise, ...]:
+    """What the host makes of a protocol (core/sessions.py): a client's order always, and receipts where agreement is
+    uniform. Elsewhere a client may hear of a delivery by a process that is then gone for good, alone with it."""
+    receipts = (Promise.RECEIPTS,) if Promise.UNIFORM_AGREEMENT in promises else ()
+    return (*promises, Promise.CLIENT_ORDER, *receipts)

@@ -32,8 +32,8 @@ class Reliable(OrderingProtocol):
         self.multicasting = self.part(KINDS[self.options.reliable], "reliable", delivered=self.when_delivered)
 
     @classmethod
-    def promises(cls, options: Any) -> tuple[Promise, ...]:
-        promised = super().promises(options)
+    def own_promises(cls, options: Any) -> tuple[Promise, ...]:
+        promised = super().own_promises(options)
         return (*promised, Promise.UNIFORM_AGREEMENT) if options.reliable == "uniform" else promised
 
     def multicast(self, m: Message) -> None:
