@@ -14,6 +14,7 @@ from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId, Sessions
 from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
+    HEADER,
     RECORD,
     Directory,
     FrameKind,
@@ -29,7 +30,6 @@ from antiphon.runtime.net.frames import (
     decode_request,
     encode,
     encode_taken,
-    events_head,
 )
 from antiphon.runtime.net.stream import ReceivedFrame, Stream
 
@@ -214,7 +214,7 @@ class FakeConnection(Stream):
         for first in range(0, len(records), RECORDS):
             some = records[first : first + RECORDS]
             pieces = [piece for record in some for piece in (RECORD.pack(record.size), *record.pieces)]
-            self.write(events_head(Buffers(*pieces).size), *pieces)
+            self.write(HEADER.pack(Buffers(*pieces).size, FrameKind.EVENTS), *pieces)
 
 
 class FakeCluster:

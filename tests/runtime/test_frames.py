@@ -37,7 +37,6 @@ from antiphon.runtime.net.frames import (
     encode,
     encode_ack,
     encode_taken,
-    events_head,
     request_head,
 )
 
@@ -161,7 +160,7 @@ def test_requests_and_receipts_come_back_as_they_were(route: int, number: int, r
 @given(st.lists(st.binary(max_size=50), max_size=8), st.integers(0, 500))
 def test_records_come_back_as_they_were_or_are_refused(records: list[bytes], cut: int) -> None:
     data = b"".join(RECORD.pack(len(record)) + record for record in records)
-    ((kind, body),) = fed(events_head(len(data)) + data).found
+    ((kind, body),) = fed(HEADER.pack(len(data), FrameKind.EVENTS) + data).found
     assert (kind, [bytes(record) for record in decode_records(body)]) == (FrameKind.EVENTS, records)
     try:
         found = decode_records(memoryview(data[: cut % (len(data) + 1)]))

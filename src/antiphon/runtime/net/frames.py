@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from antiphon.core.buffers import Piece
+from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.channel import Transport
 from antiphon.core.errors import BadFrame
 from antiphon.core.requests import REQUEST_BYTES_MAX
@@ -24,6 +24,7 @@ HELLO_BYTES_MAX = 4 << 10  # before a connection has said who it is
 WELCOME_BYTES_MAX = 4 << 20  # names every process of the cluster
 CLIENT_BYTES_MAX = REQUEST_BYTES_MAX + OVERHEAD_BYTES_MAX
 PEER_BYTES_MAX = 64 << 20  # a protocol may put several messages into one frame
+JOINED_BYTES = 1024  # pieces that are smaller on average are joined before they are written
 ROUTES_MAX = 1 << 16  # sets of groups that one connection may name
 
 HEADER = struct.Struct("<IB")
@@ -236,9 +237,14 @@ def decode_taken(body: memoryview) -> tuple[int, int, int]:
     return route, taken, delivered
 
 
-def events_head(size: int) -> bytes:
-    """What stands before records of ``size`` bytes, their lengths included."""
-    return HEADER.pack(size, FrameKind.EVENTS)
+def encode_events(records: list[Buffers]) -> list[Piece]:
+    """An EVENTS frame, in pieces; small ones are joined."""
+    size = sum([RECORD.size + record.size for record in records])
+    pieces: list[Piece] = [HEADER.pack(size, FrameKind.EVENTS)]
+    for record in records:
+        pieces.append(RECORD.pack(record.size))
+        pieces.extend(record.pieces)
+    return [b"".join(pieces)] if size < JOINED_BYTES * len(pieces) else pieces
 
 
 def decode_records(body: memoryview) -> list[memoryview]:

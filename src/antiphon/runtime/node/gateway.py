@@ -19,7 +19,6 @@ from antiphon.core.sessions import OutOfTurn, SessionId
 from antiphon.runtime.net import ReceivedFrame, Stream
 from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
-    RECORD,
     ROUTES_MAX,
     FrameKind,
     Progress,
@@ -32,15 +31,14 @@ from antiphon.runtime.net.frames import (
     decode,
     decode_request,
     encode,
+    encode_events,
     encode_taken,
-    events_head,
 )
 from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
 from antiphon.runtime.node.undelivered import Undelivered
 
 PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above this, clients wait
 EVENTS_BYTES = 256 << 10  # in one frame
-JOINED_BYTES = 1024  # pieces that are smaller on average are joined before they are written
 OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
 DRAIN_SECONDS = 10.0  # for which one request to drain holds
 BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is alive
@@ -127,7 +125,7 @@ class Gateway:
             records = self.driver.delivered.recent(start, EVENTS_BYTES)
             if records is None:
                 return None
-            self._frame = (start, start + len(records), _framed(records))
+            self._frame = (start, start + len(records), encode_events(records))
         return self._frame[1], self._frame[2]
 
     # Back-pressure ------------------------------------------------------------------------------------------------
@@ -385,19 +383,9 @@ class ClientSession:
             records.append(Buffers(record))
             size += len(record)
             if size >= EVENTS_BYTES:
-                return start + len(records), _framed(records)
+                return start + len(records), encode_events(records)
         self._history = None
-        return (start + len(records), _framed(records)) if records else self._next_frame(start)
-
-
-def _framed(records: list[Buffers]) -> list[Piece]:
-    """An EVENTS frame."""
-    size = sum([RECORD.size + record.size for record in records])
-    pieces: list[Piece] = [events_head(size)]
-    for record in records:
-        pieces.append(RECORD.pack(record.size))
-        pieces.extend(record.pieces)
-    return [b"".join(pieces)] if size < JOINED_BYTES * len(pieces) else pieces
+        return (start + len(records), encode_events(records)) if records else self._next_frame(start)
 
 
 _BUSY = encode(FrameKind.BUSY)
