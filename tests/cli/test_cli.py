@@ -181,8 +181,8 @@ def test_bad_input_gets_one_sentence(antiphon: Command, arguments: list[str], wo
 
 @pytest.mark.parametrize("command", ["verify", "metrics"])
 def test_a_folder_that_is_no_trace(antiphon: Command, command: str, tmp_path: Path) -> None:
-    refused(antiphon(command, tmp_path), "no trace")
-    refused(antiphon(command, tmp_path / "missing"), "no trace")
+    refused(antiphon(command, tmp_path), "not a trace")
+    refused(antiphon(command, tmp_path / "missing"), "not a trace")
 
 
 def test_a_trace_without_a_column(antiphon: Command, trace: Path) -> None:
