@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import antiphon
 from antiphon.client import progress, sender
+from antiphon.client.route import Lane
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
 from antiphon.core.requests import Request
 from client.fake_cluster import FakeCluster, run
@@ -321,3 +324,13 @@ def test_requests_are_let_go_when_they_are_delivered_everywhere(monkeypatch: pyt
         assert max(request.settled for request in cluster.requests()) == 10
 
     run({"a": 2, "b": 1, "c": 1}, story)
+
+
+def test_a_member_that_only_says_that_it_is_busy_is_left_after_a_while() -> None:
+    lane: Any = SimpleNamespace(asked_at=0.0, connection=SimpleNamespace(heard_at=0.0))
+    assert not Lane.is_stuck(lane, 4.0)
+    assert Lane.is_stuck(lane, 6.0), "silence"
+    lane.connection.heard_at = 14.0
+    assert not Lane.is_stuck(lane, 14.5)
+    lane.connection.heard_at = 16.0
+    assert Lane.is_stuck(lane, 16.0), "busy for long"

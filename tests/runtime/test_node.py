@@ -21,13 +21,16 @@ from antiphon.core.events import Delivered, decode_event
 from antiphon.core.inputs import Suspect, Trust
 from antiphon.core.model import GroupId, MessageId
 from antiphon.core.requests import encode_request, parse_request
+from antiphon.protocols import protocol_named
 from antiphon.protocols.tom import Tom
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.disk import delivered as delivered_module
+from antiphon.runtime.net.frames import HEADER, FrameKind, Route, encode, request_head
 from antiphon.runtime.node import Node, detector
 from antiphon.runtime.node.detector import HeartbeatDetector
+from antiphon.runtime.node.gateway import ClientSession
 from antiphon.runtime.node.links import Lag, Link, LinkStream
 from antiphon.runtime.node.undelivered import Undelivered
 
@@ -367,3 +370,59 @@ def test_clients_wait_only_when_fewer_peers_keep_up_than_the_protocol_needs(
             node.driver.abandon()
 
     asyncio.run(run())
+
+
+def test_a_snapshot_does_not_count_before_the_delivered_log_is_durable(
+    folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the journal would let go of what could make the lost records again."""
+
+    async def run() -> list[str]:
+        node = open_node(folder)
+        running = asyncio.create_task(node.run())
+        async with antiphon.connect(folder.path) as client:
+            await asyncio.gather(*(client.multicast({"a"}, b"x") for _ in range(10)))
+        with monkeypatch.context() as lagging:
+            lagging.setattr(DeliveredLog, "durable_index", property(lambda log: -1))
+            node.driver.snapshot()
+            node.driver._disk.submit(lambda: None).result()
+            found = [path.name for path in folder.process("a.1").journal.glob("snapshot-*")]
+        node.stop()
+        assert await running == 0
+        return found
+
+    assert uvloop.run(run()) == []
+
+
+def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
+    """What the client sent behind it may get other numbers at another member: late bytes must not be believed."""
+    process = Process(ProcessId("a.1"), Topology.sized({"a": 1}), protocol_named("skeen"))
+    full = [True, False]
+    taken: list[Any] = []
+    sent: list[bytes] = []
+
+    def take(happened: Any) -> None:
+        if full.pop(0):
+            raise JournalFull("The disk is full.")
+        taken.append(happened)
+
+    driver: Any = SimpleNamespace(process=process, clock=lambda: 1, take=take, congested=False)
+    driver.when_durable = lambda action: action()
+    gateway: Any = SimpleNamespace(driver=driver, draining=False, overloaded=False)
+    stream: Any = SimpleNamespace(write=lambda *pieces: sent.extend(pieces), flush=lambda: None, is_writable=True)
+    session = ClientSession(gateway, "c", stream, is_trusted=True)
+
+    def request(route: int, first: int) -> tuple[int, memoryview]:
+        data = encode_request("c", first, 0, [b"x"])
+        frame = request_head(route, len(data)) + data
+        return FrameKind.REQUEST, memoryview(frame)[HEADER.size :]
+
+    def named(route: int) -> tuple[int, memoryview]:
+        return FrameKind.ROUTE, memoryview(encode(FrameKind.ROUTE, Route(route, ["a"])))[HEADER.size :]
+
+    session.on_frames([named(0), request(0, 0)])
+    session.on_frames([request(0, 0)])
+    assert taken == []
+    assert len(sent) == 2, "both are refused"
+    session.on_frames([named(1), request(1, 0)])
+    assert len(taken) == 1

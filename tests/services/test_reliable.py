@@ -10,7 +10,7 @@ from antiphon.core import Process, ProcessId, Promise, Topology, Transport, pars
 from antiphon.core.effects import Log, Monitor, Send
 from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Fire, Multicast, Receive, Suspect
-from antiphon.protocols import protocols
+from antiphon.protocols import protocol_named, protocols
 from antiphon.protocols.reliable import Reliable
 from antiphon.services.reliable import UniformReliableMulticast
 from antiphon.services.stack import StackedProtocol
@@ -487,3 +487,13 @@ def test_without_uniform_agreement_a_receipt_is_no_promise() -> None:
     assert "receipts" not in outcome.facts.promises
     facts = msgspec.structs.replace(outcome.facts, promises=["receipts"])
     assert {violation.property for violation in check_run(facts, outcome.rows)} == {"receipts"}
+
+
+@pytest.mark.parametrize("name", ["tom", "scalatom", "mto", "ctbroadcast", "nonminimal"])
+def test_what_has_not_spread_to_a_majority_is_pending_and_says_for_whom_it_waits(name: str) -> None:
+    topology = Topology.sized({"a": 3})
+    process = Process(ProcessId("a.1"), topology, protocol_named(name), {"reliable": "uniform"})
+    process.step(Multicast(1, topology.destinations(["a"]), (b"x",)))
+    assert process.protocol.pending() == 1
+    if name == "tom":
+        assert process.protocol.waits_for() == ("a.2", "a.3")
