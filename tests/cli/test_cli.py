@@ -98,7 +98,6 @@ def test_protocols_lists_every_declaration(antiphon: Command) -> None:
     assert "skeen" in antiphon("protocols").out
 
 
-@pytest.mark.xdist_group("spark")
 def test_verify_and_metrics_agree_with_the_simulator(antiphon: Command, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     simulated = simulate(antiphon, "--trace", runs, "--faults", "crash").json
@@ -115,7 +114,6 @@ def test_verify_and_metrics_agree_with_the_simulator(antiphon: Command, tmp_path
     assert {row["groups"] for row in measured["by_groups"]} == {1, 2}
 
 
-@pytest.mark.xdist_group("spark")
 def test_verify_shows_what_breaks_a_promise(antiphon: Command, trace: Path) -> None:
     """Two deliveries of one process change places: order is broken there, and nowhere else."""
     (file,) = trace.glob("events/run=*/*.parquet")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from antiphon.trace import read_rows
 from cli.command import Command
 
 
-@pytest.mark.xdist_group("spark")
 def test_a_small_demo_end_to_end(antiphon: Command, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     result = antiphon("demo", "--dir", folder, "--messages", 300, "--json")

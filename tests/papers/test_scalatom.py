@@ -148,10 +148,6 @@ def deadly(seed: int) -> Scenario:
     )
 
 
-lemmas = pytest.mark.xdist_group("lemmas of scalatom")  # they look at the same runs
-
-
-@lemmas
 def test_the_runs_of_the_lemmas_have_faults_of_every_kind() -> None:
     kinds = {type(fault).__name__ for run in runs() for fault in run.outcome.faults_effective}
     assert kinds == {"Crash", "Pause", "Slow", "Partition", "WrongSuspicion"}
@@ -160,7 +156,6 @@ def test_the_runs_of_the_lemmas_have_faults_of_every_kind() -> None:
     assert not any(run.outcome.violations for run in runs())
 
 
-@lemmas
 def test_lemma_1_if_a_correct_process_r_delivers_m_every_correct_addressee_decides_sn_of_m() -> None:
     for run in runs():
         for id in {id for _, log in run.correct.values() for id in log.r_delivered}:
@@ -168,14 +163,12 @@ def test_lemma_1_if_a_correct_process_r_delivers_m_every_correct_addressee_decid
             assert len(set(numbers)) == 1  # and the same, by the agreement of consensus
 
 
-@lemmas
 def test_lemma_2_a_correct_process_that_decides_sn_of_m_computes_pps_of_m() -> None:
     for run in runs():
         for _, log in run.correct.values():
             assert log.decided.keys() == log.pps.keys()
 
 
-@lemmas
 def test_lemma_3_a_correct_process_decides_the_number_of_every_message_in_a_pps() -> None:
     """Whoever of the group contributed it: PPS is a union of histories, and only uniform R-delivery makes this true."""
     found = 0
@@ -187,7 +180,6 @@ def test_lemma_3_a_correct_process_decides_the_number_of_every_message_in_a_pps(
     assert found > 1000
 
 
-@lemmas
 def test_lemma_4_a_correct_process_that_decides_sn_of_m_to_delivers_m() -> None:
     for run in runs():
         for _, log in run.correct.values():
@@ -195,7 +187,6 @@ def test_lemma_4_a_correct_process_that_decides_sn_of_m_to_delivers_m() -> None:
             assert len(log.delivered) == len(set(log.delivered))
 
 
-@lemmas
 def test_lemma_5_a_message_with_a_lower_number_is_in_pps_or_already_delivered() -> None:
     """As R10 corrects it: "in PPS or already delivered", and for equal numbers with a lower id too."""
     in_pps = already = 0
@@ -210,7 +201,6 @@ def test_lemma_5_a_message_with_a_lower_number_is_in_pps_or_already_delivered() 
     assert min(in_pps, already) > 1000  # as the paper states it, the lemma does not hold
 
 
-@lemmas
 def test_to1_uniform_agreement() -> None:
     """What any process TO-delivered, correct or not, every correct addressee TO-delivers."""
     for run in runs():
@@ -221,7 +211,6 @@ def test_to1_uniform_agreement() -> None:
                 assert group not in (row.destinations or ()) or (process, row.message) in delivered
 
 
-@lemmas
 def test_to2_termination() -> None:
     """What a correct process TO-multicasts, every correct addressee TO-delivers."""
     for run in runs():
@@ -232,7 +221,6 @@ def test_to2_termination() -> None:
                     assert group not in (row.destinations or ()) or (process, row.message) in delivered
 
 
-@lemmas
 def test_to3_uniform_total_order() -> None:
     """m1 < m2 if any process, correct or not, TO-delivers m1 before m2: the relation is acyclic."""
     for run in runs():

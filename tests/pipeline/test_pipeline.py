@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import Row as SparkRow
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 Run = tuple[RunFacts, list[Row]]
 Broken = set[tuple[str, str]]

@@ -70,16 +70,19 @@ def measure(folder: ClusterFolder, load: Load) -> Measured:
     destinations = groups[: load.fanout]
     ends = _positions(folder, destinations)
     begin = time.monotonic() + WARM_UP_SECONDS
-    common = {
-        "target": str(folder.path.resolve()),
-        "batch": load.batch,
-        "size": load.size,
-        "outstanding": load.outstanding,
-        "begin": begin,
-        "end": begin + load.seconds,
-    }
-    readers = [_spawn(Task(role="reader", groups=[g], start=ends[g], **common)) for g in destinations]  # type: ignore[arg-type]
-    client = _spawn(Task(role="client", groups=destinations, **common))  # type: ignore[arg-type]
+    sending = Task(
+        role="client",
+        target=str(folder.path.resolve()),
+        groups=destinations,
+        batch=load.batch,
+        size=load.size,
+        outstanding=load.outstanding,
+        begin=begin,
+        end=begin + load.seconds,
+    )
+    reading = [msgspec.structs.replace(sending, role="reader", groups=[g], start=ends[g]) for g in destinations]
+    readers = [_spawn(task) for task in reading]
+    client = _spawn(sending)
     try:
         members = _watch_members(folder, destinations, begin, load.seconds)
         reports = [_report(worker, load.seconds) for worker in (client, *readers)]

@@ -80,10 +80,6 @@ def with_settled(data: bytes, settled: int) -> tuple[bytes, memoryview]:
     return _SETTLED.pack(settled), memoryview(data)[_REQUEST_AT:]
 
 
-def request_size(client: str, count: int, payload_bytes: int) -> int:
-    return _PREFIX.size + len(client) + 4 * count + payload_bytes
-
-
 def check_payloads(payloads: Sequence[bytes]) -> int:
     """Refuse payloads that make no request; returns their size. For the caller's side."""
     if not payloads:
