@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 
 import antiphon
@@ -83,21 +84,32 @@ class FakeMember:
         self.refuses: str = ""  # with this error
         self.answers: Callable[[], bool] = lambda: True  # else it takes the request and is cut off
         self.lag = 0.0  # seconds, before its answers to requests leave
-        self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self.address = ""
 
     async def start(self) -> None:
         port = int(self.address.rpartition(":")[2] or 0)
+        listening = socket.create_server(("127.0.0.1", port))
+        listening.setblocking(False)
+        self.address = f"127.0.0.1:{listening.getsockname()[1]}"
+        self._accepting = asyncio.create_task(self._accept(listening))
+
+    async def _accept(self, listening: socket.socket) -> None:
+        # Not asyncio's server: closed while it accepts, it leaks the connection (Python 3.11).
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: FakeConnection(self), "127.0.0.1", port)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        with listening:
+            while True:
+                accepted, _ = await loop.sock_accept(listening)
+                await loop.connect_accepted_socket(lambda: FakeConnection(self), accepted)
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+            self._accepting = None
         self.cut()
-        await asyncio.sleep(0.01)
+        while self.connections:
+            await asyncio.sleep(0)
 
     def cut(self) -> None:
         for connection in self.connections:
