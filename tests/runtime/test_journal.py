@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
+import random
 import shutil
 import tempfile
 import threading
@@ -48,8 +50,10 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fdatasync", lambda fd: None)
 
 
-def opened(folder: Path, *, segment_bytes: int = 1024, identity: JournalIdentity = ME) -> SegmentedLog:
-    return SegmentedLog.open(folder, identity, segment_bytes=segment_bytes)
+def opened(
+    folder: Path, *, segment_bytes: int = 1024, identity: JournalIdentity = ME, recycled_max: int = 0
+) -> SegmentedLog:
+    return SegmentedLog.open(folder, identity, segment_bytes=segment_bytes, recycled_max=recycled_max)
 
 
 def fill(journal: SegmentedLog, *batches: list[bytes]) -> None:
@@ -331,8 +335,11 @@ def test_every_bit_flip_is_harmless_or_refused(memory_path: Path, no_sync: None,
     if close:
         opened(memory_path).close()
     files = saved(memory_path)
-    used = {name: len(files[name].rstrip(b"\0")) for name in names}
+    journal = opened(memory_path)
+    used = {segment.path.name: segment.end for segment in journal._segments}
+    journal.abandon()
     bits = range(8) if not close else (0, 7)
+    unguarded = dict.fromkeys(names, 0)
     for name in names:
         for offset in range(len(files[name])):
             for bit in bits:
@@ -343,8 +350,11 @@ def test_every_bit_flip_is_harmless_or_refused(memory_path: Path, no_sync: None,
                     poke(memory_path / name, offset, files[name][offset])
                     continue
                 assert result == flat(batches), (name, offset, bit)
-                assert (name, offset >= used[name]) == (names[1], True), "every used byte is guarded"
+                unguarded[name] += offset < used[name]
                 restore(memory_path, files)
+    trailer_bits = 4 * len(bits)  # of a block that is whole without it
+    blocks = {names[0]: 2, names[1]: 4 if close else 3}
+    assert unguarded == {name: count * trailer_bits for name, count in blocks.items()}
 
 
 def test_a_bit_flip_among_zeros_is_not_taken_for_a_torn_write(memory_path: Path, no_sync: None) -> None:
@@ -354,9 +364,10 @@ def test_a_bit_flip_among_zeros_is_not_taken_for_a_torn_write(memory_path: Path,
     records = [bytes(1100) + b"\x10" + bytes(1100)]
     fill(journal, records)
     journal.abandon()
+    end = journal._segments[-1].end - 4  # without the trailer
     (name,) = segment_names(memory_path)
     files = saved(memory_path)
-    for offset in range(start, len(files[name].rstrip(b"\0"))):
+    for offset in range(start, end):
         for bit in (0, 4) if offset > start + 40 else range(8):
             poke(memory_path / name, offset, files[name][offset] ^ 1 << bit)
             with pytest.raises(JournalCorrupt, match=f"{name}.* offset {start}"):
@@ -364,45 +375,80 @@ def test_a_bit_flip_among_zeros_is_not_taken_for_a_torn_write(memory_path: Path,
         poke(memory_path / name, offset, files[name][offset])
 
 
-def with_next_block(folder: Path, record: bytes, segment_bytes: int) -> tuple[str, int, bytes, bytes]:
-    """Commit a record; return the segment's name, the block's offset, the bytes before and after."""
+def with_next_block(folder: Path, record: bytes, segment_bytes: int) -> tuple[str, int, int, bytes]:
+    """Commit a record; return the segment's name, where the block begins and ends, and the bytes after it."""
     journal = opened(folder, segment_bytes=segment_bytes)
     active = journal._segments[-1]
-    offset, before = active.end, active.path.read_bytes()
+    offset = active.end
     fill(journal, [record])
     journal.abandon()
-    return active.path.name, offset, before, active.path.read_bytes()
+    return active.path.name, offset, active.end, active.path.read_bytes()
+
+
+def old_contents(folder: Path, segment_bytes: int) -> dict[str, bytes]:
+    """What a file may hold behind its last block: nothing, whatever bytes, the blocks of an earlier segment."""
+    earlier = opened(folder, segment_bytes=segment_bytes)
+    while earlier._free > 60:
+        fill(earlier, [b"old"])
+    earlier.abandon()
+    blocks = earlier._segments[0].path.read_bytes()
+    return {
+        "nothing": bytes(segment_bytes),
+        "bytes": random.Random(1).randbytes(segment_bytes),
+        "blocks": blocks,
+        "blocks moved": blocks[7:] + bytes(7),
+    }
 
 
 @pytest.mark.parametrize("record", [b"torn" * 20, bytes(400), b""])
 def test_a_write_torn_at_any_byte_is_cut(memory_path: Path, no_sync: None, record: bytes) -> None:
-    journal = opened(memory_path)
-    fill(journal, [b"one"], [b"two"])
-    journal.close()
-    name, offset, before, after = with_next_block(memory_path, record, 1024)
-    length = len(after.rstrip(b"\0")) - offset
-    for written in range(length + 1):
-        data = after[: offset + written] + before[offset + written :]
-        restore(memory_path, {name: data})
-        journal = opened(memory_path)
-        expected = [b"one", b"two", record] if written == length else [b"one", b"two"]
-        assert contents(journal) == expected
-        assert journal.clean == (written == 0)
-        if written < length:
-            assert (memory_path / name).read_bytes() == before, "zeros again before anything is appended"
-        fill(journal, [b"next"])
+    for old in old_contents(memory_path / "old", 1024).values():
+        folder = memory_path / "new"
+        journal = opened(folder)
+        fill(journal, [b"one"], [b"two"])
+        journal.close()
+        name, offset, end, after = with_next_block(folder, record, 1024)
+        for written in range(end - offset + 1):
+            data = after[: offset + written] + old[offset + written :]
+            restore(folder, {name: data})
+            journal = opened(folder)
+            is_whole = data[: end - 4] == after[: end - 4]  # the trailer says only that the write got to its end
+            expected = [b"one", b"two", record] if is_whole else [b"one", b"two"]
+            assert contents(journal) == expected
+            assert journal.clean == (not is_whole)
+            fill(journal, [b"next"])
+            journal.abandon()
+            assert look(folder) == [*expected, b"next"]
+        shutil.rmtree(folder)
+
+
+def test_what_a_file_held_before_is_never_read_again(memory_path: Path, no_sync: None) -> None:
+    for old in old_contents(memory_path / "old", 4096).values():
+        folder = memory_path / "new"
+        journal = opened(folder, segment_bytes=4096)
+        end, path = journal._segments[-1].end, journal._segments[-1].path
+        path.write_bytes(path.read_bytes()[:end] + old[end:])
+        records: list[bytes] = []
+        for size in (3, 0, 100, 7, 900, 3):
+            records.append(b"n" * size)
+            fill(journal, records[-1:])
+            journal.abandon()
+            journal = opened(folder, segment_bytes=4096)
+            assert contents(journal) == records
         journal.abandon()
-        assert look(memory_path) == [*expected, b"next"]
+        shutil.rmtree(folder)
 
 
 def test_sectors_may_reach_the_disk_in_any_order(memory_path: Path, no_sync: None) -> None:
     record = bytes(range(1, 251)) * 7
+    olds = list(old_contents(memory_path / "old", 4096).values())
     for pad in range(390, 460):  # moves the block's beginning across a sector's edge
         folder = memory_path / str(pad)
         fill(journal := opened(folder, segment_bytes=4096), [b"p" * pad])
         journal.abandon()
-        name, offset, before, after = with_next_block(folder, record, 4096)
-        sectors = range(offset // 512, (len(after.rstrip(b"\0")) - 1) // 512 + 1)
+        name, offset, end, after = with_next_block(folder, record, 4096)
+        before = after[:offset] + olds[pad % len(olds)][offset:]
+        sectors = range(offset // 512, (end - 5) // 512 + 1)  # the trailer is not needed
         assert len(sectors) >= 4
         for size in range(len(sectors)):
             for kept in combinations(sectors, size):
@@ -445,7 +491,7 @@ def test_a_flip_that_empties_a_sector_is_not_taken_for_a_torn_write(memory_path:
         look(memory_path, segment_bytes=4096)
 
 
-def test_a_block_of_another_journal_is_refused(memory_path: Path, no_sync: None) -> None:
+def test_a_block_of_another_segment_is_no_block_of_this_one(memory_path: Path, no_sync: None) -> None:
     after = {}
     for first in (b"one", b"ONE"):
         folder = memory_path / first.decode()
@@ -454,8 +500,20 @@ def test_a_block_of_another_journal_is_refused(memory_path: Path, no_sync: None)
         name, offset, _, after[first] = with_next_block(folder, b"two", 1024)
     mixed = after[b"one"][:offset] + after[b"ONE"][offset:]
     (memory_path / "one" / name).write_bytes(mixed)
-    with pytest.raises(JournalCorrupt, match="does not continue"):
-        look(memory_path / "one")
+    assert look(memory_path / "one") == [b"one"]
+
+
+def test_a_client_cannot_make_a_block_by_what_it_sends(memory_path: Path, no_sync: None) -> None:
+    """A record holds a block that would fit, but for the salt; the block around it is torn before it."""
+    journal = opened(memory_path, segment_bytes=4096)
+    fill(journal, [b"one"])
+    active = journal._segments[-1]
+    guess = dataclasses.replace(active, salt=active.salt ^ 1, next_index=2)
+    forged = b"".join(disk.encode_block(disk.RECORDS, guess, [Buffers(b"forged")])[0])
+    journal.abandon()
+    name, offset, _, after = with_next_block(memory_path, bytes(600) + forged, 4096)
+    restore(memory_path, {name: after[:offset] + bytes(512) + after[offset + 512 :]})
+    assert look(memory_path, segment_bytes=4096) == [b"one"]
 
 
 def test_a_missing_or_foreign_segment_is_refused(tmp_path: Path) -> None:
@@ -692,6 +750,44 @@ def test_a_snapshot_removes_what_it_covers(tmp_path: Path) -> None:
     assert look(tmp_path, start=20) == [b"next"]
 
 
+def test_files_of_removed_segments_are_written_again(tmp_path: Path) -> None:
+    journal = opened(tmp_path, recycled_max=2)
+    inodes = {path.stat().st_ino for path in tmp_path.glob("segment-*.log")}
+    for round_ in range(12):
+        fill(journal, *[[b"%d-%d" % (round_, i) + b"x" * 200] for i in range(12)])
+        inodes |= {path.stat().st_ino for path in tmp_path.glob("segment-*.log")}
+        journal.write_snapshot(journal.durable_index, b"state")
+        assert len(list(tmp_path.glob("spare-*.tmp"))) <= 2
+        files = [path for path in tmp_path.iterdir() if not path.name.endswith(".snap")]
+        assert journal.bytes_on_disk - len(b"state") >= sum(path.stat().st_size for path in files)
+    assert len(inodes) <= 8, "of some 40 segments"
+    fill(journal, [b"after"])
+    journal.abandon()
+    assert look(tmp_path, start=144) == [b"after"]
+
+
+def test_a_segment_keeps_its_file_until_its_name_is_durably_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the folder's sync a crash could bring back the old name, over what was written since."""
+    journal = opened(tmp_path, recycled_max=2)
+    fill(journal, *[[b"x" * 300] for _ in range(12)])
+    available = []
+    fsync = os.fsync
+
+    def watch(fd: int) -> None:
+        available.append((fd == journal._folder_fd, len(journal._recycled), len(list(tmp_path.glob("spare-*.tmp")))))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    journal.write_snapshot(12, b"state")
+    is_folder, recycled, renamed = available[-1]
+    assert is_folder
+    assert (recycled, renamed) == (0, 2)
+    assert len(journal._recycled) == 2
+    journal.abandon()
+
+
 def test_every_bit_flip_or_truncation_of_a_snapshot_is_refused(memory_path: Path, no_sync: None) -> None:
     journal = opened(memory_path)
     fill(journal, [b"one"], [b"two"])
@@ -889,10 +985,10 @@ class JournalModel(RuleBasedStateMachine):
         self.records: list[bytes] = []
         self.durable = 0
         self.snapshot: Snapshot | None = None
-        self.journal = opened(self.folder)
+        self.journal = opened(self.folder, recycled_max=2)
 
     def reopen(self) -> None:
-        self.journal = opened(self.folder)
+        self.journal = opened(self.folder, recycled_max=2)
         assert self.journal.snapshot == self.snapshot
 
     @rule(record=st.one_of(st.binary(max_size=50), st.integers(0, 1500).map(bytes)))
@@ -923,14 +1019,18 @@ class JournalModel(RuleBasedStateMachine):
     @rule(records=st.lists(st.binary(max_size=80), min_size=1, max_size=4), share=st.floats(0.01, 0.999))
     def tear(self, records: list[bytes], share: float) -> None:
         active = self.journal._segments[-1]
-        buffers, _, _ = disk.encode_block(disk.RECORDS, active.next_index, active.chain, [Buffers(r) for r in records])
+        buffers, _, _ = disk.encode_block(disk.RECORDS, active, [Buffers(r) for r in records])
         block = b"".join(buffers)
         self.journal.abandon()
+        self.records = self.records[: self.durable]
         if active.end + len(block) <= active.size:
             with active.path.open("r+b") as file:
                 file.seek(active.end)
-                file.write(block[: int(len(block) * share)])
-        self.records = self.records[: self.durable]
+                file.write(block[: int((len(block) - 4) * share)])  # a block is whole without its trailer
+                file.seek(active.end)
+                if file.read(len(block) - 4) == block[:-4]:  # what was there before was the same
+                    self.records += records
+                    self.durable = len(self.records)
         self.reopen()
 
     @precondition(lambda self: self.durable)

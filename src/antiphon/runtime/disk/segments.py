@@ -1,16 +1,16 @@
 """A log's bytes on disk: segments of checksummed blocks, snapshots, and how both are read back.
 
-A segment is a header and then blocks, one block per commit, in a file whose space was reserved (and so reads
-as zeros) beforehand. The layout is chosen so that two things never look alike after a crash:
+A segment is a header and then blocks, one block per commit, in a file whose space was reserved. The file may have been
+a segment before: what follows the last block is then old. Each segment has a *salt* of its own, with which the headers
+of its blocks are checksummed, so that nothing old, and nothing that a client sends, is ever taken for a block of it.
+Two things must never be confused after a crash:
 
-- *torn*: the last write did not finish, so the block was never reported durable and may be cut away. A disk
-  writes whole sectors, in any order, so some sectors of the block are still zero (or, when the process was
-  killed within the write, all that follows some byte).
+- *torn*: the last write did not finish, so the block was never reported durable and may be cut away. A disk writes
+  whole sectors, in any order, so any of them may still hold what was there before.
 - *damaged*: bits changed in a block that was durable. This must be refused, never cut.
 
-A flipped bit cannot turn a durable block into a torn one: every byte of the opening mark, of the header's end
-mark and of the trailer has at least two bits set, so one flip never makes it zero; and a block whose records
-hold a long run of zeros says so in its header, so that a zero sector there proves nothing.
+A block is written only when the one before it is durable. So a bad block with another one behind it is damaged; and a
+bad block at the end is damaged if one flipped bit explains it, and torn otherwise.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ import msgspec
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalCorrupt, JournalError
+from antiphon.runtime.disk.flips import one_flip_explains
 
 FORMAT = 2
 
 RECORDS = 1  # block kind: records
 CLOSE = 2  # block kind: the journal was closed cleanly here; holds no record
-
-_ZERO_RUN_FLAG = 1
 
 SEGMENT_NAME = re.compile(r"segment-(\d{20})\.log")
 SNAPSHOT_NAME = re.compile(r"snapshot-(\d{20})\.snap")
@@ -45,26 +44,17 @@ SNAPSHOT_NAME = re.compile(r"snapshot-(\d{20})\.snap")
 _SEGMENT_MAGIC = b"ANTISEG1"
 _SNAPSHOT_MAGIC = b"ANTISNP1"
 _BLOCK_MAGIC = b"BLK:"
-_END_MARK = 0xC3A5
-_TRAILER = b"END."
 
-# Of a file: magic, first index, reserved size, link, identity length (of a snapshot: magic, index, length and
-# checksum of the state, identity length); then the checksum of all this, then the identity.
-_HEAD = struct.Struct("<8sQQII")
+# Of a file: magic, first index, reserved size, link, salt, identity length (of a snapshot: magic, index, length and
+# checksum of the state, 0, identity length); then the checksum of all this, then the identity.
+_HEAD = struct.Struct("<8sQQIII")
 _CRC = struct.Struct("<I")
-# magic, kind, flags, records, payload length, first index, previous block's checksum, payload checksum
-_BLOCK = struct.Struct("<4sBBIIQII")
-# the header's own checksum, end mark
-_BLOCK_END = struct.Struct("<IH")
+# magic, kind, records, payload length, first index, previous block's checksum, payload checksum; then its own checksum
+_BLOCK = struct.Struct("<4sBIIQII")
 
-_HEADER_BYTES = _BLOCK.size + _BLOCK_END.size
-BLOCK_OVERHEAD = _HEADER_BYTES + len(_TRAILER)
-
-_SECTOR = 512  # the smallest unit that a disk writes as a whole
-_ZERO_SECTOR = bytes(_SECTOR)
-# A sector with a single bit set holds a run of at least this many zero bytes.
-_ZERO_RUN = bytes(_SECTOR // 2)
-_ZERO_CHUNK = bytes(1 << 16)
+_HEADER_BYTES = _BLOCK.size + _CRC.size
+_TRAILER_BYTES = _CRC.size  # behind the payload, the header's checksum again: a block that has it was written to its end
+BLOCK_OVERHEAD = _HEADER_BYTES + _TRAILER_BYTES
 
 _INDEX_SPACING = 1 << 15  # at most one remembered block position per this many bytes
 
@@ -90,7 +80,6 @@ class BlockHeader(NamedTuple):
 
     magic: bytes
     kind: int
-    flags: int
     records: int
     length: int
     first: int
@@ -113,12 +102,13 @@ class Segment:
     first: int
     size: int
     link: int  # the chain value of the segment before; ties the two files together
+    salt: int
     chain: int  # checksum of the last block header, or of the segment header
     end: int  # offset behind the last block
     next_index: int
     last_block: int = 0  # offset of the last block, 0 if none
     closed: bool = False
-    torn: bool = False
+    torn: bool = False  # the last one's: a block's header follows, but not the whole block
     # (first index, offset) of some blocks; appended to as blocks become durable, so readers need no lock
     entries: list[tuple[int, int]] = field(default_factory=list)
 
@@ -133,31 +123,32 @@ class Segment:
         self.closed = kind == CLOSE
 
 
-def _encode_head(magic: bytes, number: int, size: int, crc: int, identity: JournalIdentity) -> bytes:
+def _encode_head(magic: bytes, number: int, size: int, crc: int, salt: int, identity: JournalIdentity) -> bytes:
     who = msgspec.msgpack.encode(identity)
-    head = _HEAD.pack(magic, number, size, crc, len(who))
+    head = _HEAD.pack(magic, number, size, crc, salt, len(who))
     return head + _CRC.pack(zlib.crc32(who, zlib.crc32(head))) + who
 
 
-def _parse_head(
-    path: Path,
-    data: bytes,
-    magic: bytes,
-    number: int,
-) -> tuple[int, int, JournalIdentity, int, int]:
-    """Size, checksum, identity, the head's own checksum and its length.
+class _FileHead(NamedTuple):
+    size: int
+    crc: int  # of a segment: the link; of a snapshot: the state's
+    salt: int
+    identity: JournalIdentity
+    own_crc: int
+    end: int  # where what follows it begins
 
-    The head was durable before the file got its name, so any flaw is damage.
-    """
+
+def _parse_head(path: Path, data: bytes, magic: bytes, number: int) -> _FileHead:
+    """The head was durable before the file got its name, so any flaw is damage."""
     begin = _HEAD.size + _CRC.size
     if len(data) >= begin:
-        found_magic, found_number, size, crc, length = _HEAD.unpack_from(data)
-        (head_crc,) = _CRC.unpack_from(data, _HEAD.size)
+        found_magic, found_number, size, crc, salt, length = _HEAD.unpack_from(data)
+        (own_crc,) = _CRC.unpack_from(data, _HEAD.size)
         who = data[begin : begin + length]
-        intact = head_crc == zlib.crc32(who, zlib.crc32(data[: _HEAD.size]))
+        intact = own_crc == zlib.crc32(who, zlib.crc32(data[: _HEAD.size]))
         if intact and (found_magic, found_number) == (magic, number):
             identity = msgspec.msgpack.decode(who, type=JournalIdentity)
-            return size, crc, identity, head_crc, begin + length
+            return _FileHead(size, crc, salt, identity, own_crc, begin + length)
     raise JournalCorrupt(f"Journal file {path} cannot be trusted: at offset 0 its header is damaged.")
 
 
@@ -169,37 +160,35 @@ def new_segment(
     link: int,
 ) -> tuple[Segment, bytes]:
     """An empty segment and the header that begins its file."""
-    header = _encode_head(_SEGMENT_MAGIC, first, size, link, identity)
+    salt = int.from_bytes(os.urandom(4), "little")
+    header = _encode_head(_SEGMENT_MAGIC, first, size, link, salt, identity)
     (crc,) = _CRC.unpack_from(header, _HEAD.size)
-    return Segment(path, identity, first, size, link, crc, len(header), first), header
+    return Segment(path, identity, first, size, link, salt, crc, len(header), first), header
 
 
-def encode_block(
-    kind: int,
-    first: int,
-    previous: int,
-    records: Sequence[Buffers],
-) -> tuple[list[bytes], int, int]:
-    """A block as buffers to be written in one go, its payload's length and its header's checksum.
+def encode_block(kind: int, segment: Segment, records: Sequence[Buffers]) -> tuple[list[bytes], int, int]:
+    """The segment's next block as buffers to be written in one go, its payload's length and its header's checksum.
 
     The records' lengths come first, as a table: packing and unpacking then costs no Python code per record.
     """
     number = len(records)
     lengths = struct.pack(f"<{number}I", *[record.size for record in records])
     payload = b"".join((lengths, *[piece for record in records for piece in record.pieces]))
-    flags = _ZERO_RUN_FLAG if _ZERO_RUN in payload else 0
     payload_crc = zlib.crc32(payload)
-    head = _BLOCK.pack(_BLOCK_MAGIC, kind, flags, number, len(payload), first, previous, payload_crc)
-    crc = zlib.crc32(head)
-    return [head + _BLOCK_END.pack(crc, _END_MARK), payload, _TRAILER], len(payload), crc
+    head = _BLOCK.pack(
+        _BLOCK_MAGIC, kind, number, len(payload), segment.next_index, segment.chain, payload_crc
+    )
+    crc = zlib.crc32(head, segment.salt)
+    own = _CRC.pack(crc)
+    return [head + own, payload, own], len(payload), crc
 
 
-def _parse_header(data: bytes, offset: int) -> BlockHeader | None:
+def _parse_header(data: bytes, offset: int, salt: int) -> BlockHeader | None:
     """The block header at `offset`, or None if it is not whole and intact."""
     if offset + _HEADER_BYTES > len(data):
         return None
-    crc, mark = _BLOCK_END.unpack_from(data, offset + _BLOCK.size)
-    if mark != _END_MARK or zlib.crc32(data[offset : offset + _BLOCK.size]) != crc:
+    (crc,) = _CRC.unpack_from(data, offset + _BLOCK.size)
+    if zlib.crc32(data[offset : offset + _BLOCK.size], salt) != crc:
         return None
     header = BlockHeader._make((*_BLOCK.unpack_from(data, offset), crc))
     return header if header.magic == _BLOCK_MAGIC else None
@@ -231,42 +220,28 @@ def load_segments(folder: Path, begin: int) -> list[Segment]:
 
 
 def _scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
-    """Read and check a whole segment. A torn tail is reported in `torn`, and only in the last segment.
-
-    A file shorter than its reserved size is read as if zeros followed: that is what the cut part held.
-    """
+    """Read and check a whole segment. What is torn is no part of it, and only the last segment may end so."""
     data = path.read_bytes()
-    size, link, identity, crc, start = _parse_head(path, data, _SEGMENT_MAGIC, first)
-    segment = Segment(path, identity, first, size, link, crc, start, first)
-    used = _used_bytes(data)
-    while segment.end < used:
-        offset = segment.end
-        header = _parse_header(data, offset)
-        if header is None:
-            torn, reason = _is_torn_header(data, used, offset), "a block header is damaged"
-        elif not _follows(header, segment):
-            torn, reason = False, "a block does not continue the one before it"
-        elif _is_whole(data, offset, header):
-            segment.add(header.kind, header.records, header.length, header.crc)
-            continue
-        else:
-            torn, reason = _is_torn_payload(data, used, offset, header), "a block's records are damaged"
-        if torn and is_last:
+    head = _parse_head(path, data, _SEGMENT_MAGIC, first)
+    segment = Segment(path, head.identity, first, head.size, head.crc, head.salt, head.own_crc, head.end, first)
+    while header := _parse_header(data, segment.end, segment.salt):
+        if not _follows(header, segment):
+            raise _damaged(segment, "a block does not continue the one before it")
+        if not _is_whole(data, segment.end, header):
+            if not is_last or _is_damaged(data, segment.end, header):
+                raise _damaged(segment, "a block's records are damaged")
             segment.torn = True
             break
-        if torn:
-            reason = "a block is unfinished although a later segment exists"
-        raise JournalCorrupt(f"Journal file {path} cannot be trusted: at offset {offset} {reason}.")
+        segment.add(header.kind, header.records, header.length, header.crc)
+    if is_last and header is None and _is_damaged_header(data, segment):
+        raise _damaged(segment, "a block header is damaged")
+    if is_last and _has_block_after(data, segment):
+        raise _damaged(segment, "a block is damaged although a later one exists")
     return segment
 
 
-def _used_bytes(data: bytes) -> int:
-    """The length of the data without the zeros at its end."""
-    end = len(data)
-    while end >= len(_ZERO_CHUNK) and data[end - len(_ZERO_CHUNK) : end] == _ZERO_CHUNK:
-        end -= len(_ZERO_CHUNK)
-    begin = max(end - len(_ZERO_CHUNK), 0)
-    return begin + len(data[begin:end].rstrip(b"\0"))
+def _damaged(segment: Segment, reason: str) -> JournalCorrupt:
+    return JournalCorrupt(f"Journal file {segment.path} cannot be trusted: at offset {segment.end} {reason}.")
 
 
 def _follows(header: BlockHeader, segment: Segment) -> bool:
@@ -280,49 +255,41 @@ def _follows(header: BlockHeader, segment: Segment) -> bool:
 
 def _is_whole(data: bytes, offset: int, header: BlockHeader) -> bool:
     begin = offset + _HEADER_BYTES
-    end = begin + header.length
-    if data[end : end + len(_TRAILER)] != _TRAILER:
-        return False
-    return zlib.crc32(memoryview(data)[begin:end]) == header.payload_crc
+    payload = memoryview(data)[begin : begin + header.length]
+    return len(payload) == header.length and zlib.crc32(payload) == header.payload_crc
 
 
-def _is_torn_header(data: bytes, used: int, offset: int) -> bool:
-    """Does the bad header at `offset` belong to a write that never finished?
-
-    Yes if nothing follows it (a durable block ends with a trailer), or if its part in one sector is wholly
-    missing. In the latter case the block's length is unknown, so make sure that no block comes after it.
-    """
-    if used <= offset + _HEADER_BYTES:
-        return True
-    head = data[offset : offset + _HEADER_BYTES]
-    boundary = _SECTOR - offset % _SECTOR
-    parts = (head[:boundary], head[boundary:])
-    if not any(part and not any(part) for part in parts):
-        return False
-    later = data.find(_BLOCK_MAGIC, offset + 1)
-    while later >= 0:
-        if _parse_header(data, later) is not None:
-            return False
-        later = data.find(_BLOCK_MAGIC, later + 1)
-    return True
-
-
-def _is_torn_payload(data: bytes, used: int, offset: int, header: BlockHeader) -> bool:
-    """Does the bad block at `offset`, whose header is intact, belong to a write that never finished?
-
-    Yes if it is the last thing in the segment, and some of its trailer or a whole sector of it is missing.
-    """
+def _is_damaged(data: bytes, offset: int, header: BlockHeader) -> bool:
+    """Was the bad payload of the last block once good? Not if the write did not get to its end."""
     begin = offset + _HEADER_BYTES
     end = begin + header.length
-    if used > end + len(_TRAILER):
+    if data[end : end + _TRAILER_BYTES] != _CRC.pack(header.crc):
         return False
-    trailer = data[end : end + len(_TRAILER)].ljust(len(_TRAILER), b"\0")
-    if trailer != _TRAILER:
-        return all(byte in (0, expected) for byte, expected in zip(trailer, _TRAILER, strict=True))
-    if header.flags & _ZERO_RUN_FLAG:
+    return one_flip_explains(zlib.crc32(memoryview(data)[begin:end]) ^ header.payload_crc, header.length)
+
+
+def _is_damaged_header(data: bytes, segment: Segment) -> bool:
+    """Is what stands behind the last good block a header but for one flipped bit?"""
+    found = data[segment.end : segment.end + _HEADER_BYTES]
+    if len(found) < _HEADER_BYTES:
         return False
-    sectors = range(-(-begin // _SECTOR) * _SECTOR, end - _SECTOR + 1, _SECTOR)
-    return any(data[sector : sector + _SECTOR] == _ZERO_SECTOR for sector in sectors)
+    number = int.from_bytes(found, "little")
+    for bit in range(8 * _HEADER_BYTES):
+        header = _parse_header((number ^ (1 << bit)).to_bytes(_HEADER_BYTES, "little"), 0, segment.salt)
+        if header is not None and _follows(header, segment):
+            return True
+    return False
+
+
+def _has_block_after(data: bytes, segment: Segment) -> bool:
+    """Does the file hold a block of this segment behind its last good one, beyond the one that may be torn?"""
+    at = data.find(_BLOCK_MAGIC, segment.end + 1)
+    while at >= 0:
+        header = _parse_header(data, at, segment.salt)
+        if header is not None and header.first >= segment.next_index:
+            return True
+        at = data.find(_BLOCK_MAGIC, at + 1)
+    return False
 
 
 def read_segment(segment: Segment, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
@@ -353,7 +320,7 @@ def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tup
     while offset < end:
         data = os.pread(fd, min(window, end - offset), offset)
         at = 0
-        while (header := _parse_header(data, at)) and at + BLOCK_OVERHEAD + header.length <= len(data):
+        while (header := _parse_header(data, at, segment.salt)) and at + BLOCK_OVERHEAD + header.length <= len(data):
             yield header, data, at + _HEADER_BYTES
             at += BLOCK_OVERHEAD + header.length
         if at == 0:
@@ -376,14 +343,14 @@ def _decode_records(segment: Segment, header: BlockHeader, data: bytes, begin: i
 def encode_snapshot(identity: JournalIdentity, snapshot: Snapshot) -> list[bytes]:
     """A snapshot file as buffers to be written one after the other."""
     state = snapshot.state
-    return [_encode_head(_SNAPSHOT_MAGIC, snapshot.index, len(state), zlib.crc32(state), identity), state]
+    return [_encode_head(_SNAPSHOT_MAGIC, snapshot.index, len(state), zlib.crc32(state), 0, identity), state]
 
 
 def read_snapshot(path: Path, index: int) -> tuple[JournalIdentity, Snapshot]:
     """Read and check a snapshot."""
     data = path.read_bytes()
-    length, crc, identity, _, start = _parse_head(path, data, _SNAPSHOT_MAGIC, index)
-    state = data[start:]
-    if len(state) == length and zlib.crc32(state) == crc:
-        return identity, Snapshot(index, state)
+    head = _parse_head(path, data, _SNAPSHOT_MAGIC, index)
+    state = data[head.end :]
+    if len(state) == head.size and zlib.crc32(state) == head.crc:
+        return head.identity, Snapshot(index, state)
     raise JournalCorrupt(f"Journal file {path} cannot be trusted: the state in it is damaged.")

@@ -69,7 +69,10 @@ class Node:
         journal = None
         if config.journal:
             identity = JournalIdentity(config.cluster, self.me, CODE)
-            journal = SegmentedLog.open(folder.journal, identity, segment_bytes=config.segment_bytes)
+            recycled_max = config.snapshot_bytes // config.segment_bytes
+            journal = SegmentedLog.open(
+                folder.journal, identity, segment_bytes=config.segment_bytes, recycled_max=recycled_max
+            )
         plain = JournalIdentity(config.cluster, self.me, "")  # these logs mean the same to every version of the code
         try:
             delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=config.segment_bytes)
