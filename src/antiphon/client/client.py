@@ -17,7 +17,7 @@ from antiphon.client.subscription import Subscription
 from antiphon.client.values import Receipt
 from antiphon.core import Topology
 from antiphon.core.errors import Unavailable, UsageError
-from antiphon.core.requests import NUMBER_MAX, PAYLOAD_BYTES_MAX, REQUEST_BYTES_MAX, check_payloads
+from antiphon.core.requests import NUMBER_MAX, PAYLOAD_BYTES_MAX, REQUEST_BYTES_MAX, check_payloads, pack_payloads
 from antiphon.runtime.net.dial import parse_address
 
 TIMEOUT_SECONDS = 30.0
@@ -129,12 +129,11 @@ class Client:
             route = self._route(groups)
         if isinstance(payloads, (str, bytes, bytearray, memoryview)) or not isinstance(payloads, Iterable):
             raise UsageError("A batch is a list of payloads, not one payload.")
-        payloads = list(payloads)
-        check_payloads(payloads)
-        if set(map(type, payloads)) != {bytes}:  # what the caller may still change is copied
-            payloads = [bytes(payload) for payload in payloads]
+        if type(payloads) is not list:
+            payloads = list(payloads)
+        packed = pack_payloads(payloads)
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        route.add_whole(payloads, future, self._deadline(timeout))
+        route.add_whole(len(payloads), packed, future, self._deadline(timeout))
         try:
             return await future
         except asyncio.CancelledError:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from antiphon.client.values import Receipt
 from antiphon.core.errors import AntiphonError
-from antiphon.core.requests import encode_request, parse_request
+from antiphon.core.requests import encode_head, pack_payloads, unpack_payloads
 
 NEVER = float("inf")
 
@@ -18,10 +18,24 @@ class Outgoing:
     It is numbered when it is handed to a connection, and is a *request* from then on: range and bytes are for life.
     """
 
-    __slots__ = ("data", "deadlines", "end", "first", "futures", "is_doubtful", "is_whole", "payloads", "room")
+    __slots__ = (
+        "count",
+        "deadlines",
+        "end",
+        "first",
+        "futures",
+        "head",
+        "is_doubtful",
+        "is_whole",
+        "packed",
+        "payloads",
+        "room",
+    )
 
     def __init__(self, room: int) -> None:
-        self.payloads: list[bytes] = []  # of a draft
+        self.payloads: list[bytes] = []  # of a draft that others may join
+        self.count = 0  # of payloads, once they are packed
+        self.packed = b""
         self.futures: list[asyncio.Future[Receipt]] = []  # one for each payload; in a whole one, one for all
         self.deadlines: list[float] = []  # one for each future
         self.room = room  # bytes that a draft still takes
@@ -29,25 +43,37 @@ class Outgoing:
         self.is_doubtful = False  # somebody may have taken it, or was told so
         self.first = -1
         self.end = -1
-        self.data = b""  # of a request
+        self.head = b""  # of a request: what comes before the payloads
 
     @classmethod
-    def whole(cls, payloads: list[bytes], future: asyncio.Future[Receipt], deadline: float) -> Outgoing:
+    def whole(cls, count: int, packed: bytes, future: asyncio.Future[Receipt], deadline: float) -> Outgoing:
         made = cls(0)
-        made.payloads, made.futures, made.deadlines, made.is_whole = payloads, [future], [deadline], True
+        made.count, made.packed, made.is_whole = count, packed, True
+        made.futures, made.deadlines = [future], [deadline]
         return made
 
+    @property
+    def size(self) -> int:
+        """Of a request, in bytes."""
+        return len(self.head) + len(self.packed)
+
     def number(self, client: str, first: int, settled: int) -> None:
-        self.data = encode_request(client, first, settled, self.payloads)
-        self.first, self.end = first, first + len(self.payloads)
-        self.payloads = []
+        if not self.is_whole:
+            self.count, self.packed = len(self.payloads), pack_payloads(self.payloads)
+            self.payloads = []
+        self.first, self.end = first, first + self.count
+        self.settle(client, settled)
+
+    def settle(self, client: str, settled: int) -> None:
+        """Say what is settled by now."""
+        self.head = encode_head(client, self.first, settled, self.count, len(self.packed))
 
     def withdraw(self) -> None:
         """Make a draft of it again. Only for what surely no member has taken or will take."""
-        self.payloads = list(parse_request(self.data).payloads())
+        if not self.is_whole:
+            self.payloads = unpack_payloads(self.packed, self.count)
         self.room = 0
         self.first = self.end = -1
-        self.data = b""
 
     def answer(self, client: str, destinations: tuple[str, ...], member: str) -> None:
         """A member has it: give every caller its receipt."""

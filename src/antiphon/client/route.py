@@ -18,7 +18,6 @@ from antiphon.client.outgoing import NEVER, Outgoing
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import COPIED_MAX
 from antiphon.core.errors import AntiphonError, BadFrame, OutcomeUnknown, Unavailable, UsageError
-from antiphon.core.requests import with_settled
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import FrameKind, Refused, encode, request_head
 from antiphon.runtime.net.frames import Route as RouteFrame
@@ -63,20 +62,12 @@ class Lane:
         return self.connection.is_open and self.connection.is_writable
 
     def send(self, request: Outgoing) -> None:
-        size = len(request.data)
-        head = request_head(self.number, size)
+        size = request.size
+        head = request_head(self.number, size) + request.head
         if size > COPIED_MAX:
-            self.connection.write(head, request.data)
+            self.connection.write(head, request.packed)
         else:
-            self.connection.write(head + request.data)
-        self._sent(request, size)
-
-    def send_again(self, request: Outgoing, settled: int) -> None:
-        size = len(request.data)
-        self.connection.write(request_head(self.number, size), *with_settled(request.data, settled))
-        self._sent(request, size)
-
-    def _sent(self, request: Outgoing, size: int) -> None:
+            self.connection.write(head + request.packed)
         if not self.awaits_answer:
             self.asked_at = self.connection.loop.time()
         self.sent_end = max(self.sent_end, request.end)
@@ -129,8 +120,8 @@ class Route:
         self.drafts.append(draft)
         return draft
 
-    def add_whole(self, payloads: list[bytes], future: asyncio.Future[Receipt], deadline: float) -> None:
-        self.drafts.append(Outgoing.whole(payloads, future, deadline))
+    def add_whole(self, count: int, packed: bytes, future: asyncio.Future[Receipt], deadline: float) -> None:
+        self.drafts.append(Outgoing.whole(count, packed, future, deadline))
         self._open = None
         self._flush_soon()
 
@@ -181,6 +172,8 @@ class Route:
 
     def _flush_soon(self) -> None:
         if self._flush_handle is not None:
+            if not self.sender.linger:
+                return  # it is soon
             self._flush_handle.cancel()
         self._flush_handle = self.sender.loop.call_soon(self.flush)
 
@@ -198,7 +191,8 @@ class Route:
         while lane.unsent and lane.is_writable:
             request = lane.unsent.popleft()
             if request.end > self.settled:
-                lane.send_again(request, self.settled)
+                request.settle(self.sender.client, self.settled)
+                lane.send(request)
         while self.drafts and not lane.unsent and lane.is_writable and self.sender.has_room(self):
             draft = self.drafts.popleft()
             if draft is self._open:
@@ -207,7 +201,7 @@ class Route:
             self.next_number = draft.end
             self.numbered.append(draft)
             self.unanswered.append(draft)
-            self.sender.hold(self, len(draft.data))
+            self.sender.hold(self, draft.size)
             lane.send(draft)
         lane.connection.flush()  # what this turn brought is together here
         self.sender.follow(self)
@@ -282,7 +276,7 @@ class Route:
         self._answer(settled, member)  # if only the answer was lost
         freed = 0
         while self.numbered and self.numbered[0].end <= settled:
-            freed += len(self.numbered.popleft().data)
+            freed += self.numbered.popleft().size
         self.settled = self.numbered[0].first if self.numbered else self.next_number
         self.sender.release(self, freed)
 
@@ -308,7 +302,7 @@ class Route:
             request = self.numbered.pop()
             self.unanswered.pop()
             self.next_number = request.first
-            self.sender.hold(self, -len(request.data))
+            self.sender.hold(self, -request.size)
             request.withdraw()
             withdrawn.appendleft(request)
         self._has_leavers = True  # while it was a request, nobody looked

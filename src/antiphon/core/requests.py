@@ -20,6 +20,8 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
+from struct import unpack_from
 
 import msgspec
 
@@ -34,6 +36,7 @@ CLIENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 _SETTLED = struct.Struct("<Q")
 _PREFIX = struct.Struct("<QIIQB")
+_PREFIX_BYTES, _unpack_prefix = _PREFIX.size, _PREFIX.unpack_from
 _REQUEST_AT = _SETTLED.size  # where the request begins, whose bytes never change
 _SIZED_AT = _SETTLED.size + 4  # what ``size`` counts begins here
 _FIXED = _PREFIX.size - _SIZED_AT
@@ -62,7 +65,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """The payloads, from the ``start``-th on; cut when asked for."""
         view = memoryview(self.data)
         at = self.table + 4 * self.count
-        for index, length in enumerate(struct.unpack_from(f"<{self.count}I", view, self.table)):
+        for index, length in enumerate(unpack_from(f"<{self.count}I", view, self.table)):
             if index >= start:
                 yield bytes(view[at : at + length])
             at += length
@@ -70,9 +73,39 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 def encode_request(client: str, first: int, settled: int, payloads: Sequence[bytes]) -> bytes:
     """The bytes of a request. The caller has checked it (`check_payloads`)."""
+    packed = _pack(payloads)
+    return encode_head(client, first, settled, len(payloads), len(packed)) + packed
+
+
+def encode_head(client: str, first: int, settled: int, count: int, packed_bytes: int) -> bytes:
+    """All that comes before the packed payloads."""
     name = client.encode()
-    rest = b"".join((name, array("I", map(len, payloads)), *payloads))
-    return _PREFIX.pack(settled, _FIXED + len(rest), len(payloads), first, len(name)) + rest
+    return _PREFIX.pack(settled, _FIXED + len(name) + packed_bytes, count, first, len(name)) + name
+
+
+def pack_payloads(payloads: Sequence[bytes]) -> bytes:
+    """The lengths and the payloads, as a request has them; a copy, whatever becomes of the caller's. UsageError: they
+    make no request."""
+    count = len(payloads)
+    try:
+        lengths = list(map(len, payloads))
+        packed = b"".join([array("I", lengths), *payloads])  # which takes bytes and the like only
+        is_plain = len(packed) == 4 * count + sum(lengths)
+    except (TypeError, BufferError, OverflowError):
+        is_plain = False
+    if is_plain and 0 < count <= PAYLOADS_MAX and len(packed) <= PAYLOAD_BYTES_MAX:
+        return packed
+    check_payloads(payloads)
+    return _pack([bytes(payload) for payload in payloads])
+
+
+def unpack_payloads(packed: bytes, count: int) -> list[bytes]:
+    edges = list(accumulate(unpack_from(f"<{count}I", packed), initial=4 * count))
+    return list(map(packed.__getitem__, map(slice, edges, edges[1:])))
+
+
+def _pack(payloads: Sequence[bytes]) -> bytes:
+    return b"".join((array("I", map(len, payloads)), *payloads))
 
 
 def with_settled(data: bytes, settled: int) -> tuple[bytes, memoryview]:
@@ -102,29 +135,30 @@ def check_payloads(payloads: Sequence[bytes]) -> int:
 def parse_request(data: Piece, at: int = 0) -> Request:
     """The request at an offset. Strict: raises BadFrame for bytes that `encode_request` does not make."""
     request = _read_request(data, at)
-    table, count = request.table, request.count
-    if not 1 <= count <= PAYLOADS_MAX or table + 4 * count > len(request.data):
+    table, count, size = request.table, request.count, len(request.data)
+    if not 1 <= count <= PAYLOADS_MAX or table + 4 * count > size:
         raise BadFrame(f"A request has 1 to {PAYLOADS_MAX} payloads and a length for each; {count} is wrong.")
     if request.first > NUMBER_MAX or request.settled > request.first:
         raise BadFrame("A request's number is out of range, or calls itself settled.")
-    lengths = memoryview(request.data)[table : table + 4 * count].cast("I").tolist()
-    if table + 4 * count + sum(lengths) != len(request.data):
+    lengths = unpack_from(f"<{count}I", request.data, table)
+    if table + 4 * count + sum(lengths) != size:
         raise BadFrame("A request's count does not fit its bytes.")
-    if len(request.data) > PAYLOAD_BYTES_MAX and max(lengths) > PAYLOAD_BYTES_MAX:
+    if size > PAYLOAD_BYTES_MAX and max(lengths) > PAYLOAD_BYTES_MAX:
         raise BadFrame(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes.")
     return request
 
 
 def _read_request(data: Piece, at: int) -> Request:
     """The head of a request, and where its bytes end; what is per payload is not looked at."""
-    view = memoryview(data)
-    if len(view) - at < _PREFIX.size:
+    view = data if type(data) is memoryview else memoryview(data)
+    length = len(view)
+    if length - at < _PREFIX_BYTES:
         raise BadFrame("A request is shorter than its head.")
-    settled, size, count, first, name_length = _PREFIX.unpack_from(view, at)
+    settled, size, count, first, name_length = _unpack_prefix(view, at)
     end = at + _SIZED_AT + size
-    name_at = at + _PREFIX.size
+    name_at = at + _PREFIX_BYTES
     table = name_at + name_length
-    if end > len(view) or table > end or size > REQUEST_BYTES_MAX + 512:
+    if end > length or table > end or size > REQUEST_BYTES_MAX + 512:
         raise BadFrame("A request announces more bytes than it has, or may have.")
     return Request(_client(bytes(view[name_at:table])), first, count, settled, view[at:end], table - at)
 

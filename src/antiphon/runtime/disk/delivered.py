@@ -20,7 +20,7 @@ from antiphon.runtime.disk.log import SegmentedLog
 
 FLUSH_BYTES = 4 << 20
 FLUSH_SECONDS = 0.25
-TAIL_BYTES = 8 << 20  # of durable records, kept for subscribers that are a little behind
+TAIL_BYTES = 4 << 20  # of durable records, kept for subscribers that are a little behind
 
 
 class DeliveredLog:

@@ -7,10 +7,10 @@ earlier, until it is the change that a flip in the last byte makes.
 
 from __future__ import annotations
 
-import zlib
+from antiphon.runtime.disk.checksum import crc32
 
-_ZERO = zlib.crc32(b"\0")
-_CHANGES = [zlib.crc32(bytes([byte])) ^ _ZERO for byte in range(256)]  # made by the last byte, if it differs so
+_ZERO = crc32(b"\0")
+_CHANGES = [crc32(bytes([byte])) ^ _ZERO for byte in range(256)]  # made by the last byte, if it differs so
 _FLIPS = {_CHANGES[1 << bit] for bit in range(8)}
 _BY_TOP = {change >> 24: (byte, change) for byte, change in enumerate(_CHANGES)}  # the top bytes are all different
 

@@ -14,9 +14,10 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
+from mmap import mmap
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from antiphon.core.buffers import Buffers
+from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, UsageError
 from antiphon.runtime.disk import segments as disk
 from antiphon.runtime.disk.locks import acquired
@@ -33,9 +34,12 @@ from antiphon.runtime.disk.segments import BLOCK_OVERHEAD, JournalIdentity, Segm
 __all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
 
 SEGMENT_BYTES = 16 << 20
+DIRECT_GRAIN = 4096  # of what goes to the disk directly
+STAGING_BYTES = 1 << 20
 FILE_BYTES_MAX = 1 << 30  # what is written by one system call, which Linux caps below 2 GiB
 
 _LENGTH_BYTES = 4
+_O_DIRECT = getattr(os, "O_DIRECT", 0)
 _REPLAY_WINDOW = 1 << 20
 _READ_WINDOW = 1 << 16
 
@@ -68,13 +72,18 @@ class SegmentedLog:
     forgotten when a newer one is written, so that an old state does not stay in memory.
     """
 
-    def __init__(self, folder: Path, identity: JournalIdentity, segment_bytes: int, recycled_max: int) -> None:
+    def __init__(
+        self, folder: Path, identity: JournalIdentity, segment_bytes: int, recycled_max: int = 0, direct: bool = False
+    ) -> None:
         """Call `open` instead."""
+        self._grain = DIRECT_GRAIN if direct else disk.GRAIN
+        self._overhead = BLOCK_OVERHEAD + self._grain - 1  # that a block takes at most, beside its records
+        self._staging = memoryview(b"")  # where blocks are put together that go to the disk directly
         self._folder = folder
         self._identity, self._segment_bytes = identity, segment_bytes
         self._recycled_max = recycled_max
         self._recycled: deque[_Spare] = deque()  # files of removed segments, durably without their names
-        self._header_bytes = len(disk.new_segment(folder, identity, 0, 0, 0)[1])
+        self._header_bytes = len(disk.new_segment(folder, identity, 0, 0, 0, self._grain)[1])
         # So that no file descriptor is closed, and perhaps reused, while a thread still writes.
         self._write_lock, self._snapshot_lock = threading.Lock(), threading.Lock()
         self._segments_lock = threading.Lock()  # for replacing the list; readers need none
@@ -99,21 +108,28 @@ class SegmentedLog:
         active = self._segments[-1]
         self.next_index = self.durable_index = active.next_index
         # Bytes that the growing block may still take: room for the close marker is always kept.
-        self._free = active.size - active.end - 2 * BLOCK_OVERHEAD
+        self._free = active.size - active.end - 2 * self._overhead
 
     @classmethod
     def open(
-        cls, folder: Path, identity: JournalIdentity, *, segment_bytes: int = SEGMENT_BYTES, recycled_max: int = 0
+        cls,
+        folder: Path,
+        identity: JournalIdentity,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        recycled_max: int = 0,
+        direct: bool = False,
     ) -> SegmentedLog:
         """Create the journal, or check all of it, cut a torn tail and go on; damage is refused.
 
         Of the segments that a snapshot makes superfluous, `recycled_max` are kept to be written again: a sync of blocks
-        that were written before takes about half the time.
+        that were written before takes about half the time. `direct`: blocks go to the disk past the page cache, where
+        the file system can do that; each then takes a whole number of pages.
         """
         if not 1024 <= segment_bytes <= FILE_BYTES_MAX:
             raise UsageError(f"A segment has 1024 to {FILE_BYTES_MAX} bytes, not {segment_bytes}.")
         try:
-            return cls(folder, identity, segment_bytes, recycled_max)
+            return cls(folder, identity, segment_bytes, recycled_max, direct)
         except OSError as error:
             raise JournalError(f"Journal {folder} cannot be opened: {error.strerror}.") from error
         except msgspec.MsgspecError as error:
@@ -152,7 +168,7 @@ class SegmentedLog:
         if not self._buffer:
             return None
         self._finish_block()
-        self._free -= BLOCK_OVERHEAD
+        self._free -= self._overhead
         self.buffered_bytes = 0
         blocks, self._blocks = self._blocks, []
         return Blocks(self.next_index - sum(len(block.records) for block in blocks), blocks)
@@ -199,11 +215,11 @@ class SegmentedLog:
 
     def _make_room(self, size: int) -> None:
         """Reserve a new segment for a record that does not fit into the present one."""
-        needed = self._header_bytes + 2 * BLOCK_OVERHEAD + size
+        needed = self._header_bytes + 2 * self._overhead + size
         spare = self._take_recycled(needed) or self._reserve(max(self._segment_bytes, needed))
         self._finish_block()
         self._buffer_spare = spare
-        self._free = spare.size - self._header_bytes - 2 * BLOCK_OVERHEAD
+        self._free = spare.size - self._header_bytes - 2 * self._overhead
 
     def _finish_block(self) -> None:
         if self._buffer:
@@ -246,7 +262,8 @@ class SegmentedLog:
         first = old.next_index if old else 0
         path = self._folder / f"segment-{first:020}.log"
         replaces = old is not None and old.path == path  # an old segment without records
-        segment, header = disk.new_segment(path, self._identity, first, spare.size, old.chain if old else 0)
+        chain = old.chain if old else 0
+        segment, header = disk.new_segment(path, self._identity, first, spare.size, chain, self._grain)
         self._write(spare.fd, [header], 0)
         os.fsync(spare.fd)
         spare.path.rename(path)
@@ -254,6 +271,7 @@ class SegmentedLog:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = spare.fd
+        self._go_direct()
         self._spares.remove(spare)
         with self._segments_lock:
             self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
@@ -261,13 +279,33 @@ class SegmentedLog:
     def _write_block(self, kind: int, records: list[Buffers]) -> None:
         active = self._segments[-1]
         buffers, length, crc = disk.encode_block(kind, active, records)
-        self._write(self._fd, buffers, active.end)
+        size = disk.rounded(BLOCK_OVERHEAD + length, active.grain)
+        if active.grain == DIRECT_GRAIN:
+            self._write(self._fd, [self._staged(buffers, size)], active.end)
+        else:
+            self._write(self._fd, [*buffers, bytes(size - BLOCK_OVERHEAD - length)], active.end)
         begun = perf_counter()
         os.fdatasync(self._fd)
         self.last_sync_seconds = perf_counter() - begun
         self.syncs += 1
         active.add(kind, len(records), length, crc)
         self.durable_index = active.next_index
+
+    def _go_direct(self) -> None:
+        """From now on the page cache is passed by, where the file system can do that."""
+        if self._grain == DIRECT_GRAIN:
+            with suppress(OSError):
+                fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) | _O_DIRECT)
+
+    def _staged(self, buffers: list[bytes], size: int) -> memoryview:
+        """The buffers in one piece that begins at a page, with zeros up to ``size``."""
+        if size > len(self._staging):
+            self._staging = memoryview(mmap(-1, disk.rounded(size, STAGING_BYTES)))
+        at = 0
+        for buffer in (*buffers, bytes(size - sum(map(len, buffers)))):
+            self._staging[at : at + len(buffer)] = buffer
+            at += len(buffer)
+        return self._staging[:size]
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
         """The durable records from `start` on, each with its index, read as they are asked for."""
@@ -346,8 +384,9 @@ class SegmentedLog:
         self.clean = not self._segments or (self._segments[-1].closed)
         if self._segments:
             self._resume(self._segments[-1])
-        if not self._segments or self._segments[-1].identity.code != self._identity.code:
-            # Other code wrote the last segment, but nothing of it is left to be replayed.
+        last = self._segments[-1] if self._segments else None
+        if last is None or last.identity.code != self._identity.code or last.grain != self._grain:
+            # Other code wrote the last segment, and nothing of it is left to be replayed; or it has another grain.
             self._roll(self._reserve(self._segment_bytes))
         self._prune()
 
@@ -387,7 +426,8 @@ class SegmentedLog:
     def _resume(self, active: Segment) -> None:
         """Make the last segment ready for more: the torn block gone, space reserved, all of it durable."""
         self._fd = os.open(active.path, os.O_RDWR)
-        if active.torn:  # its header, half written over by the next one, could look like a damaged one
+        # A header that is cut, or half written over by the next one, could look like a damaged one.
+        if active.torn or os.fstat(self._fd).st_size != active.size:
             os.ftruncate(self._fd, active.end)
         try:
             os.posix_fallocate(self._fd, 0, active.size)
@@ -400,8 +440,9 @@ class SegmentedLog:
             self._write(self._fd, [block], active.last_block)
         os.fsync(self._fd)
         os.fsync(self._folder_fd)
+        self._go_direct()
 
-    def _write(self, fd: int, buffers: Sequence[bytes], offset: int) -> None:
+    def _write(self, fd: int, buffers: Sequence[Piece], offset: int) -> None:
         size = sum(map(len, buffers))
         if os.pwritev(fd, buffers, offset) != size:
             raise OSError(errno.EIO, "a write was cut short")

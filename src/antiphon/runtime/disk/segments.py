@@ -10,7 +10,8 @@ Two things must never be confused after a crash:
 - *damaged*: bits changed in a block that was durable. This must be refused, never cut.
 
 A block is written only when the one before it is durable. So a bad block with another one behind it is damaged; and a
-bad block at the end is damaged if one flipped bit explains it, and torn otherwise.
+bad block at the end is damaged if one flipped bit explains it, and torn otherwise. Blocks begin at multiples of their
+segment's *grain*, which divides a sector, or is one or more: so a header is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import os
 import re
 import struct
 import sys
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +31,7 @@ import msgspec
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalCorrupt, JournalError
+from antiphon.runtime.disk.checksum import crc32
 from antiphon.runtime.disk.flips import one_flip_explains
 
 FORMAT = 2
@@ -45,16 +46,19 @@ _SEGMENT_MAGIC = b"ANTISEG1"
 _SNAPSHOT_MAGIC = b"ANTISNP1"
 _BLOCK_MAGIC = b"BLK:"
 
-# Of a file: magic, first index, reserved size, link, salt, identity length (of a snapshot: magic, index, length and
-# checksum of the state, 0, identity length); then the checksum of all this, then the identity.
-_HEAD = struct.Struct("<8sQQIII")
+# Of a file: magic, first index, reserved size, link, salt, grain, identity length (of a snapshot: magic, index, length
+# and checksum of the state, 0, 0, identity length); then the checksum of all this, then the identity.
+_HEAD = struct.Struct("<8sQQIIII")
 _CRC = struct.Struct("<I")
 # magic, kind, records, payload length, first index, previous block's checksum, payload checksum; then its own checksum
 _BLOCK = struct.Struct("<4sBIIQII")
 
 _HEADER_BYTES = _BLOCK.size + _CRC.size
-_TRAILER_BYTES = _CRC.size  # behind the payload, the header's checksum again: a block that has it was written to its end
+_TRAILER_BYTES = _CRC.size  # behind the payload, the header's checksum again: so far the write got
 BLOCK_OVERHEAD = _HEADER_BYTES + _TRAILER_BYTES
+
+GRAIN = 64  # the smallest that holds a header
+assert _HEADER_BYTES <= GRAIN
 
 _INDEX_SPACING = 1 << 15  # at most one remembered block position per this many bytes
 
@@ -103,6 +107,7 @@ class Segment:
     size: int
     link: int  # the chain value of the segment before; ties the two files together
     salt: int
+    grain: int
     chain: int  # checksum of the last block header, or of the segment header
     end: int  # offset behind the last block
     next_index: int
@@ -117,22 +122,30 @@ class Segment:
         if count and (not self.entries or self.end - self.entries[-1][1] >= _INDEX_SPACING):
             self.entries.append((self.next_index, self.end))
         self.last_block = self.end
-        self.end += BLOCK_OVERHEAD + length
+        self.end += rounded(BLOCK_OVERHEAD + length, self.grain)
         self.next_index += count
         self.chain = crc
         self.closed = kind == CLOSE
 
 
-def _encode_head(magic: bytes, number: int, size: int, crc: int, salt: int, identity: JournalIdentity) -> bytes:
+def rounded(size: int, grain: int) -> int:
+    """The size with what is left free after it."""
+    return -(-size // grain) * grain
+
+
+def _encode_head(
+    magic: bytes, number: int, size: int, crc: int, identity: JournalIdentity, salt: int = 0, grain: int = 0
+) -> bytes:
     who = msgspec.msgpack.encode(identity)
-    head = _HEAD.pack(magic, number, size, crc, salt, len(who))
-    return head + _CRC.pack(zlib.crc32(who, zlib.crc32(head))) + who
+    head = _HEAD.pack(magic, number, size, crc, salt, grain, len(who))
+    return head + _CRC.pack(crc32(who, crc32(head))) + who
 
 
 class _FileHead(NamedTuple):
     size: int
     crc: int  # of a segment: the link; of a snapshot: the state's
     salt: int
+    grain: int
     identity: JournalIdentity
     own_crc: int
     end: int  # where what follows it begins
@@ -142,13 +155,13 @@ def _parse_head(path: Path, data: bytes, magic: bytes, number: int) -> _FileHead
     """The head was durable before the file got its name, so any flaw is damage."""
     begin = _HEAD.size + _CRC.size
     if len(data) >= begin:
-        found_magic, found_number, size, crc, salt, length = _HEAD.unpack_from(data)
+        found_magic, found_number, size, crc, salt, grain, length = _HEAD.unpack_from(data)
         (own_crc,) = _CRC.unpack_from(data, _HEAD.size)
         who = data[begin : begin + length]
-        intact = own_crc == zlib.crc32(who, zlib.crc32(data[: _HEAD.size]))
+        intact = own_crc == crc32(who, crc32(data[: _HEAD.size]))
         if intact and (found_magic, found_number) == (magic, number):
             identity = msgspec.msgpack.decode(who, type=JournalIdentity)
-            return _FileHead(size, crc, salt, identity, own_crc, begin + length)
+            return _FileHead(size, crc, salt, grain, identity, own_crc, begin + length)
     raise JournalCorrupt(f"Journal file {path} cannot be trusted: at offset 0 its header is damaged.")
 
 
@@ -158,12 +171,14 @@ def new_segment(
     first: int,
     size: int,
     link: int,
+    grain: int,
 ) -> tuple[Segment, bytes]:
     """An empty segment and the header that begins its file."""
     salt = int.from_bytes(os.urandom(4), "little")
-    header = _encode_head(_SEGMENT_MAGIC, first, size, link, salt, identity)
+    header = _encode_head(_SEGMENT_MAGIC, first, size, link, identity, salt, grain)
     (crc,) = _CRC.unpack_from(header, _HEAD.size)
-    return Segment(path, identity, first, size, link, salt, crc, len(header), first), header
+    end = rounded(len(header), grain)
+    return Segment(path, identity, first, size, link, salt, grain, crc, end, first), header.ljust(end, b"\0")
 
 
 def encode_block(kind: int, segment: Segment, records: Sequence[Buffers]) -> tuple[list[bytes], int, int]:
@@ -174,11 +189,9 @@ def encode_block(kind: int, segment: Segment, records: Sequence[Buffers]) -> tup
     number = len(records)
     lengths = struct.pack(f"<{number}I", *[record.size for record in records])
     payload = b"".join((lengths, *[piece for record in records for piece in record.pieces]))
-    payload_crc = zlib.crc32(payload)
-    head = _BLOCK.pack(
-        _BLOCK_MAGIC, kind, number, len(payload), segment.next_index, segment.chain, payload_crc
-    )
-    crc = zlib.crc32(head, segment.salt)
+    payload_crc = crc32(payload)
+    head = _BLOCK.pack(_BLOCK_MAGIC, kind, number, len(payload), segment.next_index, segment.chain, payload_crc)
+    crc = crc32(head, segment.salt)
     own = _CRC.pack(crc)
     return [head + own, payload, own], len(payload), crc
 
@@ -188,7 +201,7 @@ def _parse_header(data: bytes, offset: int, salt: int) -> BlockHeader | None:
     if offset + _HEADER_BYTES > len(data):
         return None
     (crc,) = _CRC.unpack_from(data, offset + _BLOCK.size)
-    if zlib.crc32(data[offset : offset + _BLOCK.size], salt) != crc:
+    if crc32(data[offset : offset + _BLOCK.size], salt) != crc:
         return None
     header = BlockHeader._make((*_BLOCK.unpack_from(data, offset), crc))
     return header if header.magic == _BLOCK_MAGIC else None
@@ -223,7 +236,10 @@ def _scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
     """Read and check a whole segment. What is torn is no part of it, and only the last segment may end so."""
     data = path.read_bytes()
     head = _parse_head(path, data, _SEGMENT_MAGIC, first)
-    segment = Segment(path, head.identity, first, head.size, head.crc, head.salt, head.own_crc, head.end, first)
+    begin = rounded(head.end, head.grain)
+    segment = Segment(
+        path, head.identity, first, head.size, head.crc, head.salt, head.grain, head.own_crc, begin, first
+    )
     while header := _parse_header(data, segment.end, segment.salt):
         if not _follows(header, segment):
             raise _damaged(segment, "a block does not continue the one before it")
@@ -249,14 +265,14 @@ def _follows(header: BlockHeader, segment: Segment) -> bool:
         header.kind in (RECORDS, CLOSE)
         and header.previous == segment.chain
         and header.first == segment.next_index
-        and segment.end + BLOCK_OVERHEAD + header.length <= segment.size
+        and segment.end + rounded(BLOCK_OVERHEAD + header.length, segment.grain) <= segment.size
     )
 
 
 def _is_whole(data: bytes, offset: int, header: BlockHeader) -> bool:
     begin = offset + _HEADER_BYTES
     payload = memoryview(data)[begin : begin + header.length]
-    return len(payload) == header.length and zlib.crc32(payload) == header.payload_crc
+    return len(payload) == header.length and crc32(payload) == header.payload_crc
 
 
 def _is_damaged(data: bytes, offset: int, header: BlockHeader) -> bool:
@@ -265,7 +281,7 @@ def _is_damaged(data: bytes, offset: int, header: BlockHeader) -> bool:
     end = begin + header.length
     if data[end : end + _TRAILER_BYTES] != _CRC.pack(header.crc):
         return False
-    return one_flip_explains(zlib.crc32(memoryview(data)[begin:end]) ^ header.payload_crc, header.length)
+    return one_flip_explains(crc32(memoryview(data)[begin:end]) ^ header.payload_crc, header.length)
 
 
 def _is_damaged_header(data: bytes, segment: Segment) -> bool:
@@ -322,7 +338,7 @@ def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tup
         at = 0
         while (header := _parse_header(data, at, segment.salt)) and at + BLOCK_OVERHEAD + header.length <= len(data):
             yield header, data, at + _HEADER_BYTES
-            at += BLOCK_OVERHEAD + header.length
+            at += rounded(BLOCK_OVERHEAD + header.length, segment.grain)
         if at == 0:
             # Not one whole block: either it is larger than the window, or the file changed under us.
             needed = BLOCK_OVERHEAD + header.length if header else 0
@@ -333,7 +349,7 @@ def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tup
 
 
 def _decode_records(segment: Segment, header: BlockHeader, data: bytes, begin: int) -> list[bytes]:
-    if zlib.crc32(memoryview(data)[begin : begin + header.length]) != header.payload_crc:
+    if crc32(memoryview(data)[begin : begin + header.length]) != header.payload_crc:
         raise JournalCorrupt(f"Journal file {segment.path} was damaged from record {header.first} on.")
     lengths = struct.unpack_from(f"<{header.records}I", data, begin)
     edges = list(accumulate(lengths, initial=begin + 4 * header.records))
@@ -343,7 +359,7 @@ def _decode_records(segment: Segment, header: BlockHeader, data: bytes, begin: i
 def encode_snapshot(identity: JournalIdentity, snapshot: Snapshot) -> list[bytes]:
     """A snapshot file as buffers to be written one after the other."""
     state = snapshot.state
-    return [_encode_head(_SNAPSHOT_MAGIC, snapshot.index, len(state), zlib.crc32(state), 0, identity), state]
+    return [_encode_head(_SNAPSHOT_MAGIC, snapshot.index, len(state), crc32(state), identity), state]
 
 
 def read_snapshot(path: Path, index: int) -> tuple[JournalIdentity, Snapshot]:
@@ -351,6 +367,6 @@ def read_snapshot(path: Path, index: int) -> tuple[JournalIdentity, Snapshot]:
     data = path.read_bytes()
     head = _parse_head(path, data, _SNAPSHOT_MAGIC, index)
     state = data[head.end :]
-    if len(state) == head.size and zlib.crc32(state) == head.crc:
+    if len(state) == head.size and crc32(state) == head.crc:
         return head.identity, Snapshot(index, state)
     raise JournalCorrupt(f"Journal file {path} cannot be trusted: the state in it is damaged.")

@@ -19,7 +19,7 @@ CHUNK_BYTES = 256 << 10
 CHUNK_LEFT_MIN = 16 << 10  # a chunk with less room than this is left to its views
 WRITE_BUFFER_BYTES = 1 << 20  # above this the transport pushes back
 
-CHUNKS_KEPT = 64  # that were filled, to be used again when nobody has a view of them any more
+CHUNKS_KEPT = 128  # that were filled, to be used again when nobody has a view of them any more
 
 _left: deque[bytearray] = deque()
 

@@ -71,11 +71,11 @@ class Node:
             identity = JournalIdentity(config.cluster, self.me, CODE)
             recycled_max = config.snapshot_bytes // config.segment_bytes
             journal = SegmentedLog.open(
-                folder.journal, identity, segment_bytes=config.segment_bytes, recycled_max=recycled_max
+                folder.journal, identity, segment_bytes=config.segment_bytes, recycled_max=recycled_max, direct=True
             )
         plain = JournalIdentity(config.cluster, self.me, "")  # these logs mean the same to every version of the code
         try:
-            delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=config.segment_bytes)
+            delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=config.segment_bytes, direct=True)
         except BaseException:
             if journal is not None:
                 journal.abandon()
