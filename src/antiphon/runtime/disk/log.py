@@ -13,11 +13,10 @@ import os
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
-from mmap import mmap
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
@@ -25,21 +24,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, UsageError
 from antiphon.runtime.disk import segments as disk
 from antiphon.runtime.disk.locks import acquired
-from antiphon.runtime.disk.segments import BLOCK_OVERHEAD, JournalIdentity, Segment, Snapshot
+from antiphon.runtime.disk.segments import BLOCK_OVERHEAD, GRAIN, JournalIdentity, Segment, Snapshot
+from antiphon.runtime.disk.writer import Writer
 
 __all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
 
 SEGMENT_BYTES = 16 << 20
-DIRECT_GRAIN = 4096  # of what goes to the disk directly
-STAGING_BYTES = 1 << 20
 FILE_BYTES_MAX = 1 << 30  # what is written by one system call, which Linux caps below 2 GiB
 
 _LENGTH_BYTES = 4
-_O_DIRECT = getattr(os, "O_DIRECT", 0)
 _REPLAY_WINDOW = 1 << 20
 _READ_WINDOW = 1 << 16
 
@@ -76,29 +73,27 @@ class SegmentedLog:
         self, folder: Path, identity: JournalIdentity, segment_bytes: int, recycled_max: int = 0, direct: bool = False
     ) -> None:
         """Call `open` instead."""
-        self._grain = DIRECT_GRAIN if direct else disk.GRAIN
-        self._overhead = BLOCK_OVERHEAD + self._grain - 1  # that a block takes at most, beside its records
-        self._staging = memoryview(b"")  # where blocks are put together that go to the disk directly
         self._folder = folder
+        self._writer = Writer(direct=direct)
         self._identity, self._segment_bytes = identity, segment_bytes
         self._recycled_max = recycled_max
         self._recycled: deque[_Spare] = deque()  # files of removed segments, durably without their names
-        self._header_bytes = len(disk.new_segment(folder, identity, 0, 0, 0, self._grain)[1])
+        self._header_bytes = len(disk.new_segment(folder, identity, 0, 0, 0)[1])
         # So that no file descriptor is closed, and perhaps reused, while a thread still writes.
         self._write_lock, self._snapshot_lock = threading.Lock(), threading.Lock()
         self._segments_lock = threading.Lock()  # for replacing the list; readers need none
         self._refusal: str | None = None  # why no call is served any more
-        self._folder_fd = self._fd = -1
+        self._folder_fd = -1
         self._spares: list[_Spare] = []
         self._spare_numbers = count()
         self._blocks: list[_Block] = []  # finished ones, to be taken
         self._buffer: list[Buffers] = []  # records of the block that is still growing ...
         self._buffer_spare: _Spare | None = None  # ... and the new segment it is to begin, if any
+        self._block_bytes = 0  # of these
         self._segments: list[Segment] = []
         self.snapshot: Snapshot | None = None
         self._snapshot_index = self._snapshot_bytes = 0
         self.syncs, self.last_sync_seconds = 0, 0.0
-        self.written_bytes = 0  # since it was opened: records, snapshots and all
         self.buffered_bytes = 0  # appended, and not yet taken to be written
         try:
             self._recover()
@@ -107,8 +102,8 @@ class SegmentedLog:
             raise
         active = self._segments[-1]
         self.next_index = self.durable_index = active.next_index
-        # Bytes that the growing block may still take: room for the close marker is always kept.
-        self._free = active.size - active.end - 2 * self._overhead
+        self._end, self._size = active.end, active.size  # of the newest segment, when all that is appended is written
+        self._free = self._room()  # bytes that the growing block may still take
 
     @classmethod
     def open(
@@ -123,8 +118,7 @@ class SegmentedLog:
         """Create the journal, or check all of it, cut a torn tail and go on; damage is refused.
 
         Of the segments that a snapshot makes superfluous, `recycled_max` are kept to be written again: a sync of blocks
-        that were written before takes about half the time. `direct`: blocks go to the disk past the page cache, where
-        the file system can do that; each then takes a whole number of pages.
+        that were written before takes about half the time. `direct`: large blocks go to the disk past the page cache.
         """
         if not 1024 <= segment_bytes <= FILE_BYTES_MAX:
             raise UsageError(f"A segment has 1024 to {FILE_BYTES_MAX} bytes, not {segment_bytes}.")
@@ -158,6 +152,7 @@ class SegmentedLog:
         if size > self._free:
             self._make_room(size)
         self._free -= size
+        self._block_bytes += size
         self._buffer.append(record)
         self.buffered_bytes += size
         self.next_index += 1
@@ -168,7 +163,7 @@ class SegmentedLog:
         if not self._buffer:
             return None
         self._finish_block()
-        self._free -= self._overhead
+        self._free = self._room()
         self.buffered_bytes = 0
         blocks, self._blocks = self._blocks, []
         return Blocks(self.next_index - sum(len(block.records) for block in blocks), blocks)
@@ -206,25 +201,35 @@ class SegmentedLog:
         """Release the files and leave everything on disk as a crash would."""
         self._refusal = self._refusal or f"Journal {self._folder} is closed."
         with self._write_lock, self._snapshot_lock:
-            for fd in (self._fd, self._folder_fd, *(spare.fd for spare in (*self._spares, *self._recycled))):
+            self._writer.close()
+            for fd in (self._folder_fd, *(spare.fd for spare in (*self._spares, *self._recycled))):
                 if fd >= 0:
                     os.close(fd)
-            self._fd = self._folder_fd = -1
+            self._folder_fd = -1
             self._spares = []
             self._recycled.clear()
 
     def _make_room(self, size: int) -> None:
         """Reserve a new segment for a record that does not fit into the present one."""
-        needed = self._header_bytes + 2 * self._overhead + size
+        needed = size - self._room_behind(self._header_bytes, 0)
         spare = self._take_recycled(needed) or self._reserve(max(self._segment_bytes, needed))
         self._finish_block()
         self._buffer_spare = spare
-        self._free = spare.size - self._header_bytes - 2 * self._overhead
+        self._end, self._size = self._header_bytes, spare.size
+        self._free = self._room()
+
+    def _room(self) -> int:
+        return self._room_behind(self._end, self._size)
+
+    def _room_behind(self, end: int, size: int) -> int:
+        """What the records of one more block may take, wherever it begins: room for the close mark is always kept."""
+        return size - self._writer.latest_place(end) - 2 * BLOCK_OVERHEAD - GRAIN
 
     def _finish_block(self) -> None:
         if self._buffer:
             self._blocks.append(_Block(self._buffer_spare, self._buffer))
-            self._buffer, self._buffer_spare = [], None
+            self._end = self._writer.place(self._end, self._block_bytes) + BLOCK_OVERHEAD + self._block_bytes
+            self._buffer, self._buffer_spare, self._block_bytes = [], None, 0
 
     def _take_recycled(self, needed: int) -> _Spare | None:
         if needed > self._segment_bytes:
@@ -262,16 +267,12 @@ class SegmentedLog:
         first = old.next_index if old else 0
         path = self._folder / f"segment-{first:020}.log"
         replaces = old is not None and old.path == path  # an old segment without records
-        chain = old.chain if old else 0
-        segment, header = disk.new_segment(path, self._identity, first, spare.size, chain, self._grain)
-        self._write(spare.fd, [header], 0)
+        segment, header = disk.new_segment(path, self._identity, first, spare.size, old.chain if old else 0)
+        self._writer.write_into(spare.fd, [header], 0)
         os.fsync(spare.fd)
         spare.path.rename(path)
         os.fsync(self._folder_fd)
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = spare.fd
-        self._go_direct()
+        self._writer.use(spare.fd)
         self._spares.remove(spare)
         with self._segments_lock:
             self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
@@ -279,33 +280,19 @@ class SegmentedLog:
     def _write_block(self, kind: int, records: list[Buffers]) -> None:
         active = self._segments[-1]
         buffers, length, crc = disk.encode_block(kind, active, records)
-        size = disk.rounded(BLOCK_OVERHEAD + length, active.grain)
-        if active.grain == DIRECT_GRAIN:
-            self._write(self._fd, [self._staged(buffers, size)], active.end)
-        else:
-            self._write(self._fd, [*buffers, bytes(size - BLOCK_OVERHEAD - length)], active.end)
+        at = self._writer.place(active.end, length)
+        self._writer.write_block(buffers, at, length, active.size)
         begun = perf_counter()
-        os.fdatasync(self._fd)
+        os.fdatasync(self._writer.fd)
         self.last_sync_seconds = perf_counter() - begun
         self.syncs += 1
-        active.add(kind, len(records), length, crc)
+        active.add(kind, len(records), at, length, crc)
         self.durable_index = active.next_index
 
-    def _go_direct(self) -> None:
-        """From now on the page cache is passed by, where the file system can do that."""
-        if self._grain == DIRECT_GRAIN:
-            with suppress(OSError):
-                fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) | _O_DIRECT)
-
-    def _staged(self, buffers: list[bytes], size: int) -> memoryview:
-        """The buffers in one piece that begins at a page, with zeros up to ``size``."""
-        if size > len(self._staging):
-            self._staging = memoryview(mmap(-1, disk.rounded(size, STAGING_BYTES)))
-        at = 0
-        for buffer in (*buffers, bytes(size - sum(map(len, buffers)))):
-            self._staging[at : at + len(buffer)] = buffer
-            at += len(buffer)
-        return self._staging[:size]
+    @property
+    def written_bytes(self) -> int:
+        """Since it was opened: records, snapshots and all."""
+        return self._writer.written_bytes
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
         """The durable records from `start` on, each with its index, read as they are asked for."""
@@ -337,7 +324,7 @@ class SegmentedLog:
         buffers = disk.encode_snapshot(self._identity, Snapshot(index, state))
         with self._snapshot_lock, self._final_failure():
             spare = self._reserve(sum(map(len, buffers)))
-            self._write(spare.fd, buffers, 0)
+            self._writer.write_into(spare.fd, buffers, 0)
             os.fsync(spare.fd)
             spare.path.rename(self._folder / f"snapshot-{index:020}.snap")
             os.fsync(self._folder_fd)
@@ -385,8 +372,8 @@ class SegmentedLog:
         if self._segments:
             self._resume(self._segments[-1])
         last = self._segments[-1] if self._segments else None
-        if last is None or last.identity.code != self._identity.code or last.grain != self._grain:
-            # Other code wrote the last segment, and nothing of it is left to be replayed; or it has another grain.
+        if last is None or last.identity.code != self._identity.code:
+            # Other code wrote the last segment, but nothing of it is left to be replayed.
             self._roll(self._reserve(self._segment_bytes))
         self._prune()
 
@@ -425,28 +412,22 @@ class SegmentedLog:
 
     def _resume(self, active: Segment) -> None:
         """Make the last segment ready for more: the torn block gone, space reserved, all of it durable."""
-        self._fd = os.open(active.path, os.O_RDWR)
+        fd = os.open(active.path, os.O_RDWR)
+        self._writer.use(fd)
         # A header that is cut, or half written over by the next one, could look like a damaged one.
-        if active.torn or os.fstat(self._fd).st_size != active.size:
-            os.ftruncate(self._fd, active.end)
+        if active.torn or os.fstat(fd).st_size != active.size:
+            os.ftruncate(fd, active.end)
         try:
-            os.posix_fallocate(self._fd, 0, active.size)
+            os.posix_fallocate(fd, 0, active.size)
         except OSError as error:
             raise _no_space(self._folder, active.size, error) from error
         if active.last_block:
             # The last block may be in memory only: the process was killed before its sync, or the sync failed
             # and the kernel forgot about it. Writing it again makes the sync below count.
-            block = os.pread(self._fd, active.end - active.last_block, active.last_block)
-            self._write(self._fd, [block], active.last_block)
-        os.fsync(self._fd)
+            block = os.pread(fd, active.end - active.last_block, active.last_block)
+            self._writer.write([block], active.last_block)
+        os.fsync(fd)
         os.fsync(self._folder_fd)
-        self._go_direct()
-
-    def _write(self, fd: int, buffers: Sequence[Piece], offset: int) -> None:
-        size = sum(map(len, buffers))
-        if os.pwritev(fd, buffers, offset) != size:
-            raise OSError(errno.EIO, "a write was cut short")
-        self.written_bytes += size
 
     def _check(self) -> None:
         if self._refusal is not None:

@@ -10,8 +10,8 @@ Two things must never be confused after a crash:
 - *damaged*: bits changed in a block that was durable. This must be refused, never cut.
 
 A block is written only when the one before it is durable. So a bad block with another one behind it is damaged; and a
-bad block at the end is damaged if one flipped bit explains it, and torn otherwise. Blocks begin at multiples of their
-segment's *grain*, which divides a sector, or is one or more: so a header is written whole or not at all.
+bad block at the end is damaged if one flipped bit explains it, and torn otherwise. Blocks begin at multiples of 64
+bytes, so that a header, which is shorter, is written whole or not at all; large ones begin a page.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _SEGMENT_MAGIC = b"ANTISEG1"
 _SNAPSHOT_MAGIC = b"ANTISNP1"
 _BLOCK_MAGIC = b"BLK:"
 
-# Of a file: magic, first index, reserved size, link, salt, grain, identity length (of a snapshot: magic, index, length
-# and checksum of the state, 0, 0, identity length); then the checksum of all this, then the identity.
-_HEAD = struct.Struct("<8sQQIIII")
+# Of a file: magic, first index, reserved size, link, salt, identity length (of a snapshot: magic, index, length and
+# checksum of the state, 0, identity length); then the checksum of all this, then the identity.
+_HEAD = struct.Struct("<8sQQIII")
 _CRC = struct.Struct("<I")
 # magic, kind, records, payload length, first index, previous block's checksum, payload checksum; then its own checksum
 _BLOCK = struct.Struct("<4sBIIQII")
@@ -57,7 +57,8 @@ _HEADER_BYTES = _BLOCK.size + _CRC.size
 _TRAILER_BYTES = _CRC.size  # behind the payload, the header's checksum again: so far the write got
 BLOCK_OVERHEAD = _HEADER_BYTES + _TRAILER_BYTES
 
-GRAIN = 64  # the smallest that holds a header
+GRAIN = 64
+PAGE = 4096
 assert _HEADER_BYTES <= GRAIN
 
 _INDEX_SPACING = 1 << 15  # at most one remembered block position per this many bytes
@@ -107,7 +108,6 @@ class Segment:
     size: int
     link: int  # the chain value of the segment before; ties the two files together
     salt: int
-    grain: int
     chain: int  # checksum of the last block header, or of the segment header
     end: int  # offset behind the last block
     next_index: int
@@ -117,27 +117,25 @@ class Segment:
     # (first index, offset) of some blocks; appended to as blocks become durable, so readers need no lock
     entries: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, kind: int, count: int, length: int, crc: int) -> None:
-        """Take note of a whole block at the segment's end."""
-        if count and (not self.entries or self.end - self.entries[-1][1] >= _INDEX_SPACING):
-            self.entries.append((self.next_index, self.end))
-        self.last_block = self.end
-        self.end += rounded(BLOCK_OVERHEAD + length, self.grain)
+    def add(self, kind: int, count: int, at: int, length: int, crc: int) -> None:
+        """Take note of a whole block behind the others."""
+        if count and (not self.entries or at - self.entries[-1][1] >= _INDEX_SPACING):
+            self.entries.append((self.next_index, at))
+        self.last_block = at
+        self.end = at + BLOCK_OVERHEAD + length
         self.next_index += count
         self.chain = crc
         self.closed = kind == CLOSE
 
 
 def rounded(size: int, grain: int) -> int:
-    """The size with what is left free after it."""
+    """The next multiple of a grain."""
     return -(-size // grain) * grain
 
 
-def _encode_head(
-    magic: bytes, number: int, size: int, crc: int, identity: JournalIdentity, salt: int = 0, grain: int = 0
-) -> bytes:
+def _encode_head(magic: bytes, number: int, size: int, crc: int, identity: JournalIdentity, salt: int = 0) -> bytes:
     who = msgspec.msgpack.encode(identity)
-    head = _HEAD.pack(magic, number, size, crc, salt, grain, len(who))
+    head = _HEAD.pack(magic, number, size, crc, salt, len(who))
     return head + _CRC.pack(crc32(who, crc32(head))) + who
 
 
@@ -145,7 +143,6 @@ class _FileHead(NamedTuple):
     size: int
     crc: int  # of a segment: the link; of a snapshot: the state's
     salt: int
-    grain: int
     identity: JournalIdentity
     own_crc: int
     end: int  # where what follows it begins
@@ -155,13 +152,13 @@ def _parse_head(path: Path, data: bytes, magic: bytes, number: int) -> _FileHead
     """The head was durable before the file got its name, so any flaw is damage."""
     begin = _HEAD.size + _CRC.size
     if len(data) >= begin:
-        found_magic, found_number, size, crc, salt, grain, length = _HEAD.unpack_from(data)
+        found_magic, found_number, size, crc, salt, length = _HEAD.unpack_from(data)
         (own_crc,) = _CRC.unpack_from(data, _HEAD.size)
         who = data[begin : begin + length]
         intact = own_crc == crc32(who, crc32(data[: _HEAD.size]))
         if intact and (found_magic, found_number) == (magic, number):
             identity = msgspec.msgpack.decode(who, type=JournalIdentity)
-            return _FileHead(size, crc, salt, grain, identity, own_crc, begin + length)
+            return _FileHead(size, crc, salt, identity, own_crc, begin + length)
     raise JournalCorrupt(f"Journal file {path} cannot be trusted: at offset 0 its header is damaged.")
 
 
@@ -171,14 +168,12 @@ def new_segment(
     first: int,
     size: int,
     link: int,
-    grain: int,
 ) -> tuple[Segment, bytes]:
     """An empty segment and the header that begins its file."""
     salt = int.from_bytes(os.urandom(4), "little")
-    header = _encode_head(_SEGMENT_MAGIC, first, size, link, identity, salt, grain)
+    header = _encode_head(_SEGMENT_MAGIC, first, size, link, identity, salt)
     (crc,) = _CRC.unpack_from(header, _HEAD.size)
-    end = rounded(len(header), grain)
-    return Segment(path, identity, first, size, link, salt, grain, crc, end, first), header.ljust(end, b"\0")
+    return Segment(path, identity, first, size, link, salt, crc, len(header), first), header
 
 
 def encode_block(kind: int, segment: Segment, records: Sequence[Buffers]) -> tuple[list[bytes], int, int]:
@@ -236,36 +231,48 @@ def _scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
     """Read and check a whole segment. What is torn is no part of it, and only the last segment may end so."""
     data = path.read_bytes()
     head = _parse_head(path, data, _SEGMENT_MAGIC, first)
-    begin = rounded(head.end, head.grain)
-    segment = Segment(
-        path, head.identity, first, head.size, head.crc, head.salt, head.grain, head.own_crc, begin, first
-    )
-    while header := _parse_header(data, segment.end, segment.salt):
-        if not _follows(header, segment):
+    segment = Segment(path, head.identity, first, head.size, head.crc, head.salt, head.own_crc, head.end, first)
+    while found := _next_block(data, segment.end, segment.salt):
+        at, header = found
+        if not _follows(header, at, segment):
             raise _damaged(segment, "a block does not continue the one before it")
-        if not _is_whole(data, segment.end, header):
-            if not is_last or _is_damaged(data, segment.end, header):
+        if not _is_whole(data, at, header):
+            if not is_last or _is_damaged(data, at, header):
                 raise _damaged(segment, "a block's records are damaged")
             segment.torn = True
             break
-        segment.add(header.kind, header.records, header.length, header.crc)
-    if is_last and header is None and _is_damaged_header(data, segment):
+        segment.add(header.kind, header.records, at, header.length, header.crc)
+    if is_last and not found and _is_damaged_header(data, segment):
         raise _damaged(segment, "a block header is damaged")
     if is_last and _has_block_after(data, segment):
         raise _damaged(segment, "a block is damaged although a later one exists")
     return segment
 
 
+def _next_block(data: bytes, end: int, salt: int, offset: int = 0) -> tuple[int, BlockHeader] | None:
+    """Where the block behind ``end`` begins, and its header; ``data`` begins at ``offset`` of the file."""
+    for at in _beginnings(end):
+        header = _parse_header(data, at - offset, salt)
+        if header is not None:
+            return at, header
+    return None
+
+
+def _beginnings(end: int) -> tuple[int, int]:
+    """Where a block behind ``end`` may begin: a small one, and a large one."""
+    return rounded(end, GRAIN), rounded(end, PAGE)
+
+
 def _damaged(segment: Segment, reason: str) -> JournalCorrupt:
     return JournalCorrupt(f"Journal file {segment.path} cannot be trusted: at offset {segment.end} {reason}.")
 
 
-def _follows(header: BlockHeader, segment: Segment) -> bool:
+def _follows(header: BlockHeader, at: int, segment: Segment) -> bool:
     return (
         header.kind in (RECORDS, CLOSE)
         and header.previous == segment.chain
         and header.first == segment.next_index
-        and segment.end + rounded(BLOCK_OVERHEAD + header.length, segment.grain) <= segment.size
+        and at + BLOCK_OVERHEAD + header.length <= segment.size
     )
 
 
@@ -286,23 +293,23 @@ def _is_damaged(data: bytes, offset: int, header: BlockHeader) -> bool:
 
 def _is_damaged_header(data: bytes, segment: Segment) -> bool:
     """Is what stands behind the last good block a header but for one flipped bit?"""
-    found = data[segment.end : segment.end + _HEADER_BYTES]
-    if len(found) < _HEADER_BYTES:
-        return False
-    number = int.from_bytes(found, "little")
-    for bit in range(8 * _HEADER_BYTES):
-        header = _parse_header((number ^ (1 << bit)).to_bytes(_HEADER_BYTES, "little"), 0, segment.salt)
-        if header is not None and _follows(header, segment):
-            return True
+    for at in _beginnings(segment.end):
+        found = data[at : at + _HEADER_BYTES]
+        number = int.from_bytes(found, "little")
+        for bit in range(8 * len(found)):
+            header = _parse_header((number ^ (1 << bit)).to_bytes(_HEADER_BYTES, "little"), 0, segment.salt)
+            if header is not None and _follows(header, at, segment):
+                return True
     return False
 
 
 def _has_block_after(data: bytes, segment: Segment) -> bool:
     """Does the file hold a block of this segment behind its last good one, beyond the one that may be torn?"""
-    at = data.find(_BLOCK_MAGIC, segment.end + 1)
+    first, last = _beginnings(segment.end)
+    at = data.find(_BLOCK_MAGIC, first)
     while at >= 0:
         header = _parse_header(data, at, segment.salt)
-        if header is not None and header.first >= segment.next_index:
+        if header is not None and at not in (first, last) and header.first >= segment.next_index:
             return True
         at = data.find(_BLOCK_MAGIC, at + 1)
     return False
@@ -331,21 +338,24 @@ def read_segment(segment: Segment, start: int, stop: int, window: int) -> Iterat
 
 
 def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tuple[BlockHeader, bytes, int]]:
-    """The blocks from `offset` on: header, the data read and where in it the payload begins."""
+    """The blocks from the one at `offset` on: header, the data read and where in it the payload begins."""
     end = segment.end
     while offset < end:
         data = os.pread(fd, min(window, end - offset), offset)
-        at = 0
-        while (header := _parse_header(data, at, segment.salt)) and at + BLOCK_OVERHEAD + header.length <= len(data):
-            yield header, data, at + _HEADER_BYTES
-            at += rounded(BLOCK_OVERHEAD + header.length, segment.grain)
-        if at == 0:
+        at = offset
+        while found := _next_block(data, at, segment.salt, offset):
+            begin, header = found
+            if begin - offset + BLOCK_OVERHEAD + header.length > len(data):
+                break
+            yield header, data, begin - offset + _HEADER_BYTES
+            at = begin + BLOCK_OVERHEAD + header.length
+        if at == offset:
             # Not one whole block: either it is larger than the window, or the file changed under us.
-            needed = BLOCK_OVERHEAD + header.length if header else 0
+            needed = found[0] - offset + BLOCK_OVERHEAD + found[1].length if found else 0
             if needed <= window:
                 raise JournalCorrupt(f"Journal file {segment.path} was damaged at offset {offset}.")
             window = needed
-        offset += at
+        offset = at
 
 
 def _decode_records(segment: Segment, header: BlockHeader, data: bytes, begin: int) -> list[bytes]:

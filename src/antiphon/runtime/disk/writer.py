@@ -1,0 +1,86 @@
+"""Puts blocks into a log's newest file: small ones through the page cache, large ones past it.
+
+Copying a large block into fresh pages of the cache, only to have them written and forgotten, takes longer than all else
+that is done with it. A small block shares its page with those before it, which is what the cache is for. Where the file
+system cannot be written to directly, everything goes through the cache, to the same places.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from mmap import mmap
+
+from antiphon.core.buffers import Piece
+from antiphon.runtime.disk.segments import GRAIN, PAGE, rounded
+
+DIRECT_BYTES = 32 << 10  # blocks of so much are written directly
+STAGING_BYTES = 1 << 20
+
+_O_DIRECT = getattr(os, "O_DIRECT", 0)
+
+
+class Writer:
+    def __init__(self, *, direct: bool) -> None:
+        self.fd = -1
+        self.written_bytes = 0
+        self._may_be_direct = direct and bool(_O_DIRECT)
+        self._is_direct = False  # the present file is written to directly
+        self._staging = memoryview(b"")  # begins at a page: where blocks are put together that are written directly
+
+    def use(self, fd: int) -> None:
+        """Go on in another file, and close the former."""
+        self.close()
+        self.fd, self._is_direct = fd, False
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def place(self, end: int, length: int) -> int:
+        """Where a block with so many bytes of records begins, behind ``end``."""
+        return rounded(end, PAGE if self._may_be_direct and length >= DIRECT_BYTES else GRAIN)
+
+    def latest_place(self, end: int) -> int:
+        """Where a block of unknown size begins at the latest."""
+        return rounded(end, PAGE if self._may_be_direct else GRAIN)
+
+    def write_block(self, buffers: list[bytes], at: int, length: int, limit: int) -> None:
+        """Write a block, and zeros up to the end of its page, so that nothing of this page has to be read first."""
+        size = sum(map(len, buffers))
+        padding = bytes(min(rounded(at + size, PAGE), limit) - at - size) if self._may_be_direct else b""
+        is_direct = self._may_be_direct and length >= DIRECT_BYTES and len(padding) == -(at + size) % PAGE
+        if is_direct != self._is_direct:
+            self._set_direct(is_direct)
+        if self._is_direct:
+            self.write([self._staged([*buffers, padding], size + len(padding))], at)
+        else:
+            self.write([*buffers, padding], at)
+
+    def write(self, buffers: Sequence[Piece], at: int) -> None:
+        self.write_into(self.fd, buffers, at)
+
+    def write_into(self, fd: int, buffers: Sequence[Piece], at: int) -> None:
+        size = sum(map(len, buffers))
+        if os.pwritev(fd, buffers, at) != size:
+            raise OSError(errno.EIO, "a write was cut short")
+        self.written_bytes += size
+
+    def _set_direct(self, is_direct: bool) -> None:
+        flags = fcntl.fcntl(self.fd, fcntl.F_GETFL) & ~_O_DIRECT
+        with suppress(OSError):  # the file system cannot do that
+            fcntl.fcntl(self.fd, fcntl.F_SETFL, flags | _O_DIRECT if is_direct else flags)
+            self._is_direct = is_direct
+
+    def _staged(self, buffers: list[bytes], size: int) -> memoryview:
+        if size > len(self._staging):
+            self._staging = memoryview(mmap(-1, rounded(size, STAGING_BYTES)))
+        at = 0
+        for buffer in buffers:
+            self._staging[at : at + len(buffer)] = buffer
+            at += len(buffer)
+        return self._staging[:size]
