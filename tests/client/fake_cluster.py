@@ -24,7 +24,7 @@ from antiphon.runtime.net.frames import (
     ProgressAnswer,
     Refused,
     Rejected,
-    Route,
+    RouteNumber,
     Subscribe,
     Subscribed,
     decode,
@@ -32,7 +32,7 @@ from antiphon.runtime.net.frames import (
     encode,
     encode_taken,
 )
-from antiphon.runtime.net.stream import ReceivedFrame, Stream
+from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
 
 RECORDS = 4  # in one frame for subscribers
 
@@ -119,7 +119,7 @@ class FakeMember:
         return [request.first for _, request in self.requests]
 
 
-class FakeConnection(Stream):
+class FakeConnection(FrameStream):
     def __init__(self, member: FakeMember) -> None:
         super().__init__(CLIENT_BYTES_MAX)
         self.member = member
@@ -147,7 +147,7 @@ class FakeConnection(Stream):
         elif member.is_busy:
             self.write(encode(FrameKind.BUSY))
         elif kind == FrameKind.ROUTE:
-            route = decode(Route, body)
+            route = decode(RouteNumber, body)
             assert route.route not in self.routes, "a number means one set"
             self.routes[route.route] = tuple(GroupId(group) for group in route.destinations)
         elif kind == FrameKind.REQUEST:

@@ -245,7 +245,7 @@ def test_errors_say_what_happened(make_cluster: MakeCluster) -> None:
 
 
 def test_a_silent_member_is_given_up_for_another(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(sender, "MEMBER_SILENCE_SECONDS", 0.5)
     folder = make_cluster({"a": 3})
 
     async def run() -> None:

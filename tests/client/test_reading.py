@@ -108,7 +108,7 @@ def test_a_subscription_goes_on_at_another_member() -> None:
 
 
 def test_a_silent_member_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(subscription, "MEMBER_SILENCE_SECONDS", 0.1)
 
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
         cluster.members["a.1"].is_silent = True

@@ -92,7 +92,7 @@ def test_a_receipt_whose_holder_is_gone_is_repaired_while_the_client_lives() -> 
 
 
 def test_a_silent_member_is_given_up_and_a_busy_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(sender, "MEMBER_SILENCE_SECONDS", 0.3)
 
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
         first = await client.multicast("a", b"1")

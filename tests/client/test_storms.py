@@ -52,7 +52,7 @@ def behave(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_receipts_and_errors_are_true(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(sender, "MEMBER_SILENCE_SECONDS", 0.1)
     monkeypatch.setattr(sender, "ROUTE_BYTES_MAX", 4_000)
     rng = random.Random(seed)
     fates: dict[bytes, str] = {}

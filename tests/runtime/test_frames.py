@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.channel import Transport
 from antiphon.core.errors import BadFrame
-from antiphon.runtime.net import ReceivedFrame, Stream
+from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net import stream as module
 from antiphon.runtime.net.frames import (
     HEADER,
@@ -25,7 +25,7 @@ from antiphon.runtime.net.frames import (
     Oversized,
     ProgressAnswer,
     Refused,
-    Route,
+    RouteNumber,
     Welcome,
     data_head,
     decode,
@@ -43,7 +43,7 @@ from antiphon.runtime.net.frames import (
 FRAMES = st.lists(st.tuples(st.integers(1, max(FrameKind)), st.binary(max_size=300)), max_size=20)
 
 
-class Listener(Stream):
+class Listener(FrameStream):
     """Keeps what comes, as views, to see that nothing is written over them."""
 
     def __init__(self, limit: int = HELLO_BYTES_MAX) -> None:
@@ -118,7 +118,7 @@ def test_random_bytes_yield_frames_or_are_refused(data: bytes, cuts: list[int]) 
     assert sum(HEADER.size + len(body) for _, body in listener.found) <= len(data)
 
 
-@given(st.sampled_from([Hello, Welcome, Route, Refused, ProgressAnswer]), st.binary(max_size=200))
+@given(st.sampled_from([Hello, Welcome, RouteNumber, Refused, ProgressAnswer]), st.binary(max_size=200))
 def test_random_bodies_decode_or_are_refused(kind: type[Hello], body: bytes) -> None:
     try:
         message = decode(kind, body)

@@ -30,7 +30,7 @@ from antiphon.runtime.net.frames import (
     Hello,
     Refused,
     Rejected,
-    Route,
+    RouteNumber,
     data_head,
     decode,
     encode,
@@ -166,7 +166,9 @@ def test_a_bad_request_is_refused_with_a_sentence(make_cluster: MakeCluster, gro
     folder: ClusterFolder = make_cluster({"orders": 1})
     caller = call(folder.config, hello(folder.config, role="client", name="mallory"))
     caller.recv(1 << 16)
-    caller.sendall(encode(FrameKind.ROUTE, Route(7, groups)) + a_request(7, encode_request("mallory", 3, 0, [b"x"])))
+    caller.sendall(
+        encode(FrameKind.ROUTE, RouteNumber(7, groups)) + a_request(7, encode_request("mallory", 3, 0, [b"x"]))
+    )
     answer = caller.recv(1 << 16)
     caller.close()
     assert answer[4] == FrameKind.REFUSED
@@ -190,7 +192,7 @@ def test_a_request_out_of_turn_is_told_where_to_go_on(make_cluster: MakeCluster)
     caller = call(folder.config, hello(folder.config, role="client", name="mallory"))
     caller.recv(1 << 16)
     caller.sendall(
-        encode(FrameKind.ROUTE, Route(0, ["orders"])) + a_request(0, encode_request("mallory", 3, 1, [b"x"]))
+        encode(FrameKind.ROUTE, RouteNumber(0, ["orders"])) + a_request(0, encode_request("mallory", 3, 1, [b"x"]))
     )
     answer = caller.recv(1 << 16)
     caller.close()
@@ -252,12 +254,12 @@ def test_malformed_batches_of_a_client_are_refused_before_they_are_journaled(mak
     for what, request in bad.items():
         caller = call(config, hello(config, role="client", name="mallory"))
         caller.recv(1 << 16)
-        caller.sendall(encode(FrameKind.ROUTE, Route(0, ["orders"])) + a_request(0, request))
+        caller.sendall(encode(FrameKind.ROUTE, RouteNumber(0, ["orders"])) + a_request(0, request))
         assert is_closed(caller), what
     for nonsense in (
         a_request(0, encode_request("mallory", 0, 0, [b"EVIL"])),  # on a route that was never named
-        encode(FrameKind.ROUTE, Route(1 << 16, ["orders"])),
-        encode(FrameKind.ROUTE, Route(0, ["orders"])) * 2,
+        encode(FrameKind.ROUTE, RouteNumber(1 << 16, ["orders"])),
+        encode(FrameKind.ROUTE, RouteNumber(0, ["orders"])) * 2,
     ):
         caller = call(config, hello(config, role="client", name="mallory"))
         caller.recv(1 << 16)

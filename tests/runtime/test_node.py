@@ -27,11 +27,11 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.disk import delivered as delivered_module
-from antiphon.runtime.net.frames import HEADER, FrameKind, Route, encode, request_head
+from antiphon.runtime.net.frames import HEADER, FrameKind, RouteNumber, encode, request_head
 from antiphon.runtime.node import Node, detector
 from antiphon.runtime.node.detector import HeartbeatDetector
-from antiphon.runtime.node.gateway import ClientSession
-from antiphon.runtime.node.links import Lag, Link, LinkStream
+from antiphon.runtime.node.gateway import ClientCaller
+from antiphon.runtime.node.links import Lag, LinkStream, PeerLink
 from antiphon.runtime.node.undelivered import Undelivered
 
 IDENTITY = JournalIdentity("cluster", "a.1", "code")
@@ -195,7 +195,7 @@ def test_positions_are_found_in_the_tail_and_on_disk_and_after_a_restart(
 
 def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detector, "HEARTBEAT_SECONDS", 0.01)
-    monkeypatch.setattr(detector, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(detector, "SUSPECT_SECONDS", 0.05)
     told: list[Any] = []
     beats: list[str] = []
     suspects: list[str] = []
@@ -229,12 +229,12 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
     assert set(beats) == {"b", "c", "d"}
 
 
-def make_link(tmp_path: Path) -> Link:
+def make_link(tmp_path: Path) -> PeerLink:
     process = Process(ProcessId("a.1"), Topology.sized({"a": 2}), Tom, {})
     driver: Any = SimpleNamespace(process=process, stopped=False)
     driver.host = Host(process, None, driver)
     driver.spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: (job(), then()))
-    return Link(driver, ("cluster", 1), ProcessId("a.2"), ("127.0.0.1", 1))
+    return PeerLink(driver, ("cluster", 1), ProcessId("a.2"), ("127.0.0.1", 1))
 
 
 def test_nothing_is_written_to_a_connection_that_broke_a_moment_ago(tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
     driver.when_durable = lambda action: action()
     gateway: Any = SimpleNamespace(driver=driver, draining=False, overloaded=False)
     stream: Any = SimpleNamespace(write=lambda *pieces: sent.extend(pieces), flush=lambda: None, is_writable=True)
-    session = ClientSession(gateway, "c", stream, is_trusted=True)
+    caller = ClientCaller(gateway, "c", stream, is_trusted=True)
 
     def request(route: int, first: int) -> tuple[int, memoryview]:
         data = encode_request("c", first, 0, [b"x"])
@@ -418,11 +418,11 @@ def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
         return FrameKind.REQUEST, memoryview(frame)[HEADER.size :]
 
     def named(route: int) -> tuple[int, memoryview]:
-        return FrameKind.ROUTE, memoryview(encode(FrameKind.ROUTE, Route(route, ["a"])))[HEADER.size :]
+        return FrameKind.ROUTE, memoryview(encode(FrameKind.ROUTE, RouteNumber(route, ["a"])))[HEADER.size :]
 
-    session.on_frames([named(0), request(0, 0)])
-    session.on_frames([request(0, 0)])
+    caller.on_frames([named(0), request(0, 0)])
+    caller.on_frames([request(0, 0)])
     assert taken == []
     assert len(sent) == 2, "both are refused"
-    session.on_frames([named(1), request(1, 0)])
+    caller.on_frames([named(1), request(1, 0)])
     assert len(taken) == 1

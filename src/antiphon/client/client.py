@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 
 from antiphon.client.connection import MemberConnection
-from antiphon.client.outgoing import NEVER
+from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.route import Route
 from antiphon.client.sender import Sender
 from antiphon.client.subscription import Subscription
@@ -106,7 +106,7 @@ class Client:
             payload = bytes(payload)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if timeout is None:
-            route.add(payload, future, NEVER)
+            route.add(payload, future, NO_DEADLINE)
         else:
             deadline = self._loop.time() + timeout
             if deadline < route.sender.next_sweep:
@@ -152,7 +152,7 @@ class Client:
         sender = self._sender
         assert sender is not None, "there is a route"
         if timeout is None:
-            return NEVER
+            return NO_DEADLINE
         deadline = self._loop.time() + timeout
         if deadline < sender.next_sweep:
             sender.sweep_by(deadline)

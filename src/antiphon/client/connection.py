@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Self
 
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
 from antiphon.runtime.net.dial import Address, dial
@@ -18,15 +18,13 @@ from antiphon.runtime.net.frames import (
     decode,
     encode,
 )
-from antiphon.runtime.net.stream import ReceivedFrame, Stream
+from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
 
 CONNECT_SECONDS = 3.0
-SILENCE_SECONDS = 5.0  # a member that owes an answer and says nothing for so long is given up
-
-Connection = TypeVar("Connection", bound="MemberConnection")
+MEMBER_SILENCE_SECONDS = 5.0  # a member that owes an answer and says nothing for so long is given up
 
 
-class MemberConnection(Stream):
+class MemberConnection(FrameStream):
     """Subclasses say what becomes of the frames after the handshake."""
 
     frame_bytes_max = WELCOME_BYTES_MAX  # after the handshake
@@ -37,7 +35,7 @@ class MemberConnection(Stream):
         self.is_given_up = False
         self._welcomed: asyncio.Future[Directory] = self.loop.create_future()
 
-    async def join(self: Connection, address: Address, cluster: str, client: str, to: str = "") -> Connection:
+    async def join(self, address: Address, cluster: str, client: str, to: str = "") -> Self:
         """Connect and exchange names. Unavailable: nobody there; UsageError: somebody who is not of this cluster."""
         host, port = address
         try:

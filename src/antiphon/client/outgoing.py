@@ -9,7 +9,7 @@ from antiphon.client.values import Receipt
 from antiphon.core.errors import AntiphonError
 from antiphon.core.requests import encode_head, pack_payloads, unpack_payloads
 
-NEVER = float("inf")
+NO_DEADLINE = float("inf")  # of a caller who waits for as long as it takes
 
 
 class Outgoing:
@@ -88,7 +88,7 @@ class Outgoing:
                 number += 1
         self.futures, self.deadlines = [], []
 
-    def fail(self, error: Callable[[int], AntiphonError], now: float = NEVER) -> None:
+    def fail(self, error: Callable[[int], AntiphonError], now: float = NO_DEADLINE) -> None:
         """Tell the callers whose time is over by ``now``; ``error`` gets the number of the caller's payload."""
         for index, deadline in enumerate(self.deadlines):
             future = self.futures[index]
@@ -99,7 +99,7 @@ class Outgoing:
     def earliest(self) -> float:
         """The next deadline of a caller who still waits."""
         waiting = (deadline for deadline, future in zip(self.deadlines, self.futures, strict=True) if not future.done())
-        return min(waiting, default=NEVER)
+        return min(waiting, default=NO_DEADLINE)
 
     def drop_done(self) -> None:
         """Let go of a draft's payloads for which nobody waits any more."""

@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from antiphon.client.connection import SILENCE_SECONDS
+from antiphon.client.connection import MEMBER_SILENCE_SECONDS
 from antiphon.client.members import Members
 from antiphon.client.route import Route
 from antiphon.core.errors import Unavailable, UsageError
 
 SETTLE_SECONDS = 0.25  # between two questions
 HURRY_SECONDS = 0.02  # the same, when much is kept that could be let go
-ANSWER_SECONDS = 3.0
+PROGRESS_ANSWER_SECONDS = 3.0
 
 
 class GroupProgress:
@@ -65,11 +65,11 @@ class GroupProgress:
         member = next(filter(self._connections.is_connected, self._members), self._members[0])
         connection = None
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(PROGRESS_ANSWER_SECONDS):
                 connection = await self._connections.connection(member)
                 await connection.ask_progress([list(route.destinations) for route in self.routes])
         except (Unavailable, UsageError):
             return
         except TimeoutError:
-            if connection is not None and connection.loop.time() - connection.heard_at > SILENCE_SECONDS:
+            if connection is not None and connection.loop.time() - connection.heard_at > MEMBER_SILENCE_SECONDS:
                 self._connections.drop(connection)

@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from antiphon.client.connection import SILENCE_SECONDS
-from antiphon.client.outgoing import NEVER, Outgoing
+from antiphon.client.connection import MEMBER_SILENCE_SECONDS
+from antiphon.client.outgoing import NO_DEADLINE, Outgoing
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import COPIED_MAX
 from antiphon.core.errors import AntiphonError, BadFrame, OutcomeUnknown, Unavailable, UsageError
 from antiphon.runtime.net.backoff import Backoff
-from antiphon.runtime.net.frames import FrameKind, Refused, encode, request_head
-from antiphon.runtime.net.frames import Route as RouteFrame
+from antiphon.runtime.net.frames import FrameKind, Refused, RouteNumber, encode, request_head
 from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Lane:
         self.taken = 0
         self.asked_at = 0.0  # when the member came to owe an answer, or last gave one
         self._unflushed = 0
-        connection.write(encode(FrameKind.ROUTE, RouteFrame(self.number, list(route.destinations))))
+        connection.write(encode(FrameKind.ROUTE, RouteNumber(self.number, list(route.destinations))))
 
     @property
     def awaits_answer(self) -> bool:
@@ -55,7 +54,7 @@ class Lane:
     def is_stuck(self, now: float) -> bool:
         """Whether the member says nothing, or says for long that it is busy."""
         silent_since = max(self.asked_at, self.connection.heard_at)
-        return now - silent_since > SILENCE_SECONDS or now - self.asked_at > BUSY_SECONDS
+        return now - silent_since > MEMBER_SILENCE_SECONDS or now - self.asked_at > BUSY_SECONDS
 
     @property
     def is_writable(self) -> bool:
@@ -136,7 +135,7 @@ class Route:
         self._drop_leavers()
         for request in self.unanswered:
             request.fail(self._unknown, now)
-        return min((each.earliest() for each in (*self.drafts, *self.unanswered)), default=NEVER)
+        return min((each.earliest() for each in (*self.drafts, *self.unanswered)), default=NO_DEADLINE)
 
     def close(self) -> None:
         if self._search is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from antiphon.client.connection import SILENCE_SECONDS
+from antiphon.client.connection import MEMBER_SILENCE_SECONDS
 from antiphon.client.members import Joined, Members, RequestConnection
-from antiphon.client.outgoing import NEVER
+from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.progress import GroupProgress
 from antiphon.client.route import Route
 from antiphon.core import Topology
@@ -35,7 +35,7 @@ class Sender:
         self.loop = asyncio.get_running_loop()
         self.members = Members(lambda member: topology.group_of[ProcessId(member)], join, self._on_progress)
         self.spellings: dict[Iterable[str], Route] = {}  # by the groups as callers give them
-        self.next_sweep = NEVER
+        self.next_sweep = NO_DEADLINE
         self._topology = topology
         self._routes: dict[tuple[str, ...], Route] = {}
         self._progress: dict[str, GroupProgress] = {}
@@ -124,15 +124,15 @@ class Sender:
 
     def _sweep(self) -> None:
         now = self.loop.time()
-        self.next_sweep, self._sweep_handle = NEVER, None
-        earliest = min((route.expire(now) for route in self._routes.values()), default=NEVER)
-        if earliest < NEVER:
+        self.next_sweep, self._sweep_handle = NO_DEADLINE, None
+        earliest = min((route.expire(now) for route in self._routes.values()), default=NO_DEADLINE)
+        if earliest < NO_DEADLINE:
             self.sweep_by(max(earliest, now + SWEEP_SECONDS_MIN))
 
     async def _watch(self) -> None:
         """Give up members that owe an answer and do not give it."""
         while True:
-            await asyncio.sleep(SILENCE_SECONDS / 5)
+            await asyncio.sleep(MEMBER_SILENCE_SECONDS / 5)
             now = self.loop.time()
             for route in self._routes.values():
                 lane = route.lane

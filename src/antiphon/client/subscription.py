@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
-from antiphon.client.connection import SILENCE_SECONDS, MemberConnection
+from antiphon.client.connection import MEMBER_SILENCE_SECONDS, MemberConnection
 from antiphon.client.values import Batch, Delivery, batch_of
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
 from antiphon.core.events import decode_event
@@ -76,7 +76,7 @@ class SubscriptionConnection(MemberConnection):
     async def wait(self) -> None:
         """Wait for news. A member that says nothing for long, not even that it lives, is given up."""
         self._news = self.loop.create_future()
-        silence = self.loop.call_later(SILENCE_SECONDS, self._on_silence)
+        silence = self.loop.call_later(MEMBER_SILENCE_SECONDS, self._on_silence)
         try:
             await self._news
         finally:

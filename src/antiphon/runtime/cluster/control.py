@@ -22,11 +22,11 @@ from antiphon.runtime.net.frames import (
     encode,
 )
 
-ANSWER_SECONDS = 2.0
+STATUS_ANSWER_SECONDS = 2.0
 
 
 def ask_all(
-    config: ClusterConfig, processes: Iterable[str], *, drain: bool = False, timeout: float = ANSWER_SECONDS
+    config: ClusterConfig, processes: Iterable[str], *, drain: bool = False, timeout: float = STATUS_ANSWER_SECONDS
 ) -> dict[str, StatusAnswer | None]:
     """The status of each process, None where there is no answer in time; first tells them to drain, if wanted."""
     wanted = list(processes)
@@ -38,7 +38,7 @@ def ask_all(
 
 
 def ask(
-    config: ClusterConfig, process: str, *, drain: bool = False, timeout: float = ANSWER_SECONDS
+    config: ClusterConfig, process: str, *, drain: bool = False, timeout: float = STATUS_ANSWER_SECONDS
 ) -> StatusAnswer | None:
     try:
         with dial_blocking(config.address(process), timeout) as connection:

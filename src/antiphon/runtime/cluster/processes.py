@@ -22,8 +22,8 @@ from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
 from antiphon.runtime.net.frames import StatusAnswer
 
 START_SECONDS = 20.0
-DRAIN_SECONDS = 5.0
-STOP_SECONDS = 8.0
+DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
+GONE_SECONDS = 8.0  # within which a process that was told to end gives up its lock
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
 DEFAULT_PROTOCOL = "tom"  # goes on when a minority of each group is down
 
@@ -92,7 +92,7 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
         if not becomes_free(port):
             raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
     if folder.config.trace and down:
-        write_facts(folder, drained=False, faulty=[])
+        write_run_facts(folder, drained=False, faulty=[])
     spawned = {process: _spawn(folder, process) for process in down}
     _wait_listening(folder, spawned)
     return down
@@ -154,7 +154,7 @@ def kill(folder: ClusterFolder, process: str, signal_number: int = signal.SIGKIL
     with suppress(ProcessLookupError):
         os.kill(pid, signal_number)
     if signal_number == signal.SIGKILL:
-        _wait_gone(folder, {ProcessId(process): pid}, STOP_SECONDS)
+        _wait_gone(folder, {ProcessId(process): pid}, GONE_SECONDS)
 
 
 def _wait_gone(folder: ClusterFolder, pids: Mapping[ProcessId, int], seconds: float) -> list[ProcessId]:
@@ -202,14 +202,14 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
     for pid in pids.values():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    for process in _wait_gone(folder, pids, STOP_SECONDS):
+    for process in _wait_gone(folder, pids, GONE_SECONDS):
         kill(folder, process)
     clean = all(folder.process(process).stopped_cleanly for process in pids)
     drained = idle and clean and not down
     if folder.config.trace:
         for process in down:
             _salvage_trace(folder, process)
-        write_facts(folder, drained=drained, faulty=down)
+        write_run_facts(folder, drained=drained, faulty=down)
     return drained
 
 
@@ -251,10 +251,9 @@ def _is_idle(answer: StatusAnswer) -> bool:
     return not (answer.pending or answer.unacknowledged)
 
 
-def write_facts(folder: ClusterFolder, *, drained: bool, faulty: Iterable[str]) -> None:
+def write_run_facts(folder: ClusterFolder, *, drained: bool, faulty: Iterable[str]) -> None:
     """Write down what holds for the cluster's run, beside its trace."""
-    from antiphon.trace import RunFacts
-    from antiphon.trace import write_facts as write
+    from antiphon.trace import RunFacts, write_facts
 
     config = folder.config
     protocol = protocol_named(config.protocol)
@@ -270,4 +269,4 @@ def write_facts(folder: ClusterFolder, *, drained: bool, faulty: Iterable[str]) 
         incomplete=list(untraced(folder)),
         clock_error_ns=CLOCK_ERROR_NS,
     )
-    write(folder.trace, facts)
+    write_facts(folder.trace, facts)

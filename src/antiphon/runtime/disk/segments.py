@@ -58,7 +58,7 @@ _TRAILER_BYTES = _CRC.size  # behind the payload, the header's checksum again: s
 BLOCK_OVERHEAD = _HEADER_BYTES + _TRAILER_BYTES
 
 GRAIN = 64
-PAGE = 4096
+PAGE_BYTES = 4096
 assert _HEADER_BYTES <= GRAIN
 
 _INDEX_SPACING = 1 << 15  # at most one remembered block position per this many bytes
@@ -260,7 +260,7 @@ def _next_block(data: bytes, end: int, salt: int, offset: int = 0) -> tuple[int,
 
 def _beginnings(end: int) -> tuple[int, int]:
     """Where a block behind ``end`` may begin: a small one, and a large one."""
-    return rounded(end, GRAIN), rounded(end, PAGE)
+    return rounded(end, GRAIN), rounded(end, PAGE_BYTES)
 
 
 def _damaged(segment: Segment, reason: str) -> JournalCorrupt:

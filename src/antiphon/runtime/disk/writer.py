@@ -15,7 +15,7 @@ from contextlib import suppress
 from mmap import mmap
 
 from antiphon.core.buffers import Piece
-from antiphon.runtime.disk.segments import GRAIN, PAGE, rounded
+from antiphon.runtime.disk.segments import GRAIN, PAGE_BYTES, rounded
 
 DIRECT_BYTES = 32 << 10  # blocks of so much are written directly
 STAGING_BYTES = 1 << 20
@@ -43,17 +43,17 @@ class Writer:
 
     def place(self, end: int, length: int) -> int:
         """Where a block with so many bytes of records begins, behind ``end``."""
-        return rounded(end, PAGE if self._may_be_direct and length >= DIRECT_BYTES else GRAIN)
+        return rounded(end, PAGE_BYTES if self._may_be_direct and length >= DIRECT_BYTES else GRAIN)
 
     def latest_place(self, end: int) -> int:
         """Where a block of unknown size begins at the latest."""
-        return rounded(end, PAGE if self._may_be_direct else GRAIN)
+        return rounded(end, PAGE_BYTES if self._may_be_direct else GRAIN)
 
     def write_block(self, buffers: list[bytes], at: int, length: int, limit: int) -> None:
         """Write a block, and zeros up to the end of its page, so that nothing of this page has to be read first."""
         size = sum(map(len, buffers))
-        padding = bytes(min(rounded(at + size, PAGE), limit) - at - size) if self._may_be_direct else b""
-        is_direct = self._may_be_direct and length >= DIRECT_BYTES and len(padding) == -(at + size) % PAGE
+        padding = bytes(min(rounded(at + size, PAGE_BYTES), limit) - at - size) if self._may_be_direct else b""
+        is_direct = self._may_be_direct and length >= DIRECT_BYTES and len(padding) == -(at + size) % PAGE_BYTES
         if is_direct != self._is_direct:
             self._set_direct(is_direct)
         if self._is_direct:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from antiphon.core.errors import UsageError
-from antiphon.runtime.net.stream import Stream
+from antiphon.runtime.net.stream import FrameStream
 
-Dialled = TypeVar("Dialled", bound=Stream)
+Dialled = TypeVar("Dialled", bound=FrameStream)
 
 PORT_MAX = 65_535
 Address = tuple[str, int]

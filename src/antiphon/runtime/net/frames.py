@@ -109,7 +109,7 @@ class Rejected(Control, frozen=True):
     sentence: str
 
 
-class Route(Control, frozen=True):
+class RouteNumber(Control, frozen=True):
     """The client will call this set of groups by this number on this connection."""
 
     route: int

@@ -14,7 +14,7 @@ from typing import Protocol
 from antiphon.core.errors import AntiphonError, BadFrame, UsageError
 from antiphon.runtime.net.dial import Address
 from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, Oversized, Rejected, decode, encode
-from antiphon.runtime.net.stream import ReceivedFrame, Stream
+from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
 
 HELLO_SECONDS = 5.0
 STRANGERS_MAX = 64  # connections that have not said who they are
@@ -29,8 +29,8 @@ class Rejection(AntiphonError):
         self.reason = reason
 
 
-class Session(Protocol):
-    """What a connection becomes once it has said who it is."""
+class Caller(Protocol):
+    """Whoever is at the other end of a connection, once it has said who it is: a peer or a client."""
 
     frame_bytes_max: int
 
@@ -40,9 +40,9 @@ class Session(Protocol):
 
 
 class Port:
-    """Makes a connection for every caller; ``greet`` turns a checked Hello into a session, or raises Rejection."""
+    """Makes a connection for every caller; ``greet`` turns a checked Hello into a Caller, or raises Rejection."""
 
-    def __init__(self, cluster: str, greet: Callable[[Hello, Stream], Session]) -> None:
+    def __init__(self, cluster: str, greet: Callable[[Hello, FrameStream], Caller]) -> None:
         self.cluster = cluster
         self.greet = greet
         self.strangers = 0
@@ -69,13 +69,13 @@ class Port:
             connection.abort()
 
 
-class Connection(Stream):
+class Connection(FrameStream):
     """One accepted connection, from its first byte on."""
 
     def __init__(self, port: Port) -> None:
         super().__init__()
         self._port = port
-        self._session: Session | None = None
+        self._caller: Caller | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._is_refused = False
 
@@ -92,10 +92,10 @@ class Connection(Stream):
         if self._is_refused:
             return
         try:
-            if self._session is None:
+            if self._caller is None:
                 self._on_hello(*frames.pop(0))
-            if frames and self._session is not None:
-                self._session.on_frames(frames)
+            if frames and self._caller is not None:
+                self._caller.on_frames(frames)
         except Rejection as rejection:
             self._is_refused = True
             self._port.refused[rejection.reason] += 1
@@ -107,8 +107,8 @@ class Connection(Stream):
             raise BadFrame("The first frame is not a Hello.")
         hello = decode(Hello, body)
         self._port.check(hello)
-        self._session = self._port.greet(hello, self)
-        self.limit = self._session.frame_bytes_max
+        self._caller = self._port.greet(hello, self)
+        self.limit = self._caller.frame_bytes_max
         self._no_stranger()
 
     def on_bad_frame(self, error: BadFrame) -> None:
@@ -128,17 +128,17 @@ class Connection(Stream):
 
     def on_lost(self) -> None:
         self._port.connections.discard(self)
-        if self._session is not None:
-            self._session.on_closed()
+        if self._caller is not None:
+            self._caller.on_closed()
         elif self._deadline is None:
             self._port.strangers -= 1  # it was one too many, and never had a deadline
         self._no_stranger()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._session is not None:
-            self._session.on_writable(False)
+        if self._caller is not None:
+            self._caller.on_writable(False)
 
     def on_writable(self) -> None:
-        if self._session is not None:
-            self._session.on_writable(True)
+        if self._caller is not None:
+            self._caller.on_writable(True)

@@ -42,7 +42,7 @@ def _new_chunk(size: int) -> bytearray:
 ReceivedFrame = tuple[int, memoryview]  # kind, body
 
 
-class Stream(asyncio.BufferedProtocol):
+class FrameStream(asyncio.BufferedProtocol):
     """Subclasses say what becomes of frames. ``limit`` is the longest body that the other side may send now."""
 
     def __init__(self, limit: int = HELLO_BYTES_MAX) -> None:

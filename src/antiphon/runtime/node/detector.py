@@ -9,13 +9,13 @@ from antiphon.core import ProcessId
 from antiphon.core.errors import JournalFull
 from antiphon.core.inputs import Suspect, Trust
 from antiphon.runtime.node.driver import Driver
-from antiphon.runtime.node.links import Link
-from antiphon.runtime.node.peers import PeerSession
+from antiphon.runtime.node.links import PeerLink
+from antiphon.runtime.node.peers import PeerCaller
 
 HEARTBEAT_SECONDS = 0.2
-TIMEOUT_SECONDS = 2.0  # at first, so that a peer may be slow for a second; grows with every mistake
+SUSPECT_SECONDS = 2.0  # at first, so that a peer may be slow for a second; grows with every mistake
 PATIENCE = 1.5  # by this much, so that there is a last mistake
-TIMEOUT_SECONDS_MAX = 30.0
+SUSPECT_SECONDS_MAX = 30.0
 ABSENT_SECONDS = 0.3  # nobody listens at a peer's port: it need not be waited for any longer than this
 
 
@@ -26,11 +26,11 @@ class HeartbeatDetector:
     believed before a restart is in the replayed state: a peer that is heard again is trusted again.
     """
 
-    def __init__(self, driver: Driver, links: Iterable[Link], sessions: dict[ProcessId, PeerSession]) -> None:
+    def __init__(self, driver: Driver, links: Iterable[PeerLink], callers: dict[ProcessId, PeerCaller]) -> None:
         self._driver = driver
         self._links = {link.peer: link for link in links}
-        self._sessions = sessions
-        self._timeouts = dict.fromkeys(self._links, TIMEOUT_SECONDS)
+        self._callers = callers
+        self._timeouts = dict.fromkeys(self._links, SUSPECT_SECONDS)
         self._since = 0.0  # silence before this does not count
 
     def look(self) -> None:
@@ -49,16 +49,16 @@ class HeartbeatDetector:
             for link in self._links.values():
                 link.heartbeat()
             now = loop.time()
-            if now - looked > TIMEOUT_SECONDS / 2:
+            if now - looked > SUSPECT_SECONDS / 2:
                 self._since = now  # this process itself was asleep: what was sent meanwhile is still to be read
             looked = now
             self.look()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _judge(self, peer: ProcessId, now: float) -> None:
-        session = self._sessions.get(peer)
+        caller = self._callers.get(peer)
         timeout = self._timeouts[peer]
-        heard_at = session.heard_at if session is not None else 0.0
+        heard_at = caller.heard_at if caller is not None else 0.0
         is_suspected = peer in self._driver.process.state.suspects
         absent_since = self._links[peer].absent_since
         is_absent = absent_since is not None and now - absent_since > ABSENT_SECONDS and heard_at < absent_since
@@ -70,7 +70,7 @@ class HeartbeatDetector:
             and now - heard_at <= timeout
             and self._tell(Trust(self._driver.clock(), peer))
         ):
-            self._timeouts[peer] = min(timeout * PATIENCE, TIMEOUT_SECONDS_MAX)
+            self._timeouts[peer] = min(timeout * PATIENCE, SUSPECT_SECONDS_MAX)
 
     def _tell(self, opinion: Suspect | Trust) -> bool:
         try:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.node.recorder import Recorder
 
 EXIT_BUG, EXIT_REFUSED, EXIT_DISK = 1, 3, 4
-RETRY_SECONDS = 0.2  # of a timer, or of a turn's end, that found the journal full
-FULL_SECONDS = 2.0  # for so long after a refusal the status says so
+FULL_RETRY_SECONDS = 0.2  # between two attempts to go on with what found the disk full
+FULL_TOLD_SECONDS = 2.0  # for so long after a refusal the status says so
 SNAPSHOT_INPUTS = 50_000  # taken between two snapshots at most, so that a restart takes seconds
 OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing more is read until it is taken
 UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing more is read
@@ -73,7 +73,7 @@ class Driver:
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._loop: asyncio.AbstractEventLoop
-        self._full_at = -FULL_SECONDS  # when an input was last refused
+        self._full_at = -FULL_TOLD_SECONDS  # when an input was last refused
         self.stopped = False
 
     # Inputs -----------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Driver:
     @property
     def is_full(self) -> bool:
         """Whether inputs are being refused for want of room on the disk."""
-        return self.delivered.full or time.monotonic() - self._full_at < FULL_SECONDS
+        return self.delivered.full or time.monotonic() - self._full_at < FULL_TOLD_SECONDS
 
     def when_durable(self, action: Callable[[], None]) -> None:
         """Run ``action`` when everything handled so far is durable and released."""
@@ -131,7 +131,7 @@ class Driver:
             if not isinstance(error, JournalFull):
                 raise
             self._scheduled = True  # the turn stays open, and ends later
-            self._loop.call_later(RETRY_SECONDS, self._end_turn)
+            self._loop.call_later(FULL_RETRY_SECONDS, self._end_turn)
         self._commit()
 
     def _commit(self) -> None:
@@ -232,7 +232,7 @@ class Driver:
         try:
             self.take(Fire(max(self.clock(), due), *key, due))
         except JournalFull:
-            self._timers[key] = self._loop.call_later(RETRY_SECONDS, self._fire, key, due)
+            self._timers[key] = self._loop.call_later(FULL_RETRY_SECONDS, self._fire, key, due)
 
     # Start and stop ---------------------------------------------------------------------------------------------
 

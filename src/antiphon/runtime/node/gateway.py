@@ -16,7 +16,7 @@ from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId
-from antiphon.runtime.net import ReceivedFrame, Stream
+from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
     ROUTES_MAX,
@@ -24,7 +24,7 @@ from antiphon.runtime.net.frames import (
     Progress,
     ProgressAnswer,
     Refused,
-    Route,
+    RouteNumber,
     StatusAnswer,
     Subscribe,
     Subscribed,
@@ -40,7 +40,7 @@ from antiphon.runtime.node.undelivered import Undelivered
 PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above this, clients wait
 EVENTS_BYTES = 256 << 10  # in one frame
 OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
-DRAIN_SECONDS = 10.0  # for which one request to drain holds
+DRAIN_HOLDS_SECONDS = 10.0  # for which one request to drain holds
 BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is alive
 
 
@@ -51,11 +51,11 @@ class Gateway:
         self.driver = driver
         self.status: Callable[[], StatusAnswer]
         self.overloaded = False
-        self.subscribers: dict[ClientSession, None] = {}
+        self.subscribers: dict[ClientCaller, None] = {}
         self._drain_until = 0.0
         self._peers_lag = peers_lag
-        self._clients: dict[str, list[ClientSession]] = {}
-        self._fresh: dict[ClientSession, None] = {}  # those with answers to be sent at the end of the turn
+        self._clients: dict[str, list[ClientCaller]] = {}
+        self._fresh: dict[ClientCaller, None] = {}  # those with answers to be sent at the end of the turn
         self._undelivered = Undelivered()
         self._frame: tuple[int, int, list[Piece]] = (-1, -1, [])  # the newest one for subscribers: from, to, pieces
         self._looks = 0
@@ -65,52 +65,52 @@ class Gateway:
         """Whether requests are refused; over unless it is said again, should whoever said it be gone."""
         return time.monotonic() < self._drain_until
 
-    def drain(self, seconds: float = DRAIN_SECONDS) -> None:
+    def drain(self, seconds: float = DRAIN_HOLDS_SECONDS) -> None:
         self._drain_until = time.monotonic() + seconds
 
     def keep_alive(self) -> None:
         """Tell the subscribers that this process lives: silence would send them elsewhere."""
-        for session in self.subscribers:
-            session.write(_BUSY)
+        for caller in self.subscribers:
+            caller.write(_BUSY)
 
-    def open(self, client: str, stream: Stream, *, is_trusted: bool) -> ClientSession:
-        session = ClientSession(self, client, stream, is_trusted=is_trusted)
-        self._clients.setdefault(client, []).append(session)
-        return session
+    def open(self, client: str, stream: FrameStream, *, is_trusted: bool) -> ClientCaller:
+        caller = ClientCaller(self, client, stream, is_trusted=is_trusted)
+        self._clients.setdefault(client, []).append(caller)
+        return caller
 
-    def closed(self, session: ClientSession) -> None:
-        sessions = self._clients[session.client]
-        sessions.remove(session)
-        if not sessions:
-            del self._clients[session.client]
-        self._fresh.pop(session, None)
-        self.subscribers.pop(session, None)
+    def closed(self, caller: ClientCaller) -> None:
+        callers = self._clients[caller.client]
+        callers.remove(caller)
+        if not callers:
+            del self._clients[caller.client]
+        self._fresh.pop(caller, None)
+        self.subscribers.pop(caller, None)
 
     # What was released --------------------------------------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
         self._undelivered.taken(reply)
-        for session in self._clients.get(reply.client, ()):
-            if session.taken(reply):
-                self._fresh[session] = None
+        for caller in self._clients.get(reply.client, ()):
+            if caller.taken(reply):
+                self._fresh[caller] = None
 
     def logged(self, event: Event) -> None:
         destinations, clients = event.destinations, self._clients
         for request in event.requests:
             client, end = request.client, request.end
             self._undelivered.delivered(client, destinations, end)
-            for session in clients.get(client, ()):
-                if session.delivered(destinations, end):
-                    self._fresh[session] = None
+            for caller in clients.get(client, ()):
+                if caller.delivered(destinations, end):
+                    self._fresh[caller] = None
 
     def flush(self) -> None:
         """The end of a turn: send what it has brought."""
-        for session in self._fresh:
-            session.send_taken()
-            session.flush()
+        for caller in self._fresh:
+            caller.send_taken()
+            caller.flush()
         self._fresh.clear()
-        for session in list(self.subscribers):
-            session.serve()
+        for caller in list(self.subscribers):
+            caller.serve()
         if not self.overloaded and self._is_overloaded():
             self.overloaded = True
             self.set_reading()
@@ -142,19 +142,19 @@ class Gateway:
         self._looks += 1
         if self._is_overloaded():
             if self._looks % BUSY_EVERY == 0:
-                for session in self._sessions():
-                    session.write(_BUSY)
+                for caller in self._callers():
+                    caller.write(_BUSY)
             self._look_later()
         else:
             self.overloaded = False
             self.set_reading()
 
     def set_reading(self) -> None:
-        for session in self._sessions():
-            session.set_reading()
+        for caller in self._callers():
+            caller.set_reading()
 
-    def _sessions(self) -> list[ClientSession]:
-        return [session for sessions in self._clients.values() for session in sessions]
+    def _callers(self) -> list[ClientCaller]:
+        return [caller for callers in self._clients.values() for caller in callers]
 
 
 class ClientRoute(msgspec.Struct):
@@ -168,12 +168,12 @@ class ClientRoute(msgspec.Struct):
     delivered: int = 0
 
 
-class ClientSession:
-    """One connection of a client: requests, or one subscription, or both."""
+class ClientCaller:
+    """A client that has said who it is, on one connection: requests, or one subscription, or both."""
 
     frame_bytes_max = CLIENT_BYTES_MAX
 
-    def __init__(self, gateway: Gateway, client: str, stream: Stream, *, is_trusted: bool) -> None:
+    def __init__(self, gateway: Gateway, client: str, stream: FrameStream, *, is_trusted: bool) -> None:
         self.client = client
         self.write = stream.write
         self.flush = stream.flush
@@ -201,7 +201,7 @@ class ClientSession:
                 continue
             self._submit()
             if kind == FrameKind.ROUTE:
-                self._on_route(decode(Route, body))
+                self._on_route(decode(RouteNumber, body))
             elif kind == FrameKind.PROGRESS:
                 self._on_progress(decode(Progress, body))
             elif kind == FrameKind.SUBSCRIBE:
@@ -235,7 +235,7 @@ class ClientSession:
 
     # Requests ---------------------------------------------------------------------------------------------------
 
-    def _on_route(self, wanted: Route) -> None:
+    def _on_route(self, wanted: RouteNumber) -> None:
         process = self._driver.process
         if not 0 <= wanted.route < ROUTES_MAX or wanted.route in self._routes:
             raise BadFrame(f"{wanted.route} cannot be the number of a new route.")

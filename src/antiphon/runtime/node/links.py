@@ -16,7 +16,7 @@ from antiphon.core import ProcessId
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED, ChannelId, Transport
 from antiphon.core.errors import BadFrame, JournalBehind, JournalError
-from antiphon.runtime.net import Address, ReceivedFrame, Stream, dial
+from antiphon.runtime.net import Address, FrameStream, ReceivedFrame, dial
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import (
     MAGIC,
@@ -31,7 +31,7 @@ from antiphon.runtime.net.frames import (
     encode,
 )
 from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
-from antiphon.runtime.node.peers import SILENT_SECONDS, judge, marks
+from antiphon.runtime.node.peers import PEER_SILENCE_SECONDS, check_marks, marks
 
 REDIAL_SECONDS = 0.02  # at first
 HANDSHAKE_SECONDS = 5.0
@@ -68,7 +68,7 @@ class Lag:
         return self._sent - self._acknowledged
 
 
-class Outgoing:
+class OutgoingChannel:
     """One numbered channel of a link: which frame goes next."""
 
     def __init__(self, driver: Driver, channel: ChannelId) -> None:
@@ -91,7 +91,7 @@ class Outgoing:
         return frame
 
 
-class Link:
+class PeerLink:
     """The outgoing half of the channels to one peer, over one connection after the other."""
 
     def __init__(self, driver: Driver, identity: tuple[str, int], peer: ProcessId, address: Address) -> None:
@@ -102,7 +102,7 @@ class Link:
         self.dropped = 0  # datagrams that found no connection
         self.driver = driver
         self.cluster, self.incarnation = identity
-        self.channels = {transport: Outgoing(driver, ChannelId(peer, transport)) for transport in NUMBERED}
+        self.channels = {transport: OutgoingChannel(driver, ChannelId(peer, transport)) for transport in NUMBERED}
         self._address = address
         self._stream: LinkStream | None = None
         self._progress_at = 0.0
@@ -147,7 +147,7 @@ class Link:
 
     def welcomed(self, welcome: Welcome) -> None:
         try:
-            judge(self.driver, self.peer, welcome.channels)
+            check_marks(self.driver, self.peer, welcome.channels)
         except JournalBehind as error:
             self.driver.fail(EXIT_REFUSED, str(error))
             return
@@ -165,7 +165,7 @@ class Link:
             raise BadFrame(f"{self.peer} acknowledges frame {number}, which it was never sent.")
         self._acknowledge(channel, number)
 
-    def _acknowledge(self, channel: Outgoing, number: int) -> None:
+    def _acknowledge(self, channel: OutgoingChannel, number: int) -> None:
         box = channel.box
         box.acknowledge(number)
         channel.next = max(channel.next, number + 1)  # it may have come over the connection before this one
@@ -205,7 +205,7 @@ class Link:
         if stream.is_writable:
             stream.write(_HEARTBEAT)
         last = max(self._progress_at, stream.heard_at)
-        if self.unacknowledged and stream.loop.time() - last > SILENT_SECONDS:
+        if self.unacknowledged and stream.loop.time() - last > PEER_SILENCE_SECONDS:
             stream.abort()
 
     def pump(self) -> None:
@@ -229,7 +229,7 @@ class Link:
         self._is_pumping = False
         self.pump()
 
-    def _pump(self, stream: Stream, channel: Outgoing, limit: int) -> int:
+    def _pump(self, stream: FrameStream, channel: OutgoingChannel, limit: int) -> int:
         transport, size = channel.id.transport, 0
         while size < limit and channel.next <= channel.box.spilled:
             frame = channel.next_on_disk()
@@ -273,10 +273,10 @@ class Link:
                 spills.relieve(channel.id, channel.box)
 
 
-class LinkStream(Stream):
+class LinkStream(FrameStream):
     """One connection of a link."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PeerLink) -> None:
         super().__init__()
         self._link = link
         self.closed: asyncio.Future[bool] = self.loop.create_future()  # with whether it got past the handshake

@@ -21,13 +21,13 @@ from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
-from antiphon.runtime.net import Port, Rejection, Session, Stream
+from antiphon.runtime.net import Caller, FrameStream, Port, Rejection
 from antiphon.runtime.net.frames import Directory, FrameKind, Hello, StatusAnswer, Welcome, encode
 from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
 from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, EXIT_REFUSED, Driver
 from antiphon.runtime.node.gateway import Gateway
-from antiphon.runtime.node.links import Link
-from antiphon.runtime.node.peers import PeerSession, judge, marks
+from antiphon.runtime.node.links import PeerLink
+from antiphon.runtime.node.peers import PeerCaller, check_marks, marks
 
 EXIT_USAGE = 2
 KEEP_ALIVE_SECONDS = 1.0
@@ -49,8 +49,8 @@ class Node:
         self.gateway = Gateway(self.driver, self._peers_lag)
         self.gateway.status = self.status
         self.port = Port(self._config.cluster, self._greet)
-        self.links: dict[ProcessId, Link] = {}
-        self.sessions: dict[ProcessId, PeerSession] = {}
+        self.links: dict[ProcessId, PeerLink] = {}
+        self.callers: dict[ProcessId, PeerCaller] = {}
         self._incarnations: dict[ProcessId, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._exit: asyncio.Future[int]
@@ -125,7 +125,7 @@ class Node:
         identity = (self._config.cluster, self.incarnation)
         for peer in driver.process.topology.processes:
             if peer != self.me:
-                self.links[peer] = Link(driver, identity, peer, self._config.address(peer))
+                self.links[peer] = PeerLink(driver, identity, peer, self._config.address(peer))
         driver.logged = self.gateway.logged
         driver.reply = self.gateway.reply
         driver.begin()
@@ -133,7 +133,7 @@ class Node:
     def _start_tasks(self) -> None:
         self._tasks = [asyncio.create_task(link.run()) for link in self.links.values()]
         if self.driver.process.protocol.declaration.assumes.detector is not Detector.NONE:
-            detector = HeartbeatDetector(self.driver, self.links.values(), self.sessions)
+            detector = HeartbeatDetector(self.driver, self.links.values(), self.callers)
             self._tasks.append(asyncio.create_task(detector.run()))
             self.driver.on_watch = lambda: self._look_soon(detector)
         else:
@@ -158,8 +158,8 @@ class Node:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
-            for session in self.sessions.values():
-                session.drop_if_silent()
+            for caller in self.callers.values():
+                caller.drop_if_silent()
 
     def _look_soon(self, detector: HeartbeatDetector) -> None:
         asyncio.get_running_loop().call_soon(detector.look)  # not amid the effects of an input
@@ -215,17 +215,17 @@ class Node:
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
         for peer in {channel.peer: None for channel in channels}:
-            session = self.sessions.get(peer)
-            if session is not None:
-                session.acknowledge()
+            caller = self.callers.get(peer)
+            if caller is not None:
+                caller.acknowledge()
         for link in self.links.values():
             link.flush()  # peers first: others wait for them
             link.relieve()
         self.gateway.flush()
 
     def _set_reading(self) -> None:
-        for session in self.sessions.values():
-            session.set_reading()
+        for caller in self.callers.values():
+            caller.set_reading()
         self.gateway.set_reading()
 
     def _peers_lag(self) -> bool:
@@ -244,7 +244,7 @@ class Node:
 
     # Callers ----------------------------------------------------------------------------------------------------
 
-    def _greet(self, hello: Hello, stream: Stream) -> Session:
+    def _greet(self, hello: Hello, stream: FrameStream) -> Caller:
         if hello.role == "client":
             return self._greet_client(hello, stream)
         peer = ProcessId(hello.name)
@@ -256,23 +256,23 @@ class Node:
                 f"A newer {peer} than incarnation {hello.incarnation} runs: this one is an old copy and must not.",
             )
         try:
-            judge(self.driver, peer, hello.channels)
+            check_marks(self.driver, peer, hello.channels)
         except JournalBehind as error:
             self.driver.fail(EXIT_REFUSED, str(error))
             raise Rejection("behind", str(error)) from None
         self._incarnations[peer] = hello.incarnation
-        former = self.sessions.get(peer)
+        former = self.callers.get(peer)
         if former is not None:
             former.close()
         welcome = Welcome(self.me, self.incarnation, marks(self.driver, peer))
         stream.write(encode(FrameKind.WELCOME, welcome))
         self.links[peer].wake()
-        session = self.sessions[peer] = PeerSession(self.driver, peer, hello.incarnation, stream)
+        caller = self.callers[peer] = PeerCaller(self.driver, peer, hello.incarnation, stream)
         if self.driver.congested:
-            session.set_reading()
-        return session
+            caller.set_reading()
+        return caller
 
-    def _greet_client(self, hello: Hello, stream: Stream) -> Session:
+    def _greet_client(self, hello: Hello, stream: FrameStream) -> Caller:
         if not CLIENT_NAME.fullmatch(hello.name):
             raise Rejection("bad client name", "A client's name is 1 to 64 letters, digits, '.', '_' or '-'.")
         if hello.name in self._config.addresses:

@@ -14,14 +14,13 @@ from antiphon.core.buffers import COPIED_MAX, Buffers
 from antiphon.core.channel import NUMBERED, ChannelId, Transport
 from antiphon.core.errors import BadFrame, JournalFull
 from antiphon.core.inputs import Receive
-from antiphon.runtime.net import ReceivedFrame, Stream
+from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net.frames import PEER_BYTES_MAX, ChannelMarks, FrameKind, decode_data, encode_ack
-from antiphon.runtime.node.driver import Driver
+from antiphon.runtime.node.driver import FULL_RETRY_SECONDS, Driver
 
 ACK_SECONDS = 0.02  # acknowledgements may wait this long for company ...
 ACK_BYTES = 256 << 10  # ... but not when the peer keeps this much for us
-SILENT_SECONDS = 10.0  # a connection on which nothing moves for so long, though something should, is broken
-FULL_SECONDS = 0.2  # between two attempts to go on when the disk was full
+PEER_SILENCE_SECONDS = 10.0  # a connection on which nothing moves for so long, though something should, is broken
 
 
 def marks(driver: Driver, peer: ProcessId) -> list[ChannelMarks]:
@@ -35,7 +34,7 @@ def marks(driver: Driver, peer: ProcessId) -> list[ChannelMarks]:
     return found
 
 
-def judge(driver: Driver, peer: ProcessId, channels: list[ChannelMarks]) -> None:
+def check_marks(driver: Driver, peer: ProcessId, channels: list[ChannelMarks]) -> None:
     """Raise JournalBehind if the peer's numbers prove that this process has forgotten something."""
     if [mark.transport for mark in channels] != list(NUMBERED):
         raise BadFrame("A handshake names every numbered channel once.")
@@ -43,12 +42,12 @@ def judge(driver: Driver, peer: ProcessId, channels: list[ChannelMarks]) -> None
         driver.host.check_peer(ChannelId(peer, mark.transport), held=mark.held, forgotten=mark.forgotten)
 
 
-class PeerSession:
-    """The incoming half of the channels from one peer: frames in, acknowledgements out."""
+class PeerCaller:
+    """A peer that called, and with it the incoming half of its channels: frames in, acknowledgements out."""
 
     frame_bytes_max = PEER_BYTES_MAX
 
-    def __init__(self, driver: Driver, peer: ProcessId, incarnation: int, stream: Stream) -> None:
+    def __init__(self, driver: Driver, peer: ProcessId, incarnation: int, stream: FrameStream) -> None:
         self.peer = peer
         self.incarnation = incarnation
         self._driver = driver
@@ -92,7 +91,7 @@ class PeerSession:
 
     def _wait_for_room(self) -> None:
         self._stream.pause_reading()
-        self._stream.loop.call_later(FULL_SECONDS, self._go_on)
+        self._stream.loop.call_later(FULL_RETRY_SECONDS, self._go_on)
 
     def _go_on(self) -> None:
         if not self._stream.is_open:
@@ -131,7 +130,7 @@ class PeerSession:
 
     def drop_if_silent(self) -> None:
         """Every peer beats: an open connection on which nothing comes is broken."""
-        if self._stream.loop.time() - self.heard_at > SILENT_SECONDS and not self._driver.congested:
+        if self._stream.loop.time() - self.heard_at > PEER_SILENCE_SECONDS and not self._driver.congested:
             self._stream.abort()
 
     def on_writable(self, writable: bool) -> None:
