@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from replicated_log import measure as measure_log
 
-from antiphon.bench import Load, Measured, measure
+from antiphon.bench import ClusterLoad, Measured, measure
 from antiphon.bench.cluster import with_cluster
 from antiphon.core import parse_groups
 
@@ -55,7 +55,7 @@ def bare(case: Case, seconds: float) -> float:
 
 
 def run(case: Case, seconds: float) -> Measured:
-    load = Load(batch=case.batch, size=SIZE, outstanding=case.outstanding, seconds=seconds)
+    load = ClusterLoad(batch=case.batch, size=SIZE, outstanding=case.outstanding, seconds=seconds)
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary:
         found: Measured = with_cluster(
             Path(temporary) / "cluster",

@@ -27,13 +27,13 @@ def measured(run: str) -> dict[str, Any]:
 
 
 def test_a_few_runs_stand_side_by_side() -> None:
-    text = shown(tables.verdicts(verdict("a", integrity="holds") + verdict("b", integrity="unchecked")))
+    text = shown(tables.verdict_table(verdict("a", integrity="holds") + verdict("b", integrity="unchecked")))
     assert text.split() == ["property", "a", "b", "integrity", "holds", "unchecked"]
 
 
 def test_of_many_runs_the_broken_ones_are_shown_first() -> None:
     rows = [row for i in range(30) for row in verdict(f"run{i:02}", fifo="broken" if i == 29 else "holds")]
-    text = shown(tables.verdicts(rows))
+    text = shown(tables.verdict_table(rows))
     assert "run29  broken" in text
     assert "and 10 more runs" in text
 

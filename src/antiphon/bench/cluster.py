@@ -24,7 +24,7 @@ _RUN = "from antiphon.bench.worker import main; main()"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent. A batch of one is sent by single calls, which the client gathers."""
 
     batch: int = 100
@@ -51,7 +51,7 @@ class Measured(msgspec.Struct, kw_only=True):
     protocol: str
     groups: dict[str, int]
     destinations: list[str]
-    load: Load
+    load: ClusterLoad
     messages_per_second: float  # payloads, delivered in order at a reader of each destination group: the slowest's
     receipts_per_second: float
     latency_ms: Percentiles  # from the call to the delivery at a reader
@@ -61,7 +61,7 @@ class Measured(msgspec.Struct, kw_only=True):
     rates: list[float]  # messages a second at the slowest reader, in tenths of a second
 
 
-def measure(folder: ClusterFolder, load: Load) -> Measured:
+def measure(folder: ClusterFolder, load: ClusterLoad) -> Measured:
     """Put a load on a running cluster, and look at it for ``load.seconds``."""
     load.check()
     groups = list(folder.config.groups)
@@ -152,7 +152,7 @@ def _cpu_seconds(pid: int) -> float:
 
 def _summary(
     folder: ClusterFolder,
-    load: Load,
+    load: ClusterLoad,
     destinations: list[str],
     client: Report,
     readers: list[Report],

@@ -22,7 +22,7 @@ from antiphon.client import Client, connect
 STAMP = struct.Struct("<Q")
 BIN_SECONDS = 0.1
 SAMPLES_MAX = 200_000
-QUANTILES = 1000
+QUANTILES_REPORTED = 1000
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -126,7 +126,7 @@ async def run_reader(task: Task) -> Report:
 def _quantiles(values: array[float]) -> list[float]:
     """Few enough to be told in a line, and as many as percentiles need."""
     ordered = sorted(values)
-    step = max(1, len(ordered) // QUANTILES)
+    step = max(1, len(ordered) // QUANTILES_REPORTED)
     return [round(value, 4) for value in ordered[step // 2 :: step]]
 
 

@@ -45,13 +45,13 @@ def cluster_command(
 
     Example: antiphon bench cluster --protocol skeen --groups 1x3 --batch 100 --seconds 5
     """
-    from antiphon.bench import Load, measure
+    from antiphon.bench import ClusterLoad, measure
     from antiphon.bench.cluster import with_cluster
     from antiphon.cli.simulate import parse_option_flags
     from antiphon.core import parse_groups
     from antiphon.runtime.cluster import DEFAULT_PROTOCOL, ClusterFolder
 
-    load = Load(
+    load = ClusterLoad(
         batch=batch,
         size=size,
         outstanding=outstanding or (2000 if batch == 1 else 40),

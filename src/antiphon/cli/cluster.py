@@ -25,7 +25,7 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.net.frames import StatusAnswer
 
-OUTSTANDING = 1000  # lines on their way at once
+LINES_UNDER_WAY_MAX = 1000  # lines on their way at once
 
 DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
 
@@ -157,7 +157,7 @@ async def _send(
 ) -> list[str]:
     async with connect(path, name=name) as client:
         client.check(destinations)
-        room = asyncio.Semaphore(OUTSTANDING)
+        room = asyncio.Semaphore(LINES_UNDER_WAY_MAX)
         tasks: list[asyncio.Task[Receipt]] = []
         async with asyncio.TaskGroup() as group:
             while (payload := await asyncio.to_thread(next, payloads, None)) is not None:

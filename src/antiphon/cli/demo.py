@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from antiphon.cli import tables
-from antiphon.cli.load import Load, Taken
-from antiphon.cli.session import need_spark, one_sentence, quiet_session, rows_of
+from antiphon.cli.demo_clients import DemoClients, Taken
+from antiphon.cli.session import collected, need_spark, one_sentence, quiet_session
 from antiphon.core.errors import UsageError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
-GROUPS = {"orders": 3, "billing": 3, "shipping": 3}
+DEMO_GROUPS = {"orders": 3, "billing": 3, "shipping": 3}
 VICTIM = "billing.2"
 KILL_AT = 0.4  # of the messages
 DOWN_SECONDS = 0.5  # before the restart begins
@@ -51,7 +51,7 @@ def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOut
     _check_report(report)
     with ThreadPoolExecutor(1) as background:
         spark = background.submit(_warm_session)  # the JVM takes seconds to start: let it do so beside the cluster
-        folder = cluster.create(path / "cluster", GROUPS, run="demo")
+        folder = cluster.create(path / "cluster", DEMO_GROUPS, run="demo")
         try:
             taken = _run_cluster(console, folder, messages)
         finally:
@@ -90,7 +90,7 @@ def _run_cluster(console: Console, folder: ClusterFolder, messages: int) -> Take
     import uvloop
 
     cluster.start(folder)
-    console.print(f"{len(folder.config.processes)} processes run, in the groups {', '.join(GROUPS)}.")
+    console.print(f"{len(folder.config.processes)} processes run, in the groups {', '.join(DEMO_GROUPS)}.")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("two clients multicast", total=messages)
@@ -113,10 +113,10 @@ class _Story:
         self._messages = messages
 
     async def run(self) -> Taken:
-        load = Load(self._folder.path, list(GROUPS), self._messages, self._accepted)
+        clients = DemoClients(self._folder.path, list(DEMO_GROUPS), self._messages, self._accepted)
         begun = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(load.run())
+            running = tasks.create_task(clients.run())
             tasks.create_task(self._kill_and_restart())
         seconds = time.monotonic() - begun
         taken = running.result()
@@ -163,14 +163,14 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
     console.print(f"Spark reads {count:,} events:\n")
     with console.status("Spark checks every promise"):
         violations = verify(events, runs)
-        judged = rows_of(verdicts(violations, runs))
-        broken = rows_of(violations)
-    console.print(tables.verdicts(judged))
+        judged = collected(verdicts(violations, runs))
+        broken = collected(violations)
+    console.print(tables.verdict_table(judged))
     tables.explain_violations(console, broken)
     with console.status("Spark counts and measures"):
-        (counted,) = rows_of(compare(_receipts(spark, folder, taken), events, runs))
+        (counted,) = collected(compare(_receipts(spark, folder, taken), events, runs))
         measured = metrics(events, runs)
-        by_groups = rows_of(measured.by_groups)
+        by_groups = collected(measured.by_groups)
     console.print("\nlatency by number of destination groups")
     console.print(tables.group_metrics(by_groups))
     with console.status("drawing the report"):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
-class Steps:
+class StepsBar:
     """Shows which of a few steps a command is at, and is gone when it ends."""
 
     def __init__(self, count: int) -> None:
@@ -18,7 +18,7 @@ class Steps:
         self._bar = self._progress.add_task("", total=count)
         self._begun = False
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> StepsBar:
         self._progress.start()
         return self
 

@@ -79,5 +79,5 @@ def one_sentence() -> Iterator[None]:
         raise AntiphonError(f"Spark failed: {first}") from None
 
 
-def rows_of(frame: Any) -> list[dict[str, Any]]:
+def collected(frame: Any) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.collect()]

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from antiphon.checks import Status
 from antiphon.cli import tables
-from antiphon.cli.progress import Steps
-from antiphon.cli.session import check_trace, one_sentence, quiet_session, rows_of
+from antiphon.cli.progress import StepsBar
+from antiphon.cli.session import check_trace, collected, one_sentence, quiet_session
 from antiphon.cli.simulate import JsonFlag
 from antiphon.core.errors import TraceError, UsageError
 from antiphon.trace import read_facts
@@ -39,21 +39,21 @@ def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     """
     trace = find_trace(dir)
     check_trace(trace)
-    with Steps(3) as steps, one_sentence():
+    with StepsBar(3) as steps, one_sentence():
         events, runs = _open(trace, steps)
         from antiphon.pipeline.verify import verdicts, verify
 
         steps.next("checking every promise")
         violations = verify(events, runs)
-        judged = rows_of(verdicts(violations, runs))
-        broken = rows_of(violations)
+        judged = collected(verdicts(violations, runs))
+        broken = collected(violations)
     code = exit_code(judged)
     if json:
         holds = code == 0 and any(row["status"] == Status.HOLDS for row in judged)  # not where nothing was checked
         print(msgspec.json.encode({"holds": holds, "verdicts": judged, "violations": broken}).decode())
     else:
         console = Console()
-        console.print(tables.verdicts(judged))
+        console.print(tables.verdict_table(judged))
         tables.explain_violations(console, broken)
         tables.explain_unchecked(console, judged, read_facts(trace))
     if code:
@@ -75,14 +75,14 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     """
     trace = find_trace(dir)
     check_trace(trace)
-    with Steps(3) as steps, one_sentence():
+    with StepsBar(3) as steps, one_sentence():
         events, runs = _open(trace, steps)
         from antiphon.pipeline.metrics import metrics
 
         steps.next("measuring")
         measured = metrics(events, runs)
-        by_run, by_groups = rows_of(measured.runs), rows_of(measured.by_groups)
-        by_layer = rows_of(measured.by_layer) if json else []
+        by_run, by_groups = collected(measured.runs), collected(measured.by_groups)
+        by_layer = collected(measured.by_layer) if json else []
     if json:
         print(msgspec.json.encode({"runs": by_run, "by_groups": by_groups, "by_layer": by_layer}).decode())
         return
@@ -92,7 +92,7 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     console.print(tables.group_metrics(by_groups))
 
 
-def _open(trace: Path, steps: Steps) -> tuple[Any, Any]:
+def _open(trace: Path, steps: StepsBar) -> tuple[Any, Any]:
     """The trace's events and runs, as DataFrames."""
     steps.next("starting Spark")
     spark = quiet_session(trace)

@@ -19,13 +19,13 @@ STYLES = {
     "unchecked": "yellow",
     "not promised": "dim",
 }
-RUNS_SHOWN = 20
-VIOLATIONS_SHOWN = 12
+RUNS_PRINTED = 20
+VIOLATIONS_PRINTED = 12
 
 Rows = Sequence[dict[str, Any]]
 
 
-def verdicts(judged: Rows) -> RenderableType:
+def verdict_table(judged: Rows) -> RenderableType:
     """One row per property, one column per run; with many runs, how many runs have each status."""
     by_run: dict[str, dict[str, str]] = {}
     for row in judged:
@@ -41,7 +41,7 @@ def verdicts(judged: Rows) -> RenderableType:
 
 def _by_run(by_run: dict[str, dict[str, str]], properties: list[str]) -> RenderableType:
     """Many runs: those that broke a promise are listed first, the last line counts what is left out."""
-    listed = sorted(by_run, key=lambda run: "broken" not in by_run[run].values())[:RUNS_SHOWN]
+    listed = sorted(by_run, key=lambda run: "broken" not in by_run[run].values())[:RUNS_PRINTED]
     table = Table("run", *properties, box=None, pad_edge=False)
     for run in sorted(listed):
         table.add_row(run, *(_status(by_run[run][name]) for name in properties))
@@ -54,7 +54,7 @@ def _status(status: str) -> Text:
 
 
 def explain_violations(console: Console, broken: Rows) -> None:
-    for row in broken[:VIOLATIONS_SHOWN]:
+    for row in broken[:VIOLATIONS_PRINTED]:
         console.print()
         console.print(f"[bold red]{row['property']}[/] is broken in {row['run']}", highlight=False)
         console.print(Text(f"  {row['detail']}"))
@@ -62,8 +62,8 @@ def explain_violations(console: Console, broken: Rows) -> None:
             console.print(Text(f"  processes: {', '.join(row['processes'])}"))
         if row["messages"]:
             console.print(Text(f"  messages:  {', '.join(row['messages'])}"))
-    if len(broken) > VIOLATIONS_SHOWN:
-        console.print(f"\nand {len(broken) - VIOLATIONS_SHOWN} more: --json lists them.")
+    if len(broken) > VIOLATIONS_PRINTED:
+        console.print(f"\nand {len(broken) - VIOLATIONS_PRINTED} more: --json lists them.")
 
 
 def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts]) -> None:
@@ -120,9 +120,9 @@ def run_metrics(measured: Rows) -> RenderableType:
     """One line per figure and one column per run; many runs stand below one another."""
     if len(measured) > 4:
         table = Table("run", *(label.strip() for label in _RUN_LINES.values()), box=None, pad_edge=False)
-        for row in measured[:RUNS_SHOWN]:
+        for row in measured[:RUNS_PRINTED]:
             table.add_row(row["run"], *(_number(row[name]) for name in _RUN_LINES))
-        left = len(measured) - RUNS_SHOWN
+        left = len(measured) - RUNS_PRINTED
         return Group(table, f"and {left} more runs: --json lists them") if left > 0 else table
     table = Table("", box=None, pad_edge=False)
     for row in measured:
@@ -139,7 +139,7 @@ def group_metrics(measured: Rows) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(_GROUP_COLUMNS[name], justify="left" if name == "run" else "right")
-    for row in measured[: 3 * RUNS_SHOWN]:
+    for row in measured[: 3 * RUNS_PRINTED]:
         table.add_row(*(_number(row[name]) for name in names))
     return table
 

@@ -13,7 +13,7 @@ from antiphon.client import Client, connect
 
 CLIENTS = 2
 MESSAGES_PER_SECOND = 2000  # of all clients together, if the machine can
-OUTSTANDING = 256  # multicasts that a client has under way at most
+UNDER_WAY_MAX = 256  # multicasts that a client has under way at most
 READ_SECONDS = 20.0  # how long the readers may take to see the last message
 
 
@@ -35,7 +35,7 @@ class Taken(msgspec.Struct):
         return all(len(names) == len(set(names)) == self.expected(group) for group, names in self.read.items())
 
 
-class Load:
+class DemoClients:
     """Runs the clients and tells ``on_accepted`` how many messages were accepted so far."""
 
     def __init__(self, folder: Path, groups: list[str], messages: int, on_accepted: Callable[[int], None]) -> None:
@@ -62,7 +62,7 @@ class Load:
         plan = iter(range(index, self._messages, CLIENTS))
         begun = asyncio.get_running_loop().time()
         async with connect(self._folder, name=f"client{index + 1}") as client, asyncio.TaskGroup() as senders:
-            for _ in range(min(OUTSTANDING, self._messages)):
+            for _ in range(min(UNDER_WAY_MAX, self._messages)):
                 senders.create_task(self._sender(client, plan, begun))
 
     async def _sender(self, client: Client, plan: Iterator[int], begun: float) -> None:
