@@ -431,7 +431,7 @@ def with_next_block(folder: Path, record: bytes, segment_bytes: int) -> tuple[st
 def old_contents(folder: Path, segment_bytes: int) -> dict[str, bytes]:
     """What a file may hold behind its last block: nothing, whatever bytes, the blocks of an earlier segment."""
     earlier = opened(folder, segment_bytes=segment_bytes)
-    while earlier._free > 60:
+    while earlier._unwritten._free > 60:
         fill(earlier, [b"old"])
     earlier.abandon()
     blocks = earlier._segments[0].path.read_bytes()
@@ -819,7 +819,8 @@ def test_a_segment_keeps_its_file_until_its_name_is_durably_gone(
     fsync = os.fsync
 
     def watch(fd: int) -> None:
-        available.append((fd == journal._folder_fd, len(journal._recycled), len(list(tmp_path.glob("spare-*.tmp")))))
+        files, spares = journal._files, list(tmp_path.glob("spare-*.tmp"))
+        available.append((fd == files.folder_fd, len(files.recycled), len(spares)))
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", watch)
@@ -827,7 +828,7 @@ def test_a_segment_keeps_its_file_until_its_name_is_durably_gone(
     is_folder, recycled, renamed = available[-1]
     assert is_folder
     assert (recycled, renamed) == (0, 2)
-    assert len(journal._recycled) == 2
+    assert len(journal._files.recycled) == 2
     journal.abandon()
 
 
