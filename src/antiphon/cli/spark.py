@@ -20,7 +20,7 @@ from antiphon.trace import read_facts
 
 TraceArgument = Annotated[Path, typer.Argument(help="A trace's folder, or the folder of a cluster that is down.")]
 
-BROKEN, INCOMPLETE = 1, 3  # exit codes; 2 is bad input
+EXIT_BROKEN, EXIT_INCOMPLETE = 1, 3  # 2 is bad input
 
 
 def register(app: typer.Typer) -> None:
@@ -64,8 +64,8 @@ def exit_code(judged: Sequence[dict[str, Any]]) -> int:
     """What `verify` ends with, by its verdicts: a broken promise outranks missing rows."""
     statuses = {row["status"] for row in judged}
     if Status.BROKEN in statuses:
-        return BROKEN
-    return INCOMPLETE if Status.INCOMPLETE in statuses else 0
+        return EXIT_BROKEN
+    return EXIT_INCOMPLETE if Status.INCOMPLETE in statuses else 0
 
 
 def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:

@@ -59,20 +59,21 @@ class Client:
         self._cluster = ""
         self._addresses: dict[str, str] = {}
         self._topology: Topology
-        self._sender: Sender | None = None
+        self._sender: Sender  # once it was opened
+        self._was_opened = False
         self._is_open = False
         self._spellings: dict[Iterable[str], Route] = {}  # the sender's; empty while the client is not open
         self._subscriptions: dict[Subscription, None] = {}
         self._loop: asyncio.AbstractEventLoop
 
     async def __aenter__(self) -> Client:
-        if self._sender is not None:
+        if self._was_opened:
             raise UsageError("This client was opened before; connect again for another one.")
         self._loop = asyncio.get_running_loop()
         await self._find_cluster()
         self._sender = Sender(self.name, self._topology, self._join, self._linger, self._batch_bytes)
         self._spellings = self._sender.spellings
-        self._is_open = True
+        self._is_open = self._was_opened = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -81,7 +82,7 @@ class Client:
     async def close(self) -> None:
         """Give up what is still under way, and close every connection."""
         self._is_open = False
-        if self._sender is not None:
+        if self._was_opened:
             await self._sender.close()
         for subscription in list(self._subscriptions):
             await subscription.aclose()
@@ -109,8 +110,8 @@ class Client:
             route.add(payload, future, NO_DEADLINE)
         else:
             deadline = self._loop.time() + timeout
-            if deadline < route.sender.next_sweep:
-                route.sender.sweep_by(deadline)
+            if deadline < self._sender.next_sweep:
+                self._sender.sweep_by(deadline)
             route.add(payload, future, deadline)
         try:
             return await future
@@ -144,18 +145,16 @@ class Client:
         return self._check_open().route(groups)
 
     def _check_open(self) -> Sender:
-        if not self._is_open or self._sender is None:
+        if not self._is_open:
             raise UsageError("The client is not open: use it inside `async with antiphon.connect(...) as client:`.")
         return self._sender
 
     def _deadline(self, timeout: float | None) -> float:
-        sender = self._sender
-        assert sender is not None, "there is a route"
         if timeout is None:
             return NO_DEADLINE
         deadline = self._loop.time() + timeout
-        if deadline < sender.next_sweep:
-            sender.sweep_by(deadline)
+        if deadline < self._sender.next_sweep:
+            self._sender.sweep_by(deadline)
         return deadline
 
     # Reading --------------------------------------------------------------------------------------------------------

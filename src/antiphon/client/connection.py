@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Self
 
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
@@ -91,3 +92,6 @@ class MemberConnection(FrameStream):
             self._welcomed.exception()  # whoever dialled may have given up waiting
         if not self.is_given_up:
             self.on_gone()
+
+
+Join = Callable[[MemberConnection, str], Awaitable[object]]  # connect to a member by its name, as `join` does

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
-from antiphon.client.connection import MemberConnection
+from antiphon.client.connection import Join, MemberConnection
 from antiphon.core.errors import BadFrame, Unavailable
 from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
@@ -21,11 +21,23 @@ from antiphon.runtime.net.frames import (
     encode,
 )
 
-if TYPE_CHECKING:
-    from antiphon.client.route import Lane
-
-Joined = Callable[[MemberConnection, str], Awaitable[object]]
 OnProgress = Callable[["RequestConnection", ProgressAnswer], None]
+
+
+class RouteListener(Protocol):
+    """Who hears what a member answers on one route number of one connection."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether anybody still wants the connection for this route."""
+        ...
+
+    def on_taken(self, taken: int, delivered: int) -> None:
+        """The member has journaled all below ``taken``, and its group has delivered all below ``delivered``."""
+
+    def on_refused(self, refused: Refused) -> None: ...
+    def on_writable(self) -> None: ...
+    def on_gone(self, why: str) -> None: ...
 
 
 class RequestConnection(MemberConnection):
@@ -38,15 +50,15 @@ class RequestConnection(MemberConnection):
         self.member = member
         self.group = group
         self._members = members
-        self._lanes: list[Lane] = []  # by route number
+        self._listeners: list[RouteListener] = []  # by route number
         self._questions: deque[asyncio.Future[None]] = deque()
 
-    def add_lane(self, lane: Lane) -> int:
-        """The route number of a new lane. When there are no more numbers, the connection has to be made anew."""
-        if len(self._lanes) == ROUTES_MAX - 1:
+    def add_route(self, listener: RouteListener) -> int:
+        """A new route number. When there are no more numbers, the connection has to be made anew."""
+        if len(self._listeners) == ROUTES_MAX - 1:
             self.abort()
-        self._lanes.append(lane)
-        return min(len(self._lanes), ROUTES_MAX) - 1
+        self._listeners.append(listener)
+        return min(len(self._listeners), ROUTES_MAX) - 1
 
     def ask_progress(self, sets: list[list[str]]) -> asyncio.Future[None]:
         """Ask how far sessions are. Done when the member's answer has been passed on."""
@@ -58,21 +70,19 @@ class RequestConnection(MemberConnection):
     def on_frame(self, kind: int, body: memoryview) -> None:
         if kind == FrameKind.TAKEN:
             number, taken, delivered = decode_taken(body)
-            lane = self._lane(number)
-            lane.route.on_taken(lane, taken, delivered)
+            self._listener(number).on_taken(taken, delivered)
         elif kind == FrameKind.REFUSED:
             refused = decode(Refused, body)
-            lane = self._lane(refused.route)
-            lane.route.on_refused(lane, refused)
+            self._listener(refused.route).on_refused(refused)
         elif kind == FrameKind.PROGRESS_ANSWER:
             self._on_progress(decode(ProgressAnswer, body))
         elif kind != FrameKind.BUSY:
             super().on_frame(kind, body)
 
-    def _lane(self, number: int) -> Lane:
-        if not 0 <= number < len(self._lanes):
+    def _listener(self, number: int) -> RouteListener:
+        if not 0 <= number < len(self._listeners):
             raise BadFrame("A member answers for a set of groups that was never named to it.")
-        return self._lanes[number]
+        return self._listeners[number]
 
     def _on_progress(self, answer: ProgressAnswer) -> None:
         if not self._questions or answer.group != self.group:
@@ -83,8 +93,8 @@ class RequestConnection(MemberConnection):
             question.set_result(None)
 
     def on_writable(self) -> None:
-        for lane in self._current_lanes():
-            lane.route.flush()
+        for listener in self._current():
+            listener.on_writable()
 
     def on_gone(self) -> None:
         self._members.forget(self)
@@ -92,18 +102,18 @@ class RequestConnection(MemberConnection):
             if not question.done():
                 question.set_exception(Unavailable(f"{self.member} went away."))
                 question.exception()  # whoever asked may have given up waiting
-        for lane in self._current_lanes():
-            lane.route.leave(lane, f"the connection to {self.member} was lost")
-        self._lanes.clear()
+        for listener in self._current():
+            listener.on_gone(f"the connection to {self.member} was lost")
+        self._listeners.clear()
 
-    def _current_lanes(self) -> list[Lane]:
-        return [lane for lane in self._lanes if lane.route.lane is lane]
+    def _current(self) -> list[RouteListener]:
+        return [listener for listener in self._listeners if listener.is_current]
 
 
 class Members:
     """The connections that there are; those wanted are made."""
 
-    def __init__(self, group_of: Callable[[str], str], join: Joined, on_progress: OnProgress) -> None:
+    def __init__(self, group_of: Callable[[str], str], join: Join, on_progress: OnProgress) -> None:
         self.on_progress = on_progress
         self._group_of = group_of
         self._join = join

@@ -11,9 +11,10 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS
+from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE, Outgoing
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import COPIED_MAX
@@ -22,11 +23,23 @@ from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import FrameKind, Refused, RouteNumber, encode, request_head
 from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
 
-if TYPE_CHECKING:
-    from antiphon.client.members import RequestConnection
-    from antiphon.client.sender import Sender
-
 BUSY_SECONDS = 15.0  # a member that is alive but takes nothing for so long is left for another
+
+
+class RouteOwner(Protocol):
+    """What a route needs of its client's sender: how it sends, whom it reaches, and room for what is kept."""
+
+    client: str
+    linger: float
+    batch_bytes: int
+    entry_bytes: int
+    loop: asyncio.AbstractEventLoop
+    members: Members
+
+    def has_room(self, route: Route) -> bool: ...
+    def hold(self, route: Route, size: int) -> None: ...
+    def release(self, route: Route, size: int) -> None: ...
+    def follow(self, route: Route) -> None: ...
 
 
 class Lane:
@@ -38,7 +51,7 @@ class Lane:
     def __init__(self, route: Route, connection: RequestConnection) -> None:
         self.route = route
         self.connection = connection
-        self.number = connection.add_lane(self)
+        self.number = connection.add_route(self)
         self.begins_at = route.settled  # sent in order from this number on
         self.unsent = deque(route.numbered)  # by an earlier lane, and not yet by this one
         self.sent_end = 0
@@ -60,6 +73,22 @@ class Lane:
     def is_writable(self) -> bool:
         return self.connection.is_open and self.connection.is_writable
 
+    @property
+    def is_current(self) -> bool:
+        return self.route.lane is self
+
+    def on_taken(self, taken: int, delivered: int) -> None:
+        self.route.on_taken(self, taken, delivered)
+
+    def on_refused(self, refused: Refused) -> None:
+        self.route.on_refused(self, refused)
+
+    def on_writable(self) -> None:
+        self.route.flush()
+
+    def on_gone(self, why: str) -> None:
+        self.route.leave(self, why)
+
     def send(self, request: Outgoing) -> None:
         size = request.size
         head = request_head(self.number, size) + request.head
@@ -77,7 +106,7 @@ class Lane:
 
 
 class Route:
-    def __init__(self, destinations: tuple[str, ...], members: Sequence[str], sender: Sender) -> None:
+    def __init__(self, destinations: tuple[str, ...], members: Sequence[str], owner: RouteOwner) -> None:
         self.destinations = destinations
         self.next_number = 0
         self.settled = 0  # all below was delivered in every group
@@ -88,7 +117,7 @@ class Route:
         self.unanswered: deque[Outgoing] = deque()  # those of them without a receipt
         self.bytes = 0  # of all that is numbered
         self.lane: Lane | None = None
-        self.sender = sender
+        self._owner = owner
         start = random.randrange(len(members))
         self._members = deque([*members[start:], *members[:start]])  # the one to be tried next is first
         self._failures = 0  # since a member last took something
@@ -101,7 +130,7 @@ class Route:
     # From the caller ------------------------------------------------------------------------------------------------
 
     def add(self, payload: bytes, future: asyncio.Future[Receipt], deadline: float) -> None:
-        size = len(payload) + self.sender.entry_bytes
+        size = len(payload) + self._owner.entry_bytes
         draft = self._open
         if draft is None or draft.room < size:
             draft = self._begin_draft()
@@ -113,9 +142,9 @@ class Route:
             self._flush_later()
 
     def _begin_draft(self) -> Outgoing:
-        if self._open is not None and self.sender.linger:
+        if self._open is not None and self._owner.linger:
             self._flush_soon()  # one is full
-        draft = self._open = Outgoing(self.sender.batch_bytes)
+        draft = self._open = Outgoing(self._owner.batch_bytes)
         self.drafts.append(draft)
         return draft
 
@@ -149,7 +178,7 @@ class Route:
         self.lane = None
 
     def _unknown(self, number: int) -> AntiphonError:
-        name = f"{self.sender.client}:{number}"
+        name = f"{self._owner.client}:{number}"
         return OutcomeUnknown(f"Whether {name} was multicast to {self._names()} is unknown: no answer came in time.")
 
     def _names(self) -> str:
@@ -166,15 +195,15 @@ class Route:
     # To the member --------------------------------------------------------------------------------------------------
 
     def _flush_later(self) -> None:
-        loop, linger = self.sender.loop, self.sender.linger
+        loop, linger = self._owner.loop, self._owner.linger
         self._flush_handle = loop.call_later(linger, self.flush) if linger else loop.call_soon(self.flush)
 
     def _flush_soon(self) -> None:
         if self._flush_handle is not None:
-            if not self.sender.linger:
+            if not self._owner.linger:
                 return  # it is soon
             self._flush_handle.cancel()
-        self._flush_handle = self.sender.loop.call_soon(self.flush)
+        self._flush_handle = self._owner.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Send what can be sent now. What cannot stays a draft, and is free to expire."""
@@ -190,24 +219,24 @@ class Route:
         while lane.unsent and lane.is_writable:
             request = lane.unsent.popleft()
             if request.end > self.settled:
-                request.settle(self.sender.client, self.settled)
+                request.settle(self._owner.client, self.settled)
                 lane.send(request)
-        while self.drafts and not lane.unsent and lane.is_writable and self.sender.has_room(self):
+        while self.drafts and not lane.unsent and lane.is_writable and self._owner.has_room(self):
             draft = self.drafts.popleft()
             if draft is self._open:
                 self._open = None
-            draft.number(self.sender.client, self.next_number, self.settled)
+            draft.number(self._owner.client, self.next_number, self.settled)
             self.next_number = draft.end
             self.numbered.append(draft)
             self.unanswered.append(draft)
-            self.sender.hold(self, draft.size)
+            self._owner.hold(self, draft.size)
             lane.send(draft)
         lane.connection.flush()  # what this turn brought is together here
-        self.sender.follow(self)
+        self._owner.follow(self)
 
     def _seek(self) -> None:
         if self._search is None and (self.drafts or self.numbered):
-            self._search = self.sender.loop.create_task(self._find_member())
+            self._search = self._owner.loop.create_task(self._find_member())
 
     async def _find_member(self) -> None:
         """Go from member to member until one can be reached; wait a little after each round."""
@@ -216,7 +245,7 @@ class Route:
                 if self._failures and self._failures % len(self._members) == 0:
                     await self._backoff.wait()
                 try:
-                    connection = await self.sender.members.connection(self._members[0])
+                    connection = await self._owner.members.connection(self._members[0])
                 except (Unavailable, UsageError) as error:  # nobody there, or somebody else's process
                     self._failed(str(error).removesuffix("."))
                     continue
@@ -260,7 +289,7 @@ class Route:
     def _answer(self, taken: int, member: str) -> None:
         unanswered = self.unanswered
         while unanswered and unanswered[0].end <= taken:
-            unanswered.popleft().answer(self.sender.client, self.destinations, member)
+            unanswered.popleft().answer(self._owner.client, self.destinations, member)
 
     def on_delivered(self, group: str, delivered: int, member: str) -> None:
         """A member of one of the groups has delivered all below this number."""
@@ -277,7 +306,7 @@ class Route:
         while self.numbered and self.numbered[0].end <= settled:
             freed += self.numbered.popleft().size
         self.settled = self.numbered[0].first if self.numbered else self.next_number
-        self.sender.release(self, freed)
+        self._owner.release(self, freed)
 
     def on_refused(self, lane: Lane, refused: Refused) -> None:
         if lane is not self.lane:
@@ -289,7 +318,7 @@ class Route:
         if refused.error == "usage" and withdrawn:
             withdrawn[0].fail(lambda _: UsageError(refused.sentence))
         self.leave(lane, refused.sentence.removesuffix("."))
-        self.sender.release(self, 0)  # others may have waited for the room
+        self._owner.release(self, 0)  # others may have waited for the room
 
     def _withdraw(self, first: int) -> list[Outgoing]:
         """The member surely did not take anything from this number on, and never will on this lane: what nobody
@@ -301,7 +330,7 @@ class Route:
             request = self.numbered.pop()
             self.unanswered.pop()
             self.next_number = request.first
-            self.sender.hold(self, -request.size)
+            self._owner.hold(self, -request.size)
             request.withdraw()
             withdrawn.appendleft(request)
         self._has_leavers = True  # while it was a request, nobody looked

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from antiphon.client.connection import MEMBER_SILENCE_SECONDS
-from antiphon.client.members import Joined, Members, RequestConnection
+from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join
+from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.progress import GroupProgress
 from antiphon.client.route import Route
@@ -25,7 +25,7 @@ SPELLINGS_MAX = 4096  # ways to name sets of groups that are remembered
 
 
 class Sender:
-    def __init__(self, client: str, topology: Topology, join: Joined, linger: float, batch_bytes: int) -> None:
+    def __init__(self, client: str, topology: Topology, join: Join, linger: float, batch_bytes: int) -> None:
         self.client = client
         self.linger = linger
         self.batch_bytes = batch_bytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
-from antiphon.client.connection import MEMBER_SILENCE_SECONDS, MemberConnection
+from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join, MemberConnection
 from antiphon.client.values import Batch, Delivery, batch_of
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
 from antiphon.core.events import decode_event
@@ -25,8 +25,6 @@ from antiphon.runtime.net.frames import (
 
 AHEAD_BYTES_MAX = 8 << 20  # read ahead of the application
 SEARCH_SECONDS = 5.0  # for a live member, when the reader does not want to wait for news anyway
-
-Join = Callable[[MemberConnection, str], Awaitable[object]]
 
 
 class SubscriptionConnection(MemberConnection):
