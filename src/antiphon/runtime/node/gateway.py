@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
-from antiphon.core.buffers import COPIED_MAX, Buffers, Piece
+from antiphon.core.buffers import COPIED_MAX, Buffers
 from antiphon.core.effects import Reply
-from antiphon.core.errors import BadFrame, JournalError, JournalFull, Unavailable, UsageError
+from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Event
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId
@@ -31,14 +31,13 @@ from antiphon.runtime.net.frames import (
     decode,
     decode_request,
     encode,
-    encode_events,
     encode_taken,
 )
-from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
+from antiphon.runtime.node.driver import Driver
+from antiphon.runtime.node.subscribers import Recent, Subscriber
 from antiphon.runtime.node.undelivered import Undelivered
 
 PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above this, clients wait
-EVENTS_BYTES = 256 << 10  # in one frame
 OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
 DRAIN_HOLDS_SECONDS = 10.0  # for which one request to drain holds
 BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is alive
@@ -51,13 +50,13 @@ class Gateway:
         self.driver = driver
         self.status: Callable[[], StatusAnswer]
         self.overloaded = False
-        self.subscribers: dict[ClientCaller, None] = {}
+        self.recent = Recent(driver)
+        self.subscribers: dict[ClientCaller, Subscriber] = {}
         self._drain_until = 0.0
         self._peers_lag = peers_lag
         self._clients: dict[str, list[ClientCaller]] = {}
         self._fresh: dict[ClientCaller, None] = {}  # those with answers to be sent at the end of the turn
         self._undelivered = Undelivered()
-        self._frame: tuple[int, int, list[Piece]] = (-1, -1, [])  # the newest one for subscribers: from, to, pieces
         self._looks = 0
 
     @property
@@ -109,24 +108,12 @@ class Gateway:
             caller.send_taken()
             caller.flush()
         self._fresh.clear()
-        for caller in list(self.subscribers):
-            caller.serve()
+        for subscriber in list(self.subscribers.values()):
+            subscriber.serve()
         if not self.overloaded and self._is_overloaded():
             self.overloaded = True
             self.set_reading()
             self._look_later()
-
-    def events(self, start: int) -> tuple[int, list[Piece]] | None:
-        """One frame of recent records from ``start`` on, and where it ends; None if only the disk has them.
-
-        Subscribers that are equally far share it.
-        """
-        if self._frame[0] != start:
-            records = self.driver.delivered.recent(start, EVENTS_BYTES)
-            if records is None:
-                return None
-            self._frame = (start, start + len(records), encode_events(records))
-        return self._frame[1], self._frame[2]
 
     # Back-pressure ------------------------------------------------------------------------------------------------
 
@@ -187,9 +174,6 @@ class ClientCaller:
         self._by_destinations: dict[tuple[GroupId, ...], ClientRoute] = {}
         self._fresh: dict[int, ClientRoute] = {}
         self._run: list[tuple[ClientRoute, Request]] = []  # requests of one route that came together
-        self._start = 0  # the position from which it reads
-        self._next: int | None = None  # the record that it gets next; None: its position is not reached yet
-        self._history: Iterator[bytes] | None = None
 
     def send(self, kind: FrameKind, message: msgspec.Struct | None = None) -> None:
         self.write(encode(kind, message))
@@ -216,8 +200,9 @@ class ClientCaller:
 
     def on_writable(self, writable: bool) -> None:
         self.set_reading()
-        if writable:
-            self.serve()
+        subscriber = self._gateway.subscribers.get(self)
+        if writable and subscriber is not None:
+            subscriber.serve()
 
     def set_reading(self) -> None:
         """Read on, or not: who does not take our answers, or asks too much, is not heard."""
@@ -340,7 +325,7 @@ class ClientCaller:
         answer = ProgressAnswer(group, progress)
         self._driver.when_durable(lambda: self.send(FrameKind.PROGRESS_ANSWER, answer))
 
-    # Subscriptions ----------------------------------------------------------------------------------------------
+    # A subscription ----------------------------------------------------------------------------------------------
 
     def _on_subscribe(self, wanted: Subscribe) -> None:
         process = self._driver.process
@@ -349,43 +334,9 @@ class ClientCaller:
             self.send(FrameKind.REFUSED, Refused(-1, 0, "usage", sentence))
             return
         self.send(FrameKind.SUBSCRIBED, Subscribed(self._driver.delivered.end))
-        self._start = wanted.start
-        self._next = self._history = None
-        self._gateway.subscribers[self] = None
-        self.serve()
-
-    def serve(self) -> None:
-        """Send the subscriber all that there is, or as much as it takes."""
-        delivered, stream = self._driver.delivered, self._stream
-        if self not in self._gateway.subscribers:
-            return
-        try:
-            if self._next is None:
-                if self._start >= delivered.end:
-                    return
-                self._next = delivered.locate(self._start)
-            while stream.is_writable and stream.is_open and self._next < delivered.next_index:
-                self._next, pieces = self._next_frame(self._next)
-                stream.write(*pieces)
-                stream.flush()
-        except JournalError as error:
-            self._driver.fail(EXIT_REFUSED, str(error))
-
-    def _next_frame(self, start: int) -> tuple[int, list[Piece]]:
-        if self._history is None:
-            recent = self._gateway.events(start)
-            if recent is not None:
-                return recent
-            self._history = self._driver.delivered.history(start)
-        records: list[Buffers] = []
-        size = 0
-        for record in self._history:
-            records.append(Buffers(record))
-            size += len(record)
-            if size >= EVENTS_BYTES:
-                return start + len(records), encode_events(records)
-        self._history = None
-        return (start + len(records), encode_events(records)) if records else self._next_frame(start)
+        gateway = self._gateway
+        subscriber = gateway.subscribers[self] = Subscriber(self._driver, gateway.recent, self._stream, wanted.start)
+        subscriber.serve()
 
 
 _BUSY = encode(FrameKind.BUSY)
