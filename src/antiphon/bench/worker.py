@@ -12,6 +12,7 @@ import sys
 import time
 from array import array
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -71,17 +72,18 @@ async def run_client(task: Task) -> Report:
     latencies = array("d")
     sent = 0
     rest = [bytes(task.size)] * (task.batch - 1)
-    padding = bytes(max(0, task.size - STAMP.size))
+    padding = bytes(task.size - STAMP.size)
     groups = tuple(task.groups)
+    begin, end = int(task.begin * 1e9), int(task.end * 1e9)
 
     async def keep_sending(send: Callable[[bytes], Awaitable[object]]) -> None:
         nonlocal sent
-        while (begun := time.monotonic()) < task.end:
-            await send((STAMP.pack(time.monotonic_ns()) + padding)[: max(task.size, STAMP.size)])
-            if begun >= task.begin:
+        while (begun := time.monotonic_ns()) < end:
+            await send(STAMP.pack(begun) + padding)
+            if begun >= begin:
                 sent += task.batch
                 if len(latencies) < SAMPLES_MAX:
-                    latencies.append((time.monotonic() - begun) * 1e3)
+                    latencies.append((time.monotonic_ns() - begun) / 1e6)
 
     async with connect(task.target, name="bench") as client:
         send = _sender(client, groups, rest)
@@ -91,7 +93,7 @@ async def run_client(task: Task) -> Report:
 
 def _sender(client: Client, groups: tuple[str, ...], rest: list[bytes]) -> Callable[[bytes], Awaitable[object]]:
     if not rest:
-        return lambda payload: client.multicast(groups, payload)
+        return partial(client.multicast, groups)
     return lambda payload: client.multicast_many(groups, [payload, *rest])
 
 

@@ -118,7 +118,8 @@ class Gateway:
     # Back-pressure ------------------------------------------------------------------------------------------------
 
     def _is_overloaded(self) -> bool:
-        return self._undelivered.bytes > PENDING_BYTES_MAX or self._peers_lag()
+        waiting = self._undelivered.bytes
+        return waiting > PENDING_BYTES_MAX or (waiting > 0 and self._peers_lag())
 
     def _look_later(self) -> None:
         asyncio.get_running_loop().call_later(OVERLOAD_SECONDS, self._look_again)
