@@ -46,7 +46,7 @@ def _receipts(history: History) -> Iterator[Violation]:
     if not history.receipts:
         return
     delivered: dict[str, set[tuple[Destinations, RequestCell]]] = {
-        process: {(session.groups, request.cell) for session, requests in sessions.items() for request in requests}
+        process: {(session.groups, cell) for session, requests in sessions.items() for _, cell in requests}
         for process, sessions in history.sessions.items()
     }
     for row in sorted(history.receipts, key=lambda row: row[:2]):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from antiphon.checks.history import History, Multicast, groups_text, request_text
+from antiphon.checks.history import DeliveredRequest, History, Multicast, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
-from antiphon.trace import Row
+from antiphon.trace import RequestCell, Row
 
 
 def integrity(history: History) -> list[Violation]:
@@ -67,14 +67,18 @@ def _of_requests(history: History) -> Iterator[Violation]:
     """A delivered request is one that was multicast, number by number and byte by byte, to the same set."""
     if not history.whole:
         return
+    known_to: dict[tuple[str, ...] | None, set[RequestCell]] = {}  # by destinations, as the rows name them
     for process, rows in history.deliveries.items():
         for row in rows:
-            if not row[6]:
-                continue
-            groups = history.resolve(row[5])[0]
-            known = history.requests.get(groups, set())
+            multicast = history.multicasts.get(row[4])  # type: ignore[arg-type]  # None is no message, and not found
+            if not row[6] or (multicast and multicast.row[6] == row[6] and multicast.row[5] == row[5]):
+                continue  # nothing, or what was multicast with the message itself
+            known = known_to.get(row[5])
+            if known is None:
+                known = known_to[row[5]] = history.requests.get(history.resolve(row[5])[0], set())
             if known.issuperset(row[6]):
                 continue
+            groups = history.resolve(row[5])[0]
             for cell in row[6]:
                 if cell not in known:
                     same = any(other[:2] == cell[:2] for other in known)
@@ -89,17 +93,21 @@ def _of_sessions(history: History) -> Iterator[Violation]:
     own = history.processes_as_clients
     for process, session, delivered in history.each_session():
         by_request = session.client in own
-        end, last = -1, delivered[0]
-        for request in sorted(delivered, key=lambda request: request.cell.first):
-            cell = request.cell
-            if cell.first < end:
-                what, before = request_text(cell, session.groups), request_text(last.cell, session.groups)
-                again = "again" if cell.first == last.cell.first else f"besides {before}"
-                which = "" if request.message is None else f" with {request.message}"
-                yield _integrity(process, request.message, f"{process} delivers {what} {again}{which}.")
-            until = cell.first + (1 if by_request else max(cell.payloads, 1))
+        end, last = -1, delivered[0][1]
+        for message, cell in sorted(delivered, key=_first):
+            first, payloads = cell[1], cell[2]
+            if first < end:
+                what, before = request_text(cell, session.groups), request_text(last, session.groups)
+                again = "again" if first == last.first else f"besides {before}"
+                which = "" if message is None else f" with {message}"
+                yield _integrity(process, message, f"{process} delivers {what} {again}{which}.")
+            until = first + (1 if by_request or payloads < 1 else payloads)
             if until > end:
-                end, last = until, request
+                end, last = until, cell
+
+
+def _first(delivered: DeliveredRequest) -> int:
+    return delivered[1][1]
 
 
 def validity(history: History) -> list[Violation]:

@@ -34,9 +34,7 @@ class SessionKey(NamedTuple):
     groups: Destinations
 
 
-class DeliveredRequest(NamedTuple):
-    message: str | None  # the one that it was delivered with
-    cell: RequestCell
+DeliveredRequest = tuple[str | None, RequestCell]  # the message that it was delivered with, and what it is
 
 
 class History:
@@ -179,12 +177,15 @@ class History:
 
     def _sessions(self, rows: list[Row]) -> dict[SessionKey, list[DeliveredRequest]]:
         found: dict[SessionKey, list[DeliveredRequest]] = {}
+        known: dict[tuple[str, tuple[str, ...] | None], list[DeliveredRequest]] = {}  # the same, as the rows name them
         for row in rows:
-            cells = row[6]
-            if cells:
-                groups = self.resolve(row[5])[0]
-                for cell in cells:
-                    found.setdefault(SessionKey(cell[0], groups), []).append(DeliveredRequest(row[4], cell))
+            for cell in row[6] or ():
+                named = (cell[0], row[5])
+                session = known.get(named)
+                if session is None:
+                    key = SessionKey(cell[0], self.resolve(row[5])[0])
+                    session = known[named] = found.setdefault(key, [])
+                session.append((row[4], cell))
         return found
 
     def each_session(self) -> Iterator[tuple[str, SessionKey, list[DeliveredRequest]]]:
