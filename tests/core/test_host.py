@@ -194,6 +194,22 @@ def test_without_a_journal_inputs_are_counted_all_the_same() -> None:
     assert [what[0] for what in seen.take()] == ["monitor", "reply"]
 
 
+def test_at_once_is_take_the_end_of_the_turn_and_durable() -> None:
+    one, seen_by_one = host()
+    other, seen_by_other = host()
+    came = Receive(3, ProcessId("b.1"), Transport.RELIABLE, 1, frame_of("b.1"))
+    for happened in (Begin(0), request(0), Multicast(2, AB, (b"y",)), came):
+        one.take_at_once(happened, "note")
+        other.take(happened, "note")
+        other.end_turn(happened.at, "note")
+        other.durable(other.next_index)
+    assert seen_by_one.take() == seen_by_other.take()
+    assert seen_by_one.turns == seen_by_other.turns
+    assert [type(turn.happened) for turn in seen_by_one.turns] == [Begin, Submit, TurnEnd, Multicast, Receive]
+    assert one.received == other.received == {ChannelId(came.sender, came.transport): 1}
+    assert one.snapshot() == other.snapshot()
+
+
 def test_a_turn_is_ended_only_where_somebody_waits_for_its_end() -> None:
     disk = Disk()
     held, _ = host(disk=disk)

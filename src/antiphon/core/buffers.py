@@ -22,6 +22,7 @@ COPIED_MAX = 4096  # smaller pieces are copied: a few bytes must not keep a larg
 HEAD_BYTES_MAX = 16 << 20
 
 _LENGTH = struct.Struct("<I")
+_LENGTH_BYTES, _pack_length, _unpack_length = _LENGTH.size, _LENGTH.pack, _LENGTH.unpack_from
 
 
 class Buffers:
@@ -101,14 +102,15 @@ def encode_beside(prefix: bytes, value: Any) -> Buffers:
     beside = laying.beside
     try:
         head = laying.encode(value)
-        start = prefix + _LENGTH.pack(len(head)) + head
+        start = prefix + _pack_length(len(head)) + head
         if not beside:
             return Buffers(start)
         pieces = [piece for buffers in beside for piece in buffers.pieces]
         size = sum(map(len, pieces))
         return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
     finally:
-        beside.clear()
+        if beside:
+            beside.clear()
         _idle.append(laying)
 
 
@@ -117,28 +119,29 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
     idle: list[_Taking] = []
 
     def decode_from(data: Piece, offset: int = 0) -> Any:
-        view = memoryview(data)
-        begin = offset + _LENGTH.size
-        if len(view) < begin:
+        size, begin = len(data), offset + _LENGTH_BYTES
+        if size < begin:
             raise BadFrame("A frame is too short for a head.")
-        (length,) = _LENGTH.unpack_from(view, offset)
+        (length,) = _unpack_length(data, offset)
         end = begin + length
-        if length > HEAD_BYTES_MAX or end > len(view):
+        if length > HEAD_BYTES_MAX or end > size:
             raise BadFrame("A frame is shorter than its head.")
         try:
             taking = idle.pop()
         except IndexError:
             taking = _Taking(kind)
-        taking.view, taking.at = view, end
+        if end < size:  # most frames are all head
+            taking.view = memoryview(data)[end:]
+        taking.at = 0
         try:
-            value = taking.decode(view[begin:end])
-            at = taking.at
+            value = taking.decode(data[begin:end])
+            at = end + taking.at
         except msgspec.DecodeError as error:
             raise BadFrame(f"A frame does not hold a message of this protocol: {error}.") from None
         finally:
             taking.view = _NOTHING
             idle.append(taking)
-        if at != len(view):
+        if at != size:
             raise BadFrame("A frame holds more bytes than its head announces.")
         return value
 

@@ -94,9 +94,9 @@ class Outbox:
 
     def let_go(self, number: int) -> None:
         """Keep nothing up to ``number`` in memory: it was acknowledged, or is on disk."""
-        while self.spilled < number:
-            self.spilled += 1
-            self.size -= self.frames.popleft().size
+        if number > self.spilled:
+            self.size -= sum([self.frames.popleft().size for _ in range(self.spilled, number)])
+            self.spilled = number
 
     def frames_from(self, number: int) -> Iterator[tuple[int, Buffers]]:
         """The frames kept here from ``number`` on, with their numbers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import Transport
+from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.events import Event
 from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import Request
@@ -16,10 +16,11 @@ class Effect(msgspec.Struct, gc=False):
 
 
 class Send(Effect):
-    """Hand a frame to the channels to all of ``to``, with a number on each; datagrams have none."""
+    """Hand a frame to the channels to all of ``to``, with a number on each; datagrams have neither."""
 
     seq: int
     to: tuple[ProcessId, ...]
+    channels: tuple[ChannelId, ...]
     numbers: tuple[int, ...]
     transport: Transport
     frame: Buffers

@@ -19,13 +19,16 @@ from typing import Any, Protocol
 import msgspec
 
 from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_inside
-from antiphon.core.channel import ChannelId, Outbox, Transport, channels_to
+from antiphon.core.channel import ChannelId, Inbox, Outbox, Transport
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, UsageError
 from antiphon.core.events import Event
 from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input, encode_input
 from antiphon.core.model import ProcessId
 from antiphon.core.process import Process
+
+_DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
+_NOBODY = (ChannelId(ProcessId(""), _DATAGRAM), Inbox())  # a channel on which nothing comes
 
 
 class Journal(Protocol):
@@ -84,6 +87,7 @@ class Host:
         self.outboxes: dict[ChannelId, Outbox] = {}
         self.received: dict[ChannelId, int] = {}  # what is held, durably, of each channel: what may be acknowledged
         self.fresh: dict[ChannelId, None] = {}  # channels of which more is held than was last asked for
+        self._asked: tuple[ChannelId, Inbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
         self._held: deque[Turn] = deque()
         self._index = 0  # where there is no journal
         self.journaled_bytes = 0  # since the last snapshot
@@ -93,6 +97,22 @@ class Host:
 
     def take(self, happened: AnyInput, note: Any = None) -> None:
         """Journal an input and handle it. JournalFull: nothing has happened."""
+        self._held.append(self._handle(happened, note))
+
+    def take_at_once(self, happened: AnyInput, note: Any = None) -> None:
+        """``take``, ``end_turn`` and ``durable`` in one, where there is no journal and nothing is held."""
+        turn = self._handle(happened, note)
+        if self.process.turn_is_open:
+            self._held.append(turn)
+            self.take(TurnEnd(happened.at), note)
+            self.durable(self.next_index)
+            return
+        try:
+            self._release(turn)
+        finally:
+            self.outside.on_turns([turn], replayed=False)
+
+    def _handle(self, happened: AnyInput, note: Any) -> Turn:
         journal = self.journal
         if journal is not None:
             record = encode_input(happened)
@@ -101,23 +121,28 @@ class Host:
             self.journaled_bytes += record.size
         else:
             index = self._index
-            self._index += 1
-        state = self.process.state
+            self._index = index + 1
+        process = self.process
+        state = process.state
         seq = state.seq + 1
-        effects = self.process.step(happened)
-        turn = Turn(index, happened, seq, state.seq, effects, note)
-        if type(happened) is Receive and happened.transport is not Transport.DATAGRAM:
-            turn.channel, inbox = self.process.heard
-            turn.held = inbox.received
-        self._held.append(turn)
+        if type(happened) is not Receive or happened.transport is _DATAGRAM:
+            effects = process.step(happened)
+            return Turn(index, happened, seq, state.seq, effects, note)
+        channel, inbox = self._asked
+        if channel != (happened.sender, happened.transport):
+            channel = ChannelId(happened.sender, happened.transport)
+            inbox = process.inbox(channel)
+        effects = process.step(happened, inbox)
+        return Turn(index, happened, seq, state.seq, effects, note, channel, inbox.received)
 
     def is_new(self, channel: ChannelId, number: int) -> bool:
         """Whether a frame was not taken before. BadFrame: frames before it on a FIFO channel are missing."""
         inbox = self.process.state.inboxes.get(channel) or self.process.inbox(channel)
-        if number <= inbox.received:
-            return False
+        self._asked = (channel, inbox)
         if number == inbox.received + 1:
             return True
+        if number <= inbox.received:
+            return False
         if channel.transport is Transport.FIFO:
             raise BadFrame(f"Frame {number} of {channel.peer} came after frame {inbox.received}.")
         return inbox.is_new(number)
@@ -146,17 +171,19 @@ class Host:
             while held and held[0].index < index:
                 turn = held.popleft()
                 released.append(turn)
-                if turn.channel is not None:
-                    self.received[turn.channel] = turn.held
-                    self.fresh[turn.channel] = None
-                if turn.effects:
-                    self._release(turn)
+                self._release(turn)
         finally:
             if released:
                 self.outside.on_turns(released, replayed=False)
 
     def _release(self, turn: Turn) -> None:
-        outside, effects = self.outside, turn.effects
+        channel, effects = turn.channel, turn.effects
+        if channel is not None:
+            self.received[channel] = turn.held
+            self.fresh[channel] = None
+        if not effects:
+            return
+        outside = self.outside
         done = 0
         try:
             for effect in effects:
@@ -190,24 +217,23 @@ class Host:
         numbers = send.numbers
         done = 0
         try:
-            if send.transport is Transport.DATAGRAM:
+            if send.transport is _DATAGRAM:
                 for peer in send.to:
                     on_send(peer, 0, send, note)
                     done += 1
                 return
             frame, outboxes = send.frame, self.outboxes
-            for channel, number in zip(channels_to(send.to, send.transport), numbers, strict=True):
+            for channel, number in zip(send.channels, numbers, strict=True):
                 on_send(channel[0], number, send, note)
                 (outboxes.get(channel) or self.outbox(channel)).push(number, frame)
                 done += 1
         except BaseException:
-            send.to, send.numbers = send.to[:done], numbers[:done]
+            send.to, send.channels, send.numbers = send.to[:done], send.channels[:done], numbers[:done]
             raise
 
     def _keep(self, send: Send) -> None:
-        if send.transport is not Transport.DATAGRAM:
-            for channel, number in zip(channels_to(send.to, send.transport), send.numbers, strict=True):
-                self.outbox(channel).push(number, send.frame)
+        for channel, number in zip(send.channels, send.numbers, strict=True):
+            self.outbox(channel).push(number, send.frame)
 
     # Channels ---------------------------------------------------------------------------------------------------
 
@@ -266,6 +292,7 @@ class Host:
             raise UsageError("This snapshot was taken by another version of the program.") from None
         self.state_bytes = len(data)
         self.process.restore(state.process)
+        self._asked = _NOBODY  # inboxes are others now
         for channel, sent, acknowledged, spilled, kept in state.outboxes:
             box = self.outboxes[channel] = Outbox(sent, acknowledged)
             box.spilled = spilled

@@ -6,13 +6,15 @@ Bytes are what a trace, a delivered log and Spark can compare without knowing th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 Key = tuple["int | str | Key", ...]
 
 _INT, _TEXT, _OPEN = 0x10, 0x30, 0x50
 
 
-def encode_key(key: Iterable[int | str | Key]) -> bytes:
+@lru_cache(maxsize=1024)  # in a simulation, all addressees of a message ask for the same
+def encode_key(key: Key) -> bytes:
     """Numbers (from 0 on) come before texts, texts before tuples; else all compare as in Python."""
     out = bytearray()
     _encode(key, out)

@@ -10,13 +10,14 @@ import msgspec
 
 from antiphon.core import inputs
 from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_beside, encode_inside
-from antiphon.core.channel import ChannelId, Inbox, Transport, channel_to, channels_to
+from antiphon.core.channel import ChannelId, Inbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather, Gathering
+from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
 from antiphon.core.options import parse_options
@@ -32,6 +33,8 @@ from antiphon.core.requests import (
 from antiphon.core.sessions import SessionId, Sessions
 
 SNAPSHOT_VERSION = 2
+
+_DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
 TimerId = tuple[int, bytes]  # the part, and the timer's value
 
@@ -73,12 +76,10 @@ class Process:
         self.parts: list[Component] = []
         self.state = ProcessState()
         self.gather = gather or Gather()
-        self.heard: tuple[ChannelId, Inbox]  # where the newest numbered frame came from
         self.traced = True  # whether anybody reads the records; events are numbered all the same
         self._local: deque[tuple[Component, Wire]] = deque()
         self._effects: list[AnyEffect] = []
         self._handlers: dict[type[inputs.Input], Any] = {
-            inputs.Receive: self._on_receive,
             inputs.Multicast: self._on_multicast,
             inputs.Submit: self._on_submit,
             inputs.TurnEnd: self._on_turn_end,
@@ -95,13 +96,21 @@ class Process:
 
     # The host's side --------------------------------------------------------------------------------------------
 
-    def step(self, happened: inputs.AnyInput) -> list[AnyEffect]:
-        """Handle one input. The effects are to be released, in order, once the input is durable."""
+    def step(self, happened: inputs.AnyInput, inbox: Inbox | None = None) -> list[AnyEffect]:
+        """Handle one input. The effects are to be released, in order, once the input is durable.
+
+        ``inbox``: of the numbered channel on which a frame came, where the host has it at hand.
+        """
         effects: list[AnyEffect] = []
         self._effects = effects
-        self.now = max(self.now, happened.at)  # a clock that was set back must not take the process with it
-        self._handlers[type(happened)](happened)
-        self._handle_local()
+        if happened.at > self.now:  # noqa: PLR1730 - max is slow; a clock set back must not take the process with it
+            self.now = happened.at
+        if type(happened) is Receive:
+            self._on_receive(happened, inbox)
+        else:
+            self._handlers[type(happened)](happened)
+        if self._local:
+            self._handle_local()
         return effects
 
     def _handle_local(self) -> None:
@@ -113,7 +122,8 @@ class Process:
     @property
     def turn_is_open(self) -> bool:
         """Whether something is to be done when all that came together is handled."""
-        return bool(self.state.turn) or bool(self.state.gathering.messages)
+        state = self.state
+        return bool(state.turn or state.gathering.messages)
 
     def check_frame(self, frame: Buffers) -> None:
         """Raise BadFrame for bytes that no component of ours sent; call before the frame is journaled."""
@@ -194,34 +204,39 @@ class Process:
         if not to:
             return
         state, transport = self.state, part.transport
-        numbers: tuple[int, ...] = ()
-        if transport is not Transport.DATAGRAM:
+        channels: tuple[ChannelId, ...] = ()
+        numbers: list[int] = []
+        if transport is not _DATAGRAM:
             sent = state.sent
             channels = channels_to(to, transport)
-            numbers = tuple([sent.get(channel, 0) + 1 for channel in channels])
-            sent.update(zip(channels, numbers, strict=True))
-        state.seq += 1
+            for channel in channels:
+                sent[channel] = number = sent.get(channel, 0) + 1
+                numbers.append(number)
+        state.seq = seq = state.seq + 1
         about = part.about(message) if self.traced else ()
-        self._effects.append(Send(state.seq, to, numbers, transport, self.encode(part, message), part.layer, about))
+        frame = self.encode(part, message)
+        self._effects.append(Send(seq, to, channels, tuple(numbers), transport, frame, part.layer, about))
 
     def encode(self, part: Component, message: Wire) -> Buffers:
         """A frame: the index of the part that will handle it, and the message."""
         return encode_beside(_PART[part.index], message)
 
     def decode(self, frame: Piece) -> tuple[Component, Wire]:
-        if not frame or frame[0] >= len(self.parts):
+        parts = self.parts
+        if not frame or frame[0] >= len(parts):
             raise BadFrame("A frame is for no part of this protocol.")
-        part = self.parts[frame[0]]
+        part = parts[frame[0]]
         return part, part.contract.decode(frame, 1)
 
     def decode_frame(self, frame: Buffers) -> tuple[Component, Wire]:
         """The same, worked out once for each frame."""
-        found = frame.decoded
-        if found is None:
-            part, message = self.decode(frame.joined())
-            frame.decoded = (part.index, message)
-            return part, message
-        return self.parts[found[0]], found[1]
+        index, message = frame.decoded or self._decode_once(frame)
+        return self.parts[index], message
+
+    def _decode_once(self, frame: Buffers) -> tuple[int, Wire]:
+        part, message = self.decode(frame.joined())
+        frame.decoded = found = (part.index, message)
+        return found
 
     def handle(self, sender: ProcessId, frame: Piece) -> None:
         """Give a frame to its part."""
@@ -236,17 +251,18 @@ class Process:
         assert self.topology.group_of.get(self.me) in m.destinations, "only addressees deliver"
         state = self.state
         admitted: list[Request] = []
+        id, destinations = m.id, m.destinations
         for request in trusted_requests_in(m.body):
-            if request.client == m.id.origin:
+            if request.client == id.origin:
                 admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
             else:
-                session = SessionId(request.client, m.destinations)
+                session = SessionId(request.client, destinations)
                 admitted += state.sessions.admit(session, request, ordered=self.ordered)
         count = sum([request.count for request in admitted])
-        state.seq += 1
+        state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
-        event = Delivered(m.id, m.destinations, state.position, count, tuple(admitted), order, self.now)
-        self._effects.append(Log(state.seq, event))
+        event = Delivered(id, destinations, state.position, count, tuple(admitted), order, self.now)
+        self._effects.append(Log(seq, event))
         state.position += count
 
     def set_timer(self, part: int, timer: bytes, due: int) -> None:
@@ -279,16 +295,14 @@ class Process:
         for part in self.parts:
             part.begin()
 
-    def _on_receive(self, received: inputs.Receive) -> None:
+    def _on_receive(self, received: Receive, inbox: Inbox | None) -> None:
         sender, transport = received.sender, received.transport
-        if transport is not Transport.DATAGRAM:
-            channel = channel_to(sender, transport)
-            inbox = self.state.inboxes.get(channel) or self.inbox(channel)
-            inbox.take(received.number)
-            self.heard = (channel, inbox)
-        part, message = self.decode_frame(received.frame)
+        if transport is not _DATAGRAM:
+            (inbox or self.inbox(ChannelId(sender, transport))).take(received.number)
+        frame = received.frame
+        index, message = frame.decoded or self._decode_once(frame)
         self.state.seq += 1  # the frame's own event; its row is made of the input
-        part.handlers[type(message)](sender, message)
+        self.parts[index].handlers[type(message)](sender, message)
 
     def _on_multicast(self, wanted: inputs.Multicast) -> None:
         """The process is its own client."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import traceback
+from collections import defaultdict
 from functools import cached_property
 
 import msgspec
@@ -96,7 +97,8 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     scenario = world.scenario
     gone = [site for site in world.sites.values() if not site.up]
     crashes = [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
-    evidence = world.observations.rows(receives=False) + crashes
+    observations = world.observations.hand_over()
+    evidence = observations.rows(receives=False) + crashes
     promises = world.protocol.promises(parse_options(world.protocol, scenario.options))
     facts = RunFacts(
         run=f"{scenario.protocol}-{scenario.seed}",
@@ -110,19 +112,23 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         clock_error_ns=0,
         seed=scenario.seed,
     )
-    delivered = [row for row in evidence if row[3] == "deliver"]
+    by_kind: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in evidence:
+        by_kind[row[3]].append(row)
+    delivered = by_kind["deliver"]
+    sent = [(len(row[7] or ()), row[10] or 0) for row in by_kind["send"]]  # to how many, how large
     return Outcome(
         scenario=scenario,
         facts=facts,
-        observations=world.observations,
+        observations=observations,
         crashes=crashes,
         events=world.events,
-        multicasts=sum([row[3] == "multicast" for row in evidence]),
+        multicasts=len(by_kind["multicast"]),
         deliveries=len(delivered),
-        payloads=sum(cell.payloads for row in delivered for cell in row.requests or ()),
-        messages_sent=world.messages_sent,
-        bytes_sent=world.bytes_sent,
-        steps_max=max((row.step for row in delivered if row.step is not None), default=None),
+        payloads=sum([cell[2] for row in delivered for cell in row[6] or ()]),
+        messages_sent=sum(receivers for receivers, _ in sent),
+        bytes_sent=sum(receivers * size for receivers, size in sent),
+        steps_max=max([row[11] for row in delivered if row[11] is not None], default=None),
         virtual_ns=world.now,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
         violations=broken + check_run(facts, evidence),

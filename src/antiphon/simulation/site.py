@@ -28,6 +28,7 @@ class Site:
 
     def __init__(self, world: World, process: Process, disk: Disk | None) -> None:
         self.world = world
+        self._transmit, self._observe = world.transmit, world.observations.add
         self.id = process.me
         self.disk = disk
         self.host = Host(process, disk, self)
@@ -84,10 +85,7 @@ class Site:
     def on_send(self, peer: ProcessId, number: int, send: Send, note: Steps | None) -> None:
         if self._left is not None:
             self._mortal()
-        world = self.world
-        world.messages_sent += 1
-        world.bytes_sent += send.frame.size
-        world.transmit(self.links[peer], send.transport, number, send.frame, note)
+        self._transmit(self.links[peer], send.transport, number, send.frame, note)
 
     def on_event(self, event: Event) -> None:
         if self._left is not None:
@@ -125,22 +123,25 @@ class Site:
                 self._complete(turn)
                 turn.effects = [e for e in turn.effects if getattr(e, "seq", 0) > self.released_seq]
                 for effect in turn.effects:
-                    if type(effect) is Send:
-                        self.world.messages_sent += len(effect.to)
-                        self.world.bytes_sent += len(effect.to) * effect.frame.size
-                    elif type(effect) is Log:
+                    if type(effect) is Log:
                         self.world.on_delivered(self, effect.event)
                     elif type(effect) is Record:
                         self.on_record(effect)
         elif self._left is not None and turns[-1].effects:
             self._newest = turns[-1].effects[-1]
-        self.world.observe(self, turns)
+        world = self.world
+        self._observe(self, world.now, turns)
+        newest = turns[-1].seq_last
+        if newest > self.released_seq:  # noqa: PLR1730 - max is slow
+            self.released_seq = newest
+        self.releases += len(turns)
+        if self.releases >= world.acknowledge_every and self.up:
+            self.releases = 0
+            world.acknowledge(self)
 
     def _complete(self, turn: Turn) -> None:
         """A send that a crash cut in two is one event of the trace: the other receivers get it now."""
         cut = self._newest
         for effect in turn.effects:
             if type(cut) is Send and type(effect) is Send and effect.seq == cut.seq:
-                self.world.messages_sent += len(effect.to) - len(cut.to)
-                self.world.bytes_sent += (len(effect.to) - len(cut.to)) * effect.frame.size
-                cut.to, cut.numbers = effect.to, effect.numbers
+                cut.to, cut.channels, cut.numbers = effect.to, effect.channels, effect.numbers

@@ -18,7 +18,6 @@ from antiphon.core.effects import Reply, SetTimer
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Event
 from antiphon.core.gather import Gather
-from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
 from antiphon.core.model import MessageId, ProcessId, Topology
 from antiphon.core.process import Process
@@ -44,8 +43,6 @@ class World:
         self.now = 0
         self.end_ns = scenario.limit_ns
         self.events = 0  # inputs handled
-        self.messages_sent = 0
-        self.bytes_sent = 0
         self.observations = Observations(follow_steps=scenario.steps)
         self.took_effect: list[object] = []  # the faults that changed something
         self.on_multicast: Callable[[Site, MessageId, tuple[str, ...]], None] = lambda site, id, destinations: None
@@ -54,12 +51,15 @@ class World:
         self.on_crash: Callable[[Site], None] = lambda site: None
         self.on_restart: Callable[[Site], None] = lambda site: None
         self.on_gone: Callable[[Site], None] = lambda site: None
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        # What is to happen, by time and ticket: (..., None, action, arguments), or a frame that is under way, as
+        # ``transmit`` puts it. No two have the same ticket, so nothing behind it is ever compared.
+        self._heap: list[tuple[Any, ...]] = []
         self._ticket = 0
-        self._arriving = self._arrive
         self._fifo = scenario.fifo
+        self._turn_ns = scenario.turn_ns
+        self._at_once = not (scenario.journal or scenario.turn_ns)  # each input is a turn, and waits for no disk
         # Where a crash can take back what was taken, every acknowledgement must be seen to be safe.
-        self._acknowledge_every = 1 if scenario.journal else ACKNOWLEDGE_EVERY
+        self.acknowledge_every = 1 if scenario.journal else ACKNOWLEDGE_EVERY
         self._steps = scenario.steps
         self.detector = FailureDetector(self)
         members = self.topology.processes
@@ -85,17 +85,21 @@ class World:
     def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
         """Have ``action(*arguments)`` happen at a time; what is due at the same time happens in the order of asking."""
         self._ticket += 1
-        heappush(self._heap, (max(time, self.now), self._ticket, action, arguments))
+        heappush(self._heap, (max(time, self.now), self._ticket, None, action, arguments))
 
     def run(self) -> None:
         """Let things happen until nothing is left to happen or time is up."""
-        heap = self._heap
+        heap, arrive = self._heap, self._arrive
         while heap:
-            time, _, action, arguments = heappop(heap)
+            happening = heappop(heap)
+            time = happening[0]
             if time > self.end_ns:
                 return
             self.now = time
-            action(*arguments)
+            if happening[2] is None:
+                happening[3](*happening[4])
+            else:
+                arrive(happening)
 
     # Inputs -----------------------------------------------------------------------------------------------------
 
@@ -107,14 +111,13 @@ class World:
             site.held.append((happened, carried))
             self.effective(site.pause)
             return
-        note = self.observations.arrived(site, carried) if self._steps else None
-        self.events += 1
-        site.host.take(happened, note)
-        self._taken(site, note)
+        self._handle(site, happened, self.observations.arrived(site, carried) if self._steps else None)
 
-    def _arrive(
-        self, link: Link, ticket: int, transport: Transport, number: int, frame: Buffers, carried: Steps | None
-    ) -> None:
+    def _arrive(self, arriving: tuple[Any, ...]) -> None:
+        """A frame, as ``transmit`` sent it on its way."""
+        link: Link
+        transport: Transport
+        _, ticket, link, transport, number, frame, carried = arriving
         site = link.site
         if ticket < link.void_before or not site.up:
             return
@@ -130,23 +133,22 @@ class World:
                 return
         except BadFrame:
             return  # one before it was lost with its connection, and both will be resent
-        self.events += 1
-        site.host.take(Receive(self.now, link.source, transport, number, frame), note)
-        self._taken(site, note)
+        self._handle(site, Receive(self.now, link.source, transport, number, frame), note)
 
-    def _taken(self, site: Site, note: Steps | None) -> None:
-        """An input is journaled and handled: end the turn now or soon, and let out what is durable."""
-        host = site.host
-        if host.process.turn_is_open:
-            if not self.scenario.turn_ns:
-                host.end_turn(self.now, note)
-            elif site.turn_ends_at is None:
-                site.turn_ends_at = self.now + self.scenario.turn_ns
-                self.at(site.turn_ends_at, self._end_turn, site, site.life)
-        if site.disk is None and not site.delay_ns and site.doom is None and site.last_release <= self.now:
-            host.durable(host.next_index)
-        else:
-            self._commit(site)
+    def _handle(self, site: Site, happened: AnyInput, note: Steps | None) -> None:
+        """Have an input journaled and handled, end the turn now or soon, and let out what is durable."""
+        self.events += 1
+        host, turn_ns = site.host, self._turn_ns
+        if self._at_once and site.last_release < self.now and not (site.delay_ns or site.doom):
+            host.take_at_once(happened, note)  # what was ever held back left at the last release
+            return
+        host.take(happened, note)
+        if not turn_ns:
+            host.end_turn(self.now, note)
+        elif site.turn_ends_at is None and host.process.turn_is_open:
+            site.turn_ends_at = self.now + turn_ns
+            self.at(site.turn_ends_at, self._end_turn, site, site.life)
+        self._commit(site)
 
     def _end_turn(self, site: Site, life: int) -> None:
         if site.up and site.life == life:
@@ -206,22 +208,14 @@ class World:
             return False
         return True
 
-    def observe(self, site: Site, turns: list[Turn]) -> None:
-        """What a process just let out, in order: for the trace, and for whoever waits for it."""
-        self.observations.add(site, self.now, turns)
-        site.released_seq = max(site.released_seq, turns[-1].seq_last)
-        site.releases += len(turns)
-        if site.releases >= self._acknowledge_every and site.up:
-            site.releases = 0
-            self._acknowledge(site)
-
-    def _acknowledge(self, site: Site) -> None:
+    def acknowledge(self, site: Site) -> None:
         """Tell the peers what is held durably, so that they keep no copy. Acknowledgements take no time here."""
+        received = site.host.received
         for channel in site.host.take_fresh():
             source = self.sites[channel.peer]
             if source.up:
                 box = source.host.outbox(ChannelId(site.id, channel.transport))
-                box.acknowledge(min(site.host.received[channel], box.sent))
+                box.acknowledge(min(received[channel], box.sent))
 
     # The network ------------------------------------------------------------------------------------------------
 
@@ -234,7 +228,8 @@ class World:
             copies = 0 if chance < self.scenario.loss else 2 if chance > 1 - self.scenario.duplication else 1
             for _ in range(copies):
                 due = self.now + link.delay()
-                self.at(due, self._arrive, link, self._ticket + 1, transport, number, frame, carried)
+                self._ticket = ticket = self._ticket + 1
+                heappush(self._heap, (due, ticket, link, transport, number, frame, carried))
             return
         due = self.now + link.delay()
         if self._fifo or transport is _FIFO:
@@ -243,7 +238,7 @@ class World:
             else:
                 link.last_arrival = due
         self._ticket = ticket = self._ticket + 1
-        heappush(self._heap, (due, ticket, self._arriving, (link, ticket, transport, number, frame, carried)))
+        heappush(self._heap, (due, ticket, link, transport, number, frame, carried))
 
     def reconnect(self, link: Link) -> None:
         """The handshake of a connection: the receiver says what it holds, the sender resends the rest.
@@ -314,7 +309,7 @@ class World:
 
     def _receive_late(self, site: Site, received: Receive, carried: Steps | None) -> None:
         link = self.sites[received.sender].links[site.id]
-        self._arrive(link, link.void_before, received.transport, received.number, received.frame, carried)
+        self._arrive((self.now, link.void_before, link, received.transport, received.number, received.frame, carried))
 
     def pause(self, site: Site, fault: object) -> None:
         site.pause = fault

@@ -10,7 +10,7 @@ from antiphon.trace.files import (
     write_facts,
     write_run,
 )
-from antiphon.trace.rows import rows_of
+from antiphon.trace.rows import add_rows, rows_of
 from antiphon.trace.schema import EVENTS, TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "RequestCell",
     "Row",
     "RunFacts",
+    "add_rows",
     "check_columns",
     "deduplicate",
     "event_files",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
 from antiphon.core.host import Turn
@@ -29,22 +29,30 @@ def rows_of(
 
     ``receives``: whether a frame that came is a row, too. The row of its send says what it is about, and to whom.
     """
-    me, happened = process.me, turn.happened
     rows: list[Row] = []
-    if receives and type(happened) is Receive and turn.seq > after:
-        layer = process.parts[happened.frame.joined()[0]].layer
-        peers, size = (happened.sender,), happened.frame.size
-        rows.append(_row((me, turn.seq, time_ns, "receive", *_NO_SUBJECT, peers, None, layer, size, *_NO_ORDER)))
-    for effect in turn.effects:
-        make = _MAKERS.get(type(effect))
-        if make is not None and effect.seq > after:  # type: ignore[union-attr]
-            rows.append(make(me, effect, time_ns, None if step_of is None else step_of(effect)))
+    add_rows(rows, process, turn, time_ns, step_of, after, receives)
     return rows
 
 
+def add_rows(
+    rows: list[Row], process: Process, turn: Turn, time_ns: int, step_of: Steps | None, after: int, receives: bool
+) -> None:
+    """The same, put behind others."""
+    me, happened = process.me, turn.happened
+    if receives and type(happened) is Receive and turn.seq > after:
+        layer = process.parts[happened.frame.joined()[0]].layer
+        peers, size = (happened.sender,), happened.frame.size
+        cells = (me, turn.seq, time_ns, "receive", None, None, None, peers, None, layer, size, None, None, None)
+        rows.append(_row(cells))
+    for effect in turn.effects:
+        make = _MAKERS.get(type(effect))
+        if make is not None and effect.seq > after:  # type: ignore[union-attr]
+            rows.append(make(me, effect, time_ns, step_of and step_of(effect)))
+
+
 def _send(process: str, send: Send, time_ns: int, step: int | None) -> Row:
-    about, size = tuple([_name(id) for id in send.about]), send.frame.size
-    return _row((process, send.seq, time_ns, "send", *_NO_SUBJECT, send.to, about, send.layer, size, step, None, None))
+    about, size, layer = tuple([_name(id) for id in send.about]), send.frame.size, send.layer
+    return _row((process, send.seq, time_ns, "send", None, None, None, send.to, about, layer, size, step, None, None))
 
 
 def _record(process: str, record: Record, time_ns: int, step: int | None) -> Row:
@@ -64,8 +72,9 @@ def _record(process: str, record: Record, time_ns: int, step: int | None) -> Row
 
 def _deliver(process: str, log: Log, time_ns: int, step: int | None) -> Row:
     event = log.event
-    subject = (_name(event.id), event.destinations, _cells(event.requests))
-    return _row((process, log.seq, time_ns, "deliver", *subject, *_NO_FRAME, step, event.key, event.position))
+    message, destinations, requests = _name(event.id), event.destinations, _cells(event.requests)
+    subject, order = (message, destinations, requests), (step, event.key, event.position)
+    return _row((process, log.seq, time_ns, "deliver", *subject, None, None, None, None, *order))
 
 
 def _receipt(process: str, reply: Reply, time_ns: int, step: int | None) -> Row:
@@ -73,7 +82,7 @@ def _receipt(process: str, reply: Reply, time_ns: int, step: int | None) -> Row:
 
 
 def _cells(requests: Iterable[Request]) -> tuple[RequestCell, ...]:
-    return tuple([tuple.__new__(RequestCell, (r.client, r.first, r.count, r.digest)) for r in requests])
+    return tuple([_cell((r.client, r.first, r.count, r.digest)) for r in requests])
 
 
 @lru_cache(maxsize=1 << 16)
@@ -81,12 +90,7 @@ def _name(id: MessageId) -> str:
     return str(id)
 
 
-def _row(cells: tuple[object, ...]) -> Row:
-    """A Row of all its cells, without the detour through its constructor: a run has many."""
-    return tuple.__new__(Row, cells)
-
-
-_NO_SUBJECT = (None, None, None)  # message, destinations, requests
-_NO_FRAME = (None, None, None, None)  # peers, about, layer, bytes
-_NO_ORDER = (None, None, None)  # step, order_key, position
+# A Row of all its cells, without the detour through its constructor: a run has many.
+_row: Callable[[tuple[object, ...]], Row] = partial(tuple.__new__, Row)
+_cell: Callable[[tuple[object, ...]], RequestCell] = partial(tuple.__new__, RequestCell)
 _MAKERS: dict[type, Callable[..., Row]] = {Send: _send, Record: _record, Log: _deliver, Reply: _receipt}
