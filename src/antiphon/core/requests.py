@@ -21,6 +21,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
+from operator import countOf
 from struct import unpack_from
 
 import msgspec
@@ -90,8 +91,8 @@ def pack_payloads(payloads: Sequence[bytes]) -> bytes:
     try:
         lengths = list(map(len, payloads))
         packed = b"".join([array("I", lengths), *payloads])  # which takes bytes and the like only
-        is_plain = len(packed) == 4 * count + sum(lengths)
-    except (TypeError, BufferError, OverflowError):
+        is_plain = countOf(map(type, payloads), bytes) == count
+    except (TypeError, ValueError, BufferError, OverflowError):
         is_plain = False
     if is_plain and 0 < count <= PAYLOADS_MAX and len(packed) <= PAYLOAD_BYTES_MAX:
         return packed
@@ -122,7 +123,10 @@ def check_payloads(payloads: Sequence[bytes]) -> int:
     for kind in set(map(type, payloads)):
         if not issubclass(kind, (bytes, bytearray, memoryview)):
             raise UsageError(f"A payload is bytes, not {kind.__name__}.")
-    lengths = [len(p) if type(p) is bytes else memoryview(p).nbytes for p in payloads]
+    try:
+        lengths = [len(p) if type(p) is bytes else memoryview(p).nbytes for p in payloads]
+    except ValueError:
+        raise UsageError("A payload is bytes, not a view that was released.") from None
     if max(lengths) > PAYLOAD_BYTES_MAX:
         raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {max(lengths)}.")
     size = sum(lengths)

@@ -93,7 +93,7 @@ class LogFiles:
         self._spares.append(spare)
         try:
             spare.fd = os.open(spare.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.posix_fallocate(spare.fd, 0, size)
+            self._allocate(spare.fd, size)
         except OSError as error:
             self._spares.remove(spare)
             if spare.fd >= 0:
@@ -101,6 +101,22 @@ class LogFiles:
                 spare.path.unlink()
             raise no_space(self.folder, size, error) from error
         return spare
+
+    def _allocate(self, fd: int, size: int) -> None:
+        """Take space for a file; where there is none, from the files that are kept to be written again."""
+        while True:
+            try:
+                os.posix_fallocate(fd, 0, size)
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                try:
+                    given_back = self.recycled.pop()
+                except IndexError:
+                    raise error from None
+                os.close(given_back.fd)
+                given_back.path.unlink()
 
     def publish(self, spare: Spare, path: Path) -> int:
         """Sync what was written into a spare, and give it its name, durably; the caller owns its descriptor then."""
@@ -127,7 +143,13 @@ class LogFiles:
         self.sync()
         for spare in renamed:
             spare.fd = os.open(spare.path, os.O_RDWR)
-            self.recycled.append(spare)
+            try:
+                os.posix_fallocate(spare.fd, 0, spare.size)  # it may have been copied with holes in it
+            except OSError:
+                os.close(spare.fd)
+                spare.path.unlink()
+            else:
+                self.recycled.append(spare)
 
     def sync(self) -> None:
         """Make the names durable."""

@@ -178,7 +178,8 @@ class SegmentedLog:
         first = old.next_index if old else 0
         path = self._folder / f"segment-{first:020}.log"
         replaces = old is not None and old.path == path  # an old segment without records
-        segment, header = disk.new_segment(path, self._identity, first, spare.size, old.chain if old else 0)
+        link = 0 if old is None else old.link if replaces else old.chain
+        segment, header = disk.new_segment(path, self._identity, first, spare.size, link)
         self._writer.write_into(spare.fd, [header], 0)
         self._writer.use(self._files.publish(spare, path))
         with self._segments_lock:
@@ -197,7 +198,10 @@ class SegmentedLog:
         self.durable_index = active.next_index
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
-        """The durable records from `start` on, each with its index, read as they are asked for."""
+        """The durable records from `start` on, each with its index, read as they are asked for.
+
+        Not over a snapshot where files are recycled: what it makes superfluous is written over.
+        """
         parts = self._parts(start, self.durable_index, _REPLAY_WINDOW)
         return chain.from_iterable(zip(count(first), records) for first, records in parts)
 

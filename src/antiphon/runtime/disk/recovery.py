@@ -65,8 +65,10 @@ def resume(active: Segment, writer: Writer) -> None:
     fd = os.open(active.path, os.O_RDWR)
     writer.use(fd)
     # A header that is cut, or half written over by the next one, could look like a damaged one.
-    if active.torn or os.fstat(fd).st_size != active.size:
+    if os.fstat(fd).st_size != active.size:
         os.ftruncate(fd, active.end)
+    elif active.torn_at:
+        writer.write([bytes(disk.GRAIN)], active.torn_at)
     try:
         os.posix_fallocate(fd, 0, active.size)
     except OSError as error:
@@ -74,6 +76,5 @@ def resume(active: Segment, writer: Writer) -> None:
     if active.last_block:
         # The last block may be in memory only: the process was killed before its sync, or the sync failed
         # and the kernel forgot about it. Writing it again makes the sync below count.
-        block = os.pread(fd, active.end - active.last_block, active.last_block)
-        writer.write([block], active.last_block)
+        writer.write(disk.whole_block(fd, active), active.last_block)
     os.fsync(fd)

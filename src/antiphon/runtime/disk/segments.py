@@ -10,8 +10,9 @@ Two things must never be confused after a crash:
 - *damaged*: bits changed in a block that was durable. This must be refused, never cut.
 
 A block is written only when the one before it is durable. So a bad block with another one behind it is damaged; and a
-bad block at the end is damaged if one flipped bit explains it, and torn otherwise. Blocks begin at multiples of 64
-bytes, so that a header, which is shorter, is written whole or not at all; large ones begin a page.
+bad block at the end is damaged if one flipped bit explains it, and torn otherwise. (Where all that is missing of a torn
+block differs by one bit from what was there before, it is called damaged, too: nobody can tell.) Blocks begin at
+multiples of 64 bytes, so that a header, which is shorter, is written whole or not at all; large ones begin a page.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from antiphon.core.errors import JournalCorrupt, JournalError
 from antiphon.runtime.disk.checksum import crc32
 from antiphon.runtime.disk.flips import one_flip_explains
 
-FORMAT = 2
+FORMAT = 3
 
 RECORDS = 1  # block kind: records
 CLOSE = 2  # block kind: the journal was closed cleanly here; holds no record
@@ -42,20 +43,23 @@ CLOSE = 2  # block kind: the journal was closed cleanly here; holds no record
 SEGMENT_NAME = re.compile(r"segment-(\d{20})\.log")
 SNAPSHOT_NAME = re.compile(r"snapshot-(\d{20})\.snap")
 
-_SEGMENT_MAGIC = b"ANTISEG1"
-_SNAPSHOT_MAGIC = b"ANTISNP1"
+_SEGMENT_MAGIC = b"ANTISEG2"
+_SNAPSHOT_MAGIC = b"ANTISNP2"
+_EARLIER_MAGICS = (b"ANTISEG1", b"ANTISNP1")
 _BLOCK_MAGIC = b"BLK:"
 
 # Of a file: magic, first index, reserved size, link, salt, identity length (of a snapshot: magic, index, length and
 # checksum of the state, 0, identity length); then the checksum of all this, then the identity.
 _HEAD = struct.Struct("<8sQQIII")
 _CRC = struct.Struct("<I")
-# magic, kind, records, payload length, first index, previous block's checksum, payload checksum; then its own checksum
+# magic, kind, records, payload length, first index, previous block's checksum, checksum of the payload's checksums;
+# then its own checksum
 _BLOCK = struct.Struct("<4sBIIQII")
 
 _HEADER_BYTES = _BLOCK.size + _CRC.size
-_TRAILER_BYTES = _CRC.size  # behind the payload, the header's checksum again: so far the write got
-BLOCK_OVERHEAD = _HEADER_BYTES + _TRAILER_BYTES
+# The payload has a checksum for each run of so many bytes, so that a flipped bit is found by looking at one of them.
+# They stand behind it, and behind them the header's own again: so far the write got.
+_RUN_BYTES = 64 << 10
 
 GRAIN = 64
 PAGE_BYTES = 4096
@@ -89,7 +93,7 @@ class BlockHeader(NamedTuple):
     length: int
     first: int
     previous: int
-    payload_crc: int
+    sums_crc: int
     crc: int
 
     @property
@@ -113,7 +117,7 @@ class Segment:
     next_index: int
     last_block: int = 0  # offset of the last block, 0 if none
     closed: bool = False
-    torn: bool = False  # the last one's: a block's header follows, but not the whole block
+    torn_at: int = 0  # in the last one: where a block's header is, but not the whole block
     # (first index, offset) of some blocks; appended to as blocks become durable, so readers need no lock
     entries: list[tuple[int, int]] = field(default_factory=list)
 
@@ -122,10 +126,19 @@ class Segment:
         if count and (not self.entries or at - self.entries[-1][1] >= _INDEX_SPACING):
             self.entries.append((self.next_index, at))
         self.last_block = at
-        self.end = at + BLOCK_OVERHEAD + length
+        self.end = at + block_bytes(length)
         self.next_index += count
         self.chain = crc
         self.closed = kind == CLOSE
+
+
+def block_bytes(length: int) -> int:
+    """What a block with a payload of so many bytes takes."""
+    return _HEADER_BYTES + length + _trailer_bytes(length)
+
+
+def _trailer_bytes(length: int) -> int:
+    return _CRC.size * (-(-length // _RUN_BYTES) + 1)
 
 
 def rounded(size: int, grain: int) -> int:
@@ -151,6 +164,8 @@ class _FileHead(NamedTuple):
 def _parse_head(path: Path, data: bytes, magic: bytes, number: int) -> _FileHead:
     """The head was durable before the file got its name, so any flaw is damage."""
     begin = _HEAD.size + _CRC.size
+    if data[: len(magic)] in _EARLIER_MAGICS:
+        raise JournalError(f"Journal file {path} is of an earlier version of Antiphon, which this one does not read.")
     if len(data) >= begin:
         found_magic, found_number, size, crc, salt, length = _HEAD.unpack_from(data)
         (own_crc,) = _CRC.unpack_from(data, _HEAD.size)
@@ -184,11 +199,18 @@ def encode_block(kind: int, segment: Segment, records: Sequence[Buffers]) -> tup
     number = len(records)
     lengths = struct.pack(f"<{number}I", *[record.size for record in records])
     payload = b"".join((lengths, *[piece for record in records for piece in record.pieces]))
-    payload_crc = crc32(payload)
-    head = _BLOCK.pack(_BLOCK_MAGIC, kind, number, len(payload), segment.next_index, segment.chain, payload_crc)
+    sums = _sums(payload)
+    head = _BLOCK.pack(_BLOCK_MAGIC, kind, number, len(payload), segment.next_index, segment.chain, crc32(sums))
     crc = crc32(head, segment.salt)
     own = _CRC.pack(crc)
-    return [head + own, payload, own], len(payload), crc
+    return [head + own, payload, sums + own], len(payload), crc
+
+
+def _sums(payload: bytes | memoryview) -> bytes:
+    """The checksums of a payload's runs."""
+    view = memoryview(payload)
+    starts = range(0, len(view), _RUN_BYTES)
+    return struct.pack(f"<{len(starts)}I", *[crc32(view[at : at + _RUN_BYTES]) for at in starts])
 
 
 def _parse_header(data: bytes, offset: int, salt: int) -> BlockHeader | None:
@@ -239,12 +261,12 @@ def _scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
         if not _is_whole(data, at, header):
             if not is_last or _is_damaged(data, at, header):
                 raise _damaged(segment, "a block's records are damaged")
-            segment.torn = True
+            segment.torn_at = at
             break
         segment.add(header.kind, header.records, at, header.length, header.crc)
     if is_last and not found and _is_damaged_header(data, segment):
         raise _damaged(segment, "a block header is damaged")
-    if is_last and _has_block_after(data, segment):
+    if is_last and _has_block_after(data, segment, found[0] + 1 if found else segment.end):
         raise _damaged(segment, "a block is damaged although a later one exists")
     return segment
 
@@ -272,23 +294,31 @@ def _follows(header: BlockHeader, at: int, segment: Segment) -> bool:
         header.kind in (RECORDS, CLOSE)
         and header.previous == segment.chain
         and header.first == segment.next_index
-        and at + BLOCK_OVERHEAD + header.length <= segment.size
+        and at + block_bytes(header.length) <= segment.size
     )
 
 
 def _is_whole(data: bytes, offset: int, header: BlockHeader) -> bool:
     begin = offset + _HEADER_BYTES
     payload = memoryview(data)[begin : begin + header.length]
-    return len(payload) == header.length and crc32(payload) == header.payload_crc
+    return len(payload) == header.length and crc32(_sums(payload)) == header.sums_crc
 
 
 def _is_damaged(data: bytes, offset: int, header: BlockHeader) -> bool:
     """Was the bad payload of the last block once good? Not if the write did not get to its end."""
     begin = offset + _HEADER_BYTES
     end = begin + header.length
-    if data[end : end + _TRAILER_BYTES] != _CRC.pack(header.crc):
+    payload = memoryview(data)[begin:end]
+    sums, own = (data[end : end + _trailer_bytes(header.length)][part] for part in (slice(-4), slice(-4, None)))
+    if own != _CRC.pack(header.crc) or crc32(sums) != header.sums_crc:
         return False
-    return one_flip_explains(crc32(memoryview(data)[begin:end]) ^ header.payload_crc, header.length)
+    found = _sums(payload)
+    bad = [at for at in range(0, len(sums), _CRC.size) if sums[at : at + _CRC.size] != found[at : at + _CRC.size]]
+    if len(bad) != 1:
+        return False
+    ((was,), (now,)) = (_CRC.unpack_from(each, bad[0]) for each in (sums, found))
+    run = payload[bad[0] // _CRC.size * _RUN_BYTES :][:_RUN_BYTES]
+    return one_flip_explains(was ^ now, len(run))
 
 
 def _is_damaged_header(data: bytes, segment: Segment) -> bool:
@@ -303,13 +333,12 @@ def _is_damaged_header(data: bytes, segment: Segment) -> bool:
     return False
 
 
-def _has_block_after(data: bytes, segment: Segment) -> bool:
-    """Does the file hold a block of this segment behind its last good one, beyond the one that may be torn?"""
-    first, last = _beginnings(segment.end)
-    at = data.find(_BLOCK_MAGIC, first)
+def _has_block_after(data: bytes, segment: Segment, begin: int) -> bool:
+    """Does the file hold a block of this segment from ``begin`` on, behind the one that may be torn?"""
+    at = data.find(_BLOCK_MAGIC, begin)
     while at >= 0:
         header = _parse_header(data, at, segment.salt)
-        if header is not None and at not in (first, last) and header.first >= segment.next_index:
+        if header is not None and header.first >= segment.next_index:
             return True
         at = data.find(_BLOCK_MAGIC, at + 1)
     return False
@@ -345,13 +374,13 @@ def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tup
         at = offset
         while found := _next_block(data, at, segment.salt, offset):
             begin, header = found
-            if begin - offset + BLOCK_OVERHEAD + header.length > len(data):
+            if begin - offset + block_bytes(header.length) > len(data):
                 break
             yield header, data, begin - offset + _HEADER_BYTES
-            at = begin + BLOCK_OVERHEAD + header.length
+            at = begin + block_bytes(header.length)
         if at == offset:
             # Not one whole block: either it is larger than the window, or the file changed under us.
-            needed = found[0] - offset + BLOCK_OVERHEAD + found[1].length if found else 0
+            needed = found[0] - offset + block_bytes(found[1].length) if found else 0
             if needed <= window:
                 raise JournalCorrupt(f"Journal file {segment.path} was damaged at offset {offset}.")
             window = needed
@@ -359,7 +388,7 @@ def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tup
 
 
 def _decode_records(segment: Segment, header: BlockHeader, data: bytes, begin: int) -> list[bytes]:
-    if crc32(memoryview(data)[begin : begin + header.length]) != header.payload_crc:
+    if crc32(_sums(memoryview(data)[begin : begin + header.length])) != header.sums_crc:
         raise JournalCorrupt(f"Journal file {segment.path} was damaged from record {header.first} on.")
     lengths = struct.unpack_from(f"<{header.records}I", data, begin)
     edges = list(accumulate(lengths, initial=begin + 4 * header.records))
@@ -380,3 +409,12 @@ def read_snapshot(path: Path, index: int) -> tuple[JournalIdentity, Snapshot]:
     if len(state) == head.size and crc32(state) == head.crc:
         return head.identity, Snapshot(index, state)
     raise JournalCorrupt(f"Journal file {path} cannot be trusted: the state in it is damaged.")
+
+
+def whole_block(fd: int, segment: Segment) -> list[bytes]:
+    """The bytes of the segment's last block as they ought to be, of which only what it is read by was checked."""
+    data = os.pread(fd, segment.end - segment.last_block, segment.last_block)
+    header = _parse_header(data, 0, segment.salt)
+    assert header is not None, "it was read a moment ago"
+    end = _HEADER_BYTES + header.length
+    return [data[:end], _sums(memoryview(data)[_HEADER_BYTES:end]) + _CRC.pack(header.crc)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from antiphon.core.buffers import Buffers
 from antiphon.runtime.disk.files import LogFiles, Spare
-from antiphon.runtime.disk.segments import BLOCK_OVERHEAD, GRAIN, Segment
+from antiphon.runtime.disk.segments import GRAIN, Segment, block_bytes
 from antiphon.runtime.disk.writer import Writer
 
 _LENGTH_BYTES = 4
@@ -65,7 +65,8 @@ class Unwritten:
 
     def _make_room(self, size: int) -> None:
         """Reserve a new segment for a record that does not fit into the present one."""
-        spare = self._files.reserve_segment(size - self._room_behind(self._header_bytes, 0))
+        # The file itself makes the block's overhead a few bytes larger: a grain is more than that.
+        spare = self._files.reserve_segment(block_bytes(size) - self._room_behind(self._header_bytes, 0) + GRAIN)
         self._finish_block()
         self._growing_spare = spare
         self._end, self._size = self._header_bytes, spare.size
@@ -76,10 +77,11 @@ class Unwritten:
 
     def _room_behind(self, end: int, size: int) -> int:
         """What the records of one more block may take, wherever it begins: room for the close mark is always kept."""
-        return size - self._writer.latest_place(end) - 2 * BLOCK_OVERHEAD - GRAIN
+        overhead = block_bytes(size) - size  # of a block that would fill the file
+        return size - self._writer.latest_place(end) - overhead - GRAIN - block_bytes(0)
 
     def _finish_block(self) -> None:
         if self._growing:
             self._blocks.append(Block(self._growing_spare, self._growing))
-            self._end = self._writer.place(self._end, self._growing_bytes) + BLOCK_OVERHEAD + self._growing_bytes
+            self._end = self._writer.place(self._end, self._growing_bytes) + block_bytes(self._growing_bytes)
             self._growing, self._growing_spare, self._growing_bytes = [], None, 0

@@ -28,6 +28,7 @@ class Writer:
         self.fd = -1
         self.written_bytes = 0
         self._may_be_direct = direct and bool(_O_DIRECT)
+        self._can_be_direct = self._may_be_direct  # until the file system shows that it cannot
         self._is_direct = False  # the present file is written to directly
         self._staging = memoryview(b"")  # begins at a page: where blocks are put together that are written directly
 
@@ -37,9 +38,9 @@ class Writer:
         self.fd, self._is_direct = fd, False
 
     def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def place(self, end: int, length: int) -> int:
         """Where a block with so many bytes of records begins, behind ``end``."""
@@ -53,13 +54,13 @@ class Writer:
         """Write a block, and zeros up to the end of its page, so that nothing of this page has to be read first."""
         size = sum(map(len, buffers))
         padding = bytes(min(rounded(at + size, PAGE_BYTES), limit) - at - size) if self._may_be_direct else b""
-        is_direct = self._may_be_direct and length >= DIRECT_BYTES and len(padding) == -(at + size) % PAGE_BYTES
+        is_large = length >= DIRECT_BYTES and len(padding) == -(at + size) % PAGE_BYTES
+        is_direct = self._can_be_direct and is_large
         if is_direct != self._is_direct:
             self._set_direct(is_direct)
-        if self._is_direct:
-            self.write([self._staged([*buffers, padding], size + len(padding))], at)
-        else:
-            self.write([*buffers, padding], at)
+        if self._is_direct and self._write_directly([*buffers, padding], at):
+            return
+        self.write([*buffers, padding], at)
 
     def write(self, buffers: Sequence[Piece], at: int) -> None:
         self.write_into(self.fd, buffers, at)
@@ -69,6 +70,20 @@ class Writer:
         if os.pwritev(fd, buffers, at) != size:
             raise OSError(errno.EIO, "a write was cut short")
         self.written_bytes += size
+
+    def _write_directly(self, buffers: list[bytes], at: int) -> bool:
+        """Whether that went well. If it did not, nothing counts as written, and it is never tried again."""
+        size = sum(map(len, buffers))
+        try:
+            if os.pwritev(self.fd, [self._staged(buffers, size)], at) == size:
+                self.written_bytes += size
+                return True
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        self._set_direct(False)
+        self._can_be_direct = False
+        return False
 
     def _set_direct(self, is_direct: bool) -> None:
         flags = fcntl.fcntl(self.fd, fcntl.F_GETFL) & ~_O_DIRECT
