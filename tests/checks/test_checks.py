@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.checks import CHECKS, VIOLATIONS_MAX, History, Status, Violation, check_run, verdicts
+from antiphon.checks import CHECKS, VIOLATIONS_MAX, RunHistory, Status, Violation, check_run, verdicts
 from antiphon.checks.clocks import Clocks
 from antiphon.trace import RequestCell, Row, RunFacts, read_facts, read_rows, write_run
 from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Harmless, Tape, honest_run
@@ -157,7 +157,7 @@ def test_a_cycle_is_the_shortest_and_can_be_followed(name: str, length: int | No
     cycle = next(v for v in check_run(*run) if v.property == "acyclic_order")
     if length is not None:
         assert len(cycle.messages) == len(cycle.processes) == length
-    history = History(*run)
+    history = RunHistory(*run)
     for i, process in enumerate(cycle.processes):
         order = history.sequences[process]
         following = cycle.messages[(i + 1) % len(cycle.messages)]

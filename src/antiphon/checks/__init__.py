@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from antiphon.checks.history import History
+from antiphon.checks.history import RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Status, Violation
 from antiphon.core.promises import REGISTRY, load
 from antiphon.trace import Row, RunFacts
 
-CHECKS: dict[str, Callable[[History], list[Violation]]] = {
+CHECKS: dict[str, Callable[[RunHistory], list[Violation]]] = {
     str(promise): load(definition.in_process) for promise, definition in REGISTRY.items()
 }
 
@@ -26,7 +26,7 @@ def judged(facts: RunFacts) -> list[str]:
 
 def check_run(facts: RunFacts, rows: Sequence[Row]) -> list[Violation]:
     """The violations of what the run promises, as far as it can be judged; rows already deduplicated."""
-    history = History(facts, rows)
+    history = RunHistory(facts, rows)
     return [violation for name in judged(facts) for violation in CHECKS[name](history)]
 
 
@@ -47,4 +47,4 @@ def verdicts(facts: RunFacts, violations: Iterable[Violation]) -> dict[str, Stat
     return {name: status(name) for name in dict.fromkeys((*CHECKS, *facts.promises))}
 
 
-__all__ = ["CHECKS", "VIOLATIONS_MAX", "History", "Status", "Violation", "check_run", "judged", "verdicts"]
+__all__ = ["CHECKS", "VIOLATIONS_MAX", "RunHistory", "Status", "Violation", "check_run", "judged", "verdicts"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from antiphon.checks.history import Destinations, History, request_text
+from antiphon.checks.history import Destinations, RunHistory, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 from antiphon.trace import RequestCell
 
 
-def client_order(history: History) -> list[Violation]:
+def client_order(history: RunHistory) -> list[Violation]:
     return list(islice(_client_order(history), VIOLATIONS_MAX))
 
 
-def _client_order(history: History) -> Iterator[Violation]:
+def _client_order(history: RunHistory) -> Iterator[Violation]:
     """Each request begins where the one before it ended; a repeated one is integrity's business."""
     own = history.processes_as_clients
     for process, session, delivered in history.each_session():
@@ -38,11 +38,11 @@ def _client_order(history: History) -> Iterator[Violation]:
             expected = cell.first + cell.payloads
 
 
-def receipts(history: History) -> list[Violation]:
+def receipts(history: RunHistory) -> list[Violation]:
     return list(islice(_receipts(history), VIOLATIONS_MAX))
 
 
-def _receipts(history: History) -> Iterator[Violation]:
+def _receipts(history: RunHistory) -> Iterator[Violation]:
     if not history.receipts:
         return
     delivered: dict[str, set[tuple[Destinations, RequestCell]]] = {

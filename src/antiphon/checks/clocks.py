@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from antiphon.checks.graph import components
-from antiphon.checks.history import History
+from antiphon.checks.history import RunHistory
 from antiphon.trace import EventKind
 
 Chain = list[str]
@@ -50,7 +50,7 @@ class Past:
     chain was with it.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: RunHistory) -> None:
         self.history = history
         self.chains: dict[str, Chain] = history.sent
         self.place = {m: (sender, i + 1) for sender, chain in self.chains.items() for i, m in enumerate(chain)}

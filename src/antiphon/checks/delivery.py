@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from antiphon.checks.history import DeliveredRequest, History, Multicast, groups_text, request_text
+from antiphon.checks.history import DeliveredRequest, MulticastRow, RunHistory, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 from antiphon.trace import RequestCell, Row
 
 
-def integrity(history: History) -> list[Violation]:
+def integrity(history: RunHistory) -> list[Violation]:
     found = chain(_of_messages(history), _of_requests(history), _of_sessions(history))
     return list(islice(found, VIOLATIONS_MAX))
 
@@ -20,7 +20,7 @@ def _integrity(process: str, message: str | None, detail: str) -> Violation:
     return Violation(Promise.INTEGRITY.value, (process,), () if message is None else (message,), detail)
 
 
-def _of_messages(history: History) -> Iterator[Violation]:
+def _of_messages(history: RunHistory) -> Iterator[Violation]:
     multicasts = history.multicasts
     for process, rows in history.deliveries.items():
         for row in rows:
@@ -38,7 +38,7 @@ def _of_messages(history: History) -> Iterator[Violation]:
             yield from _doubles(process, rows)
 
 
-def _misdelivery(row: Row, multicast: Multicast | None) -> Violation:
+def _misdelivery(row: Row, multicast: MulticastRow | None) -> Violation:
     message = row.message or "a message without a name"
     if multicast is None:
         detail = f"{row.process} delivers {message}, which nobody multicast."
@@ -63,7 +63,7 @@ def _doubles(process: str, rows: list[Row]) -> Iterator[Violation]:
         seen.add(message)
 
 
-def _of_requests(history: History) -> Iterator[Violation]:
+def _of_requests(history: RunHistory) -> Iterator[Violation]:
     """A delivered request is one that was multicast, number by number and byte by byte, to the same set."""
     if not history.whole:
         return
@@ -88,7 +88,7 @@ def _of_requests(history: History) -> Iterator[Violation]:
                     yield _integrity(process, row.message, detail)
 
 
-def _of_sessions(history: History) -> Iterator[Violation]:
+def _of_sessions(history: RunHistory) -> Iterator[Violation]:
     """No number of a session is delivered twice. Who is its own client numbers requests, not payloads."""
     own = history.processes_as_clients
     for process, session, delivered in history.each_session():
@@ -110,11 +110,11 @@ def _first(delivered: DeliveredRequest) -> int:
     return delivered[1][1]
 
 
-def validity(history: History) -> list[Violation]:
+def validity(history: RunHistory) -> list[Violation]:
     return list(islice(_validity(history), VIOLATIONS_MAX))
 
 
-def _validity(history: History) -> Iterator[Violation]:
+def _validity(history: RunHistory) -> Iterator[Violation]:
     faulty = history.faulty
     unknown = history.incomplete - set(history.facts.faulty)  # up at the end, and may have delivered anything
     arrived: dict[str, set[str]] = {}  # by group with a correct member: what at least one of these delivered
@@ -132,20 +132,20 @@ def _validity(history: History) -> Iterator[Violation]:
             yield Violation(Promise.VALIDITY.value, (sender,), (message,), detail)
 
 
-def agreement(history: History) -> list[Violation]:
+def agreement(history: RunHistory) -> list[Violation]:
     """What a correct process delivers, every correct addressed process delivers."""
     witnesses = sorted(history.correct(history.delivered))
     return _disagreements(history, Promise.AGREEMENT, witnesses)
 
 
-def uniform_agreement(history: History) -> list[Violation]:
+def uniform_agreement(history: RunHistory) -> list[Violation]:
     """What any process delivers, even one that crashes then, every correct addressed process delivers."""
     # Correct processes first: where one has delivered the message too, it is the better witness.
     witnesses = sorted(history.delivered, key=lambda p: (p in history.faulty, p))
     return _disagreements(history, Promise.UNIFORM_AGREEMENT, witnesses)
 
 
-def _disagreements(history: History, promise: Promise, witnesses: list[str]) -> list[Violation]:
+def _disagreements(history: RunHistory, promise: Promise, witnesses: list[str]) -> list[Violation]:
     delivered = history.delivered
     owed: set[str] = set().union(*(delivered[p] for p in witnesses))
     found: dict[str, Violation] = {}  # by message: where it is missing at many, one says enough

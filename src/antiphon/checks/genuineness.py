@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from antiphon.checks.history import History
+from antiphon.checks.history import RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 from antiphon.trace import Row
@@ -10,7 +10,7 @@ from antiphon.trace import Row
 Found = dict[tuple[str, str | None], Violation]  # by process and message: one frame says enough
 
 
-def genuineness(history: History) -> list[Violation]:
+def genuineness(history: RunHistory) -> list[Violation]:
     concerned = _concerned(history)
     together = _Together(concerned)
     whole = history.whole  # else the row that would say whom a frame may concern can be a missing one
@@ -35,7 +35,7 @@ def genuineness(history: History) -> list[Violation]:
     return list(found.values())[:VIOLATIONS_MAX]
 
 
-def _concerned(history: History) -> dict[str, frozenset[str]]:
+def _concerned(history: RunHistory) -> dict[str, frozenset[str]]:
     """By message: its sender and addressees. A sender among the addressees, as members are, costs no new set."""
     return {
         message: addressed if sender in addressed else addressed | {sender}

@@ -18,7 +18,7 @@ _RECEIPT = str(EventKind.RECEIPT)
 _TRAFFIC = {str(EventKind.SEND), str(EventKind.RECEIVE)}
 
 
-class Multicast(NamedTuple):
+class MulticastRow(NamedTuple):
     """A message as its multicast row tells it: who sent it, and to whom."""
 
     sender: str
@@ -37,7 +37,7 @@ class SessionKey(NamedTuple):
 DeliveredRequest = tuple[str | None, RequestCell]  # the message that it was delivered with, and what it is
 
 
-class History:
+class RunHistory:
     """What the checks ask of a run. Rows must be free of duplicates; across processes they may come in any order.
 
     Where a process delivers a message or a request twice (which breaks integrity), its first delivery is the one that
@@ -55,7 +55,7 @@ class History:
         self.faulty = frozenset(facts.faulty) | self.incomplete
         self.traffic: list[Row] = []
         self.receipts: list[Row] = []
-        self.multicasts: dict[str, Multicast] = {}
+        self.multicasts: dict[str, MulticastRow] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
         self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
         self._sets: dict[tuple[str, ...] | None, tuple[Destinations, frozenset[str]]] = {}
@@ -91,7 +91,7 @@ class History:
         groups, addressed = self.resolve(row.destinations)
         self.requests.setdefault(groups, set()).update(row.requests or ())
         if row.message is not None and row.message not in self.multicasts:
-            self.multicasts[row.message] = Multicast(row.process, row, groups, addressed)
+            self.multicasts[row.message] = MulticastRow(row.process, row, groups, addressed)
 
     def resolve(self, destinations: tuple[str, ...] | None) -> tuple[Destinations, frozenset[str]]:
         """A row's destination groups as a set, and their members; each distinct set is built once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from antiphon.checks.history import History
+from antiphon.checks.history import RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 from antiphon.trace import Row
@@ -10,7 +10,7 @@ from antiphon.trace import Row
 COMPONENT = "consensus"
 
 
-def locality(history: History) -> list[Violation]:
+def locality(history: RunHistory) -> list[Violation]:
     group_of = {process: group for group, members in history.groups.items() for process in members}
     is_consensus: dict[str | None, bool] = {None: False}  # by layer; there are few
     found: dict[tuple[str, str], Violation] = {}  # by the two processes: one frame says enough

@@ -6,7 +6,7 @@ from collections import deque
 from itertools import pairwise
 
 from antiphon.checks.graph import components
-from antiphon.checks.history import History, is_prefix
+from antiphon.checks.history import RunHistory, is_prefix
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 
@@ -15,7 +15,7 @@ from antiphon.core.promises import Promise
 SEARCH_STEPS_MAX = 2_000_000
 
 
-def total_order(history: History) -> list[Violation]:
+def total_order(history: RunHistory) -> list[Violation]:
     """All are prefixes of one another exactly when all are prefixes of the longest."""
     found: list[Violation] = []
     for group, members in history.groups.items():
@@ -36,7 +36,7 @@ def _fork(group: str, process: str, sequence: list[str], longest: str, whole: li
     return Violation(Promise.TOTAL_ORDER.value, (process, longest), (sequence[at], whole[at]), detail)
 
 
-def acyclic_order(history: History) -> list[Violation]:
+def acyclic_order(history: RunHistory) -> list[Violation]:
     if _keys_prove_it(history):
         return []
     follows: dict[str, list[str]] = {}
@@ -49,7 +49,7 @@ def acyclic_order(history: History) -> list[Violation]:
     return [_cyclic(cycle) for cycle, _ in zip(cycles, range(VIOLATIONS_MAX), strict=False)]
 
 
-def _keys_prove_it(history: History) -> bool:
+def _keys_prove_it(history: RunHistory) -> bool:
     """Whether each message has one key everywhere and each process delivers by growing keys: then no cycle is possible.
 
     Only the order that the keys show is used, never what they are: a protocol cannot talk itself out with them.
@@ -65,7 +65,7 @@ def _keys_prove_it(history: History) -> bool:
     return True
 
 
-def _shortest_cycle(history: History, component: set[str]) -> list[tuple[str, str]]:
+def _shortest_cycle(history: RunHistory, component: set[str]) -> list[tuple[str, str]]:
     """The shortest cycle among messages that are known to be on cycles, as (message, process that goes on) pairs."""
     lanes = {p: [m for m in sequence if m in component] for p, sequence in history.witnesses.items()}
     places: dict[str, list[tuple[str, int]]] = {message: [] for message in sorted(component)}

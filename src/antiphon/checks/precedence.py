@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from itertools import islice
 
 from antiphon.checks.clocks import Chain, Clocks, Past
-from antiphon.checks.history import History
+from antiphon.checks.history import RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 
 Late = tuple[str, str, str]  # a process that delivers the third, a message, without the second before it
 
 
-def fifo(history: History) -> list[Violation]:
+def fifo(history: RunHistory) -> list[Violation]:
     return [_out_of_fifo(history, *late) for late in islice(_fifo(history), VIOLATIONS_MAX)]
 
 
-def _fifo(history: History) -> Iterator[Late]:
+def _fifo(history: RunHistory) -> Iterator[Late]:
     chains = history.sent
     place = {message: (sender, i + 1) for sender, chain in chains.items() for i, message in enumerate(chain)}
     queues = _Queues(history, chains)
@@ -33,17 +33,17 @@ def _fifo(history: History) -> Iterator[Late]:
                 yield process, queue.message, later
 
 
-def _out_of_fifo(history: History, process: str, earlier: str, later: str) -> Violation:
+def _out_of_fifo(history: RunHistory, process: str, earlier: str, later: str) -> Violation:
     sender = history.multicasts[later].sender
     detail = f"{sender} multicasts {earlier} and then {later}, but {_story(history, process, earlier, later)}."
     return Violation(Promise.FIFO.value, (sender, process), (earlier, later), detail)
 
 
-def causal(history: History) -> list[Violation]:
+def causal(history: RunHistory) -> list[Violation]:
     return [_out_of_cause(history, *late) for late in islice(_causal(history), VIOLATIONS_MAX)]
 
 
-def _causal(history: History) -> Iterator[Late]:
+def _causal(history: RunHistory) -> Iterator[Late]:
     past = Past(history)
     closed, clocks, place = past.close(), past.clocks, past.place
     queues = _Queues(history, past.chains)
@@ -71,7 +71,7 @@ def _causal(history: History) -> Iterator[Late]:
                     break
 
 
-def _out_of_cause(history: History, process: str, earlier: str, later: str) -> Violation:
+def _out_of_cause(history: RunHistory, process: str, earlier: str, later: str) -> Violation:
     detail = (
         f"{earlier} precedes {later}, which {history.multicasts[later].sender} multicasts, "
         f"but {_story(history, process, earlier, later)}."
@@ -79,7 +79,7 @@ def _out_of_cause(history: History, process: str, earlier: str, later: str) -> V
     return Violation(Promise.CAUSAL.value, (process,), (earlier, later), detail)
 
 
-def _story(history: History, process: str, earlier: str, later: str) -> str:
+def _story(history: RunHistory, process: str, earlier: str, later: str) -> str:
     if earlier in history.delivered[process]:
         return f"{process} delivers {later} before {earlier}"
     return f"{process} delivers {later} and never {earlier}"
@@ -104,7 +104,7 @@ class _Queue:
 class _Queues:
     """The chains, as each group sees them: only the messages that address it."""
 
-    def __init__(self, history: History, chains: dict[str, Chain]) -> None:
+    def __init__(self, history: RunHistory, chains: dict[str, Chain]) -> None:
         self._homes: dict[str, list[str]] = {}
         for group, members in history.groups.items():
             for process in members:

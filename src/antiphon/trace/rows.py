@@ -13,14 +13,14 @@ from antiphon.core.process import Process
 from antiphon.core.requests import Request
 from antiphon.trace.schema import RequestCell, Row
 
-Steps = Callable[[AnyEffect], "int | None"]
+StepOf = Callable[[AnyEffect], "int | None"]
 
 
 def rows_of(
     process: Process,
     turn: Turn,
     time_ns: int,
-    step_of: Steps | None = None,
+    step_of: StepOf | None = None,
     *,
     after: int = 0,
     receives: bool = True,
@@ -35,7 +35,7 @@ def rows_of(
 
 
 def add_rows(
-    rows: list[Row], process: Process, turn: Turn, time_ns: int, step_of: Steps | None, after: int, receives: bool
+    rows: list[Row], process: Process, turn: Turn, time_ns: int, step_of: StepOf | None, after: int, receives: bool
 ) -> None:
     """The same, put behind others."""
     me, happened = process.me, turn.happened
