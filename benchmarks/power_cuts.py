@@ -6,7 +6,9 @@ A log runs on real files, and every system call that changes them is noted. At a
 killed, with what the kernel has kept, or by a power cut. After a cut the disk holds, of all that was written to a file
 since its last sync, any sectors (or pages), and of all names that were given and taken away since the folder's last
 sync, any; then the log is opened again, compared with a list, and used until the next cut. Segments are small, so that
-they are rolled, pruned and written again all the time, and blocks are written both directly and through the cache.
+they are rolled, pruned and written again all the time, and blocks are laid out both for direct writes and for the
+cache. The files are in memory where there is such a thing: there a direct write is like any other. A segment's salt is
+not of the seed, but nothing should depend on it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 import antiphon
 from antiphon.client import sender
-from antiphon.core.errors import UsageError
+from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
 from client.fake_cluster import FakeCluster, run
 
@@ -47,6 +47,26 @@ def test_linger_gathers_the_calls_of_several_turns() -> None:
         assert len(cluster.requests()) == 1
         await asyncio.gather(*calls)
         assert [request.count for request in cluster.requests()] == [1, 5]
+
+    run({"a": 1}, story, linger=0.2)
+
+
+def test_nothing_leaves_after_the_client_was_closed() -> None:
+    """A timer that another flush came before must not go off later, over what the caller was told did not happen."""
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await client.multicast_many("a", [b"first"])
+        lingering = asyncio.create_task(client.multicast("a", b"second"))
+        await asyncio.sleep(0.01)
+        client._check_open().route("a").flush()  # as when a connection takes more again
+        await lingering
+        late = asyncio.create_task(client.multicast("a", b"late"))
+        await asyncio.sleep(0.01)
+        await client.close()
+        with pytest.raises(Unavailable):
+            await late
+        await asyncio.sleep(0.4)
+        assert cluster.payloads("a") == [b"first", b"second"]
 
     run({"a": 1}, story, linger=0.2)
 

@@ -412,7 +412,7 @@ def test_a_bit_flip_among_zeros_is_not_taken_for_a_torn_write(memory_path: Path,
     for offset in range(disk.rounded(start, disk.GRAIN), end):
         for bit in (0, 4) if offset > start + 40 else range(8):
             poke(memory_path / name, offset, files[name][offset] ^ 1 << bit)
-            with pytest.raises(JournalCorrupt, match=f"{name}.* offset {start}"):
+            with pytest.raises(JournalCorrupt, match=f"{name}.* offset ({start}|{disk.rounded(start, disk.GRAIN)}) "):
                 look(memory_path, segment_bytes=4096)
         poke(memory_path / name, offset, files[name][offset])
 
@@ -521,6 +521,27 @@ def test_a_block_without_its_trailer_gets_one(memory_path: Path, no_sync: None) 
         look(memory_path)
 
 
+def is_direct(fd: int) -> bool:
+    return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT)
+
+
+def test_large_blocks_pass_by_the_page_cache_and_small_ones_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwritev, seen = os.pwritev, {}
+
+    def watch(fd: int, buffers: Any, offset: int) -> int:
+        seen[sum(map(len, buffers))] = is_direct(fd)
+        return pwritev(fd, buffers, offset)
+
+    journal = SegmentedLog.open(tmp_path, ME, segment_bytes=1 << 20, direct=True)
+    monkeypatch.setattr(os, "pwritev", watch)
+    fill(journal, [b"a" * 100], [b"b" * 40_000], [b"c" * 100], [b"d" * 60_000])
+    journal.abandon()
+    assert {size > 32 << 10 for size in seen} == {False, True}
+    assert seen == {size: size > 32 << 10 for size in seen}
+
+
 @pytest.mark.parametrize("outcome", ["short", "refused"])
 def test_a_file_system_that_cannot_be_written_to_directly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
@@ -529,18 +550,21 @@ def test_a_file_system_that_cannot_be_written_to_directly(
     pwritev = os.pwritev
 
     def picky(fd: int, buffers: Any, offset: int) -> int:
-        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+        if is_direct(fd):
             if outcome == "refused":
                 raise OSError(errno.EINVAL, "not so")
             return pwritev(fd, [memoryview(buffers[0])[:4096]], offset)
         return pwritev(fd, buffers, offset)
 
-    monkeypatch.setattr(os, "pwritev", picky)
+    tried = []
+    pwritev_ = picky
+    monkeypatch.setattr(os, "pwritev", lambda *call: (tried.append(is_direct(call[0])), pwritev_(*call))[1])
     journal = SegmentedLog.open(tmp_path, ME, segment_bytes=1 << 20, direct=True)
     batches = [[b"a" * 50_000], [b"b"], [b"c" * 70_000]]
     fill(journal, *batches)
     journal.abandon()
     monkeypatch.undo()
+    assert sum(tried) == 1, "once, and never again"
     assert look(tmp_path, segment_bytes=1 << 20) == flat(batches)
 
 
@@ -563,6 +587,28 @@ def test_files_kept_to_be_written_again_are_given_back_when_the_disk_is_full(
     journal.write_snapshot(12, b"a larger state")
     assert len(journal._files.recycled) == kept - 2
     journal.abandon()
+
+
+def test_a_full_disk_gets_back_what_another_log_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal's spare files are of no use while deliveries wait for room."""
+    journal = opened(tmp_path / "journal", recycled_max=8)
+    delivered = opened(tmp_path / "delivered")
+    delivered.shares_room_with(journal)
+    fill(journal, *[[b"x" * 300] for _ in range(12)])
+    journal.write_snapshot(12, b"state")
+    assert list((tmp_path / "journal").glob("spare-*.tmp"))
+    fallocate = os.posix_fallocate
+
+    def full(fd: int, offset: int, size: int) -> None:
+        if list((tmp_path / "journal").glob("spare-*.tmp")):
+            raise OSError(errno.ENOSPC, "no space")
+        fallocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    fill(delivered, [b"y" * 900], [b"z" * 900])
+    assert contents(delivered) == [b"y" * 900, b"z" * 900]
+    journal.abandon()
+    delivered.abandon()
 
 
 def test_what_a_file_held_before_is_never_read_again(memory_path: Path, no_sync: None) -> None:

@@ -15,7 +15,8 @@ NO_DEADLINE = float("inf")  # of a caller who waits for as long as it takes
 class Outgoing:
     """First a *draft*: payloads and the calls that wait for them, all of which may still go away.
 
-    It is numbered when it is handed to a connection, and is a *request* from then on: range and bytes are for life.
+    It is numbered when it is handed to a connection, and is a *request* from then on: range and payloads are for life,
+    unless it is withdrawn.
     """
 
     __slots__ = (
@@ -71,7 +72,7 @@ class Outgoing:
     def withdraw(self) -> None:
         """Make a draft of it again. Only for what surely no member has taken or will take."""
         if not self.is_whole:
-            self.payloads = unpack_payloads(self.packed, self.count)
+            self.payloads, self.packed = unpack_payloads(self.packed, self.count), b""
         self.room = 0
         self.first = self.end = -1
 

@@ -125,6 +125,7 @@ class Route:
         self._backoff = Backoff()
         self._search: asyncio.Task[None] | None = None
         self._flush_handle: asyncio.Handle | None = None
+        self._is_closed = False
         self._has_leavers = False  # callers who no longer wait for what is a draft
 
     # From the caller ------------------------------------------------------------------------------------------------
@@ -167,6 +168,8 @@ class Route:
         return min((each.earliest() for each in (*self.drafts, *self.unanswered)), default=NO_DEADLINE)
 
     def close(self) -> None:
+        """Nothing leaves after this: what was not sent surely did not happen."""
+        self._is_closed = True
         if self._search is not None:
             self._search.cancel()
         if self._flush_handle is not None:
@@ -207,7 +210,11 @@ class Route:
 
     def flush(self) -> None:
         """Send what can be sent now. What cannot stays a draft, and is free to expire."""
-        self._flush_handle = None
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()  # another may have called before it was due
+            self._flush_handle = None
+        if self._is_closed:
+            return
         if self._has_leavers:
             self._drop_leavers()
         lane = self.lane
@@ -235,7 +242,7 @@ class Route:
         self._owner.follow(self)
 
     def _seek(self) -> None:
-        if self._search is None and (self.drafts or self.numbered):
+        if self._search is None and not self._is_closed and (self.drafts or self.numbered):
             self._search = self._owner.loop.create_task(self._find_member())
 
     async def _find_member(self) -> None:

@@ -1,4 +1,4 @@
-"""The one checksum of all that is on disk: CRC-32, computed several times faster than zlib does."""
+"""The one checksum of all logs: CRC-32, computed several times faster than zlib does."""
 
 from isal.isal_zlib import crc32
 

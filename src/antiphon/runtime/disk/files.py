@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -31,7 +31,10 @@ class Spare:
 
 
 class LogFiles:
-    """The folder of one log. The event loop may call `reserve_segment` while a worker thread calls the rest.
+    """The folder of one log.
+
+    The event loop reserves segments, a worker thread may publish them, and another may write snapshots and remove
+    segments, all at once: each does one operation at a time on the lists here, which Python makes atomic.
 
     Of the segments that are no longer needed, ``recycled_max`` with the usual ``segment_bytes`` are kept to be written
     again.
@@ -41,6 +44,7 @@ class LogFiles:
         self.folder = folder
         self.segment_bytes = segment_bytes
         self.recycled: deque[Spare] = deque()  # files of removed segments, durably without their names
+        self.make_room: Callable[[], bool] = lambda: False  # have others give something back; whether they did
         self._recycled_max = recycled_max
         self.folder_fd = -1
         self._spares: list[Spare] = []
@@ -109,14 +113,19 @@ class LogFiles:
                 os.posix_fallocate(fd, 0, size)
                 return
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                if not is_full or not (self.give_back() or self.make_room()):
                     raise
-                try:
-                    given_back = self.recycled.pop()
-                except IndexError:
-                    raise error from None
-                os.close(given_back.fd)
-                given_back.path.unlink()
+
+    def give_back(self) -> bool:
+        """Delete one of the files that are kept to be written again; whether there was any."""
+        try:
+            spare = self.recycled.pop()
+        except IndexError:
+            return False
+        os.close(spare.fd)
+        spare.path.unlink()
+        return True
 
     def publish(self, spare: Spare, path: Path) -> int:
         """Sync what was written into a spare, and give it its name, durably; the caller owns its descriptor then."""

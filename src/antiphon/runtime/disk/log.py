@@ -10,6 +10,7 @@ found when it is opened in `recovery.py`, the bytes of segments and snapshots in
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from bisect import bisect_right
@@ -62,6 +63,7 @@ class SegmentedLog:
         self.snapshot: Snapshot | None = None
         self._snapshot_index = self._snapshot_bytes = 0
         self.syncs, self.last_sync_seconds = 0, 0.0
+        self._snapshots_written = 0  # bytes; by another thread than blocks, so counted apart
         try:
             self._recover()
         except BaseException:
@@ -119,7 +121,11 @@ class SegmentedLog:
     @property
     def written_bytes(self) -> int:
         """Since it was opened: records, snapshots and all."""
-        return self._writer.written_bytes
+        return self._writer.written_bytes + self._snapshots_written
+
+    def shares_room_with(self, other: SegmentedLog) -> None:
+        """When the disk is full, have the other log give back the files that it keeps to write them again."""
+        self._files.make_room = other._files.give_back
 
     def has_segments_below(self, index: int) -> bool:
         """Whether a snapshot at ``index`` would remove anything."""
@@ -230,7 +236,9 @@ class SegmentedLog:
         buffers = disk.encode_snapshot(self._identity, Snapshot(index, state))
         with self._snapshot_lock, self._final_failure():
             spare = self._files.reserve(sum(map(len, buffers)))
-            self._writer.write_into(spare.fd, buffers, 0)
+            if os.pwritev(spare.fd, buffers, 0) != spare.size:
+                raise OSError(errno.EIO, "a write was cut short")
+            self._snapshots_written += spare.size
             os.close(self._files.publish(spare, self._folder / f"snapshot-{index:020}.snap"))
             self.snapshot, self._snapshot_index, self._snapshot_bytes = None, index, spare.size
             self._prune()

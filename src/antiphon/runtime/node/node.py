@@ -80,6 +80,8 @@ class Node:
             if journal is not None:
                 journal.abandon()
             raise
+        if journal is not None:
+            delivered.shares_room_with(journal)
         driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit)
         driver.send = self._send
