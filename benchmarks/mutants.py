@@ -1,6 +1,6 @@
 """Which property catches each mutant of a protocol, and at which seed of the suite.
 
-    python benchmarks/mutants.py [tom scalatom ...] [--seeds 300]
+    python benchmarks/mutants.py [tom scalatom ...] [--seeds 600]
     python benchmarks/mutants.py --search
 
 "first" is the first seed at which a run of the mutant goes wrong in any way, with what went wrong there; "property" is
@@ -67,7 +67,7 @@ def search_rows() -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("protocols", nargs="*", default=[], metavar="protocol")
-    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--seeds", type=int, default=600)
     parser.add_argument("--search", action="store_true")
     arguments = parser.parse_args()
     if arguments.search:
