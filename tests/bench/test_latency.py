@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from benchmarked import benchmark
+
 
 @pytest.fixture
 def latency() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "latency.py"
-    spec = importlib.util.spec_from_file_location("latency", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["latency"] = module
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("latency")
 
 
 def turns_at(latency: ModuleType, *begun: tuple[str, int]) -> list[object]:

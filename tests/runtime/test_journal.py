@@ -120,13 +120,13 @@ def small_journal(folder: Path) -> tuple[list[list[bytes]], list[str]]:
 def guarded_bytes(segment: disk.Segment) -> set[int]:
     """The offsets of all that a checksum guards: the segment's head, and each block's header and records."""
     data = segment.path.read_bytes()
-    found = set(range(disk._parse_head(segment.path, data, disk._SEGMENT_MAGIC, segment.first).end))
+    found = set(range(disk.parse_head(segment.path, data, disk.SEGMENT_MAGIC, segment.first).end))
     end = len(found)
     while end < segment.end:
-        block = disk._next_block(data, end, segment.salt)
+        block = disk.next_block(data, end, segment.salt)
         assert block is not None
         at, header = block
-        found |= set(range(at, at + disk._HEADER_BYTES + header.length))
+        found |= set(range(at, at + disk.HEADER_BYTES + header.length))
         end = at + disk.block_bytes(header.length)
     return found
 
@@ -451,7 +451,7 @@ def test_a_write_torn_at_any_byte_is_cut(memory_path: Path, no_sync: None, recor
         fill(journal, [b"one"], [b"two"])
         journal.close()
         name, offset, end, after = with_next_block(folder, record, 1024)
-        for written in (0, *range(disk._HEADER_BYTES, end - offset + 1)):  # a header lies in one sector
+        for written in (0, *range(disk.HEADER_BYTES, end - offset + 1)):  # a header lies in one sector
             data = after[: offset + written] + old[offset + written :]
             restore(folder, {name: data})
             journal = opened(folder)
@@ -668,7 +668,7 @@ def test_a_lost_sector_before_the_last_block_is_refused(memory_path: Path, no_sy
 def test_a_flip_that_empties_a_sector_is_not_taken_for_a_torn_write(memory_path: Path, no_sync: None) -> None:
     """The sector has a single bit, and the zeros around it are as few as can be."""
     journal = opened(memory_path, segment_bytes=4096)
-    begin = disk.rounded(journal._segments[-1].end, disk.GRAIN) + disk._HEADER_BYTES + 4
+    begin = disk.rounded(journal._segments[-1].end, disk.GRAIN) + disk.HEADER_BYTES + 4
     before = -begin % 512 + 512
     fill(journal, [b"x" * before + bytes(256) + b"\x10" + bytes(255) + b"x" * 700])
     journal.abandon()
@@ -1217,9 +1217,9 @@ class JournalModel(RuleBasedStateMachine):
         if at + len(block) <= active.size:
             with active.path.open("r+b") as file:
                 file.seek(at)
-                needed = disk._HEADER_BYTES + length  # a block is whole without its trailer
+                needed = disk.HEADER_BYTES + length  # a block is whole without its trailer
                 torn = int(needed * share)
-                file.write(block[: torn if torn >= disk._HEADER_BYTES else 0])  # and a header lies in one sector
+                file.write(block[: torn if torn >= disk.HEADER_BYTES else 0])  # and a header lies in one sector
                 file.seek(at)
                 if file.read(needed) == block[:needed]:  # what was there before was the same
                     self.records += records

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,20 +11,14 @@ from typing import Any
 
 import pytest
 
-from antiphon.runtime.disk import segments
+from antiphon.runtime.disk import scan, segments
 from antiphon.runtime.disk.files import LogFiles, Spare
+from benchmarked import benchmark
 
 
 @pytest.fixture
 def power_cuts() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "power_cuts.py"
-    spec = importlib.util.spec_from_file_location("power_cuts", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["power_cuts"] = module
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("power_cuts")
 
 
 def test_nothing_durable_is_lost_by_power_cuts(power_cuts: ModuleType) -> None:
@@ -64,7 +56,7 @@ def without_salt(patch: pytest.MonkeyPatch, power_cuts: ModuleType) -> None:
 
 
 def with_blocks_that_are_never_checked(patch: pytest.MonkeyPatch, power_cuts: ModuleType) -> None:
-    patch.setattr(segments, "_is_whole", lambda data, offset, header: True)
+    patch.setattr(scan, "is_whole", lambda data, offset, header: True)
 
 
 @pytest.mark.parametrize(

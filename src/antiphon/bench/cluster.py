@@ -131,7 +131,7 @@ def _watch_members(folder: ClusterFolder, destinations: Sequence[str], begin: fl
     pids = cluster.alive(folder)
     looks: list[tuple[dict[str, float], dict[str, int]]] = []
     for moment in (begin, begin + seconds):
-        time.sleep(max(0.0, moment - time.monotonic()))
+        time.sleep(max(0.0, moment - time.monotonic()))  # the workers have agreed on these moments
         cpu: dict[str, float] = {name: _cpu_seconds(pid) for name in names if (pid := pids.get(name)) is not None}
         answers = cluster.statuses(folder)
         looks.append((cpu, {name: answer.written_bytes for name in names if (answer := answers[name]) is not None}))

@@ -65,7 +65,7 @@ class _Laying:
 
     def _lay(self, value: Any) -> int:
         if type(value) is not Buffers:
-            raise NotImplementedError(f"{type(value).__name__} cannot be encoded")
+            raise NotImplementedError(f"{type(value).__name__} cannot be encoded")  # what msgspec asks of a hook
         self.beside.append(value)
         return value.size
 
@@ -153,7 +153,7 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
 
 def _put_inside(value: Any) -> bytes:
     if type(value) is not Buffers:
-        raise NotImplementedError(f"{type(value).__name__} cannot be encoded")
+        raise NotImplementedError(f"{type(value).__name__} cannot be encoded")  # what msgspec asks of a hook
     return bytes(value)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from antiphon.core.errors import JournalCorrupt, JournalError
 from antiphon.runtime.disk import segments as disk
 from antiphon.runtime.disk.files import no_space
+from antiphon.runtime.disk.scan import load_segments
 from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot
 from antiphon.runtime.disk.writer import Writer
 
@@ -30,7 +31,7 @@ def find(folder: Path, identity: JournalIdentity) -> FoundLog:
         _check_owner(folder, owner, identity)
         snapshot_bytes = path.stat().st_size
     covered = snapshot.index if snapshot is not None else 0
-    segments = disk.load_segments(folder, covered)
+    segments = load_segments(folder, covered)
     for segment in segments:
         _check_owner(folder, segment.identity, identity)
         _check_code(folder, segment, identity.code, covered)

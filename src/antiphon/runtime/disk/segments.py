@@ -2,18 +2,12 @@
 
 A segment is a header and then blocks, one block per commit, in a file whose space was reserved. The file may have been
 a segment before: what follows the last block is then old. Each segment has a *salt* of its own, with which the headers
-of its blocks are checksummed, so that nothing old, and nothing that a client sends, is ever taken for a block of it.
-Two things must never be confused after a crash:
+of its blocks are checksummed, so that what is old, or what a client sends, is taken for a block of it no more often
+than 32 bits are guessed.
 
-- *torn*: the last write did not finish, so the block was never reported durable and may be cut away. A disk writes
-  whole sectors, in any order, so any of them may still hold what was there before.
-- *damaged*: bits changed in a block that was durable. This must be refused, never cut.
-
-A block is written only when the one before it is durable. So a bad block with another one behind it is damaged; and a
-bad block at the end is damaged if one flipped bit explains it, and torn otherwise. That errs on the side of refusing:
-a torn block is called damaged where all that is missing of it differs by one bit from what was there before, and once
-in 8,000 times by chance, where all but one run of 64 KiB reached the disk. Blocks begin at multiples of 64 bytes, so
-that a header, which is shorter, is written whole or not at all; large ones begin a page.
+A block is written only when the one before it is durable. Blocks begin at multiples of 64 bytes, so that a header,
+which is shorter, is written whole or not at all; large ones begin a page. What a crash or damage makes of this is
+judged in `scan.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +28,6 @@ import msgspec
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalCorrupt, JournalError
 from antiphon.runtime.disk.checksum import crc32
-from antiphon.runtime.disk.flips import one_flip_explains
 
 FORMAT = 3  # of what records and snapshots hold; the magics below are of the files' own layout
 
@@ -44,27 +37,27 @@ CLOSE = 2  # block kind: the journal was closed cleanly here; holds no record
 SEGMENT_NAME = re.compile(r"segment-(\d{20})\.log")
 SNAPSHOT_NAME = re.compile(r"snapshot-(\d{20})\.snap")
 
-_SEGMENT_MAGIC = b"ANTISEG2"
+SEGMENT_MAGIC = b"ANTISEG2"
 _SNAPSHOT_MAGIC = b"ANTISNP2"
 _EARLIER_MAGICS = (b"ANTISEG1", b"ANTISNP1")
-_BLOCK_MAGIC = b"BLK:"
+BLOCK_MAGIC = b"BLK:"
 
 # Of a file: magic, first index, reserved size, link, salt, identity length (of a snapshot: magic, index, length and
 # checksum of the state, 0, identity length); then the checksum of all this, then the identity.
 _HEAD = struct.Struct("<8sQQIII")
-_CRC = struct.Struct("<I")
+CRC = struct.Struct("<I")
 # magic, kind, records, payload length, first index, previous block's checksum, checksum of the payload's checksums;
 # then its own checksum
 _BLOCK = struct.Struct("<4sBIIQII")
 
-_HEADER_BYTES = _BLOCK.size + _CRC.size
+HEADER_BYTES = _BLOCK.size + CRC.size
 # The payload has a checksum for each run of so many bytes, so that a flipped bit is found by looking at one of them.
 # They stand behind it, and behind them the header's own again: so far the write got.
-_RUN_BYTES = 64 << 10
+RUN_BYTES = 64 << 10
 
 GRAIN = 64
 PAGE_BYTES = 4096
-assert _HEADER_BYTES <= GRAIN
+assert HEADER_BYTES <= GRAIN
 
 _INDEX_SPACING = 1 << 15  # at most one remembered block position per this many bytes
 
@@ -135,11 +128,11 @@ class Segment:
 
 def block_bytes(length: int) -> int:
     """What a block with a payload of so many bytes takes."""
-    return _HEADER_BYTES + length + _trailer_bytes(length)
+    return HEADER_BYTES + length + trailer_bytes(length)
 
 
-def _trailer_bytes(length: int) -> int:
-    return _CRC.size * (-(-length // _RUN_BYTES) + 1)
+def trailer_bytes(length: int) -> int:
+    return CRC.size * (-(-length // RUN_BYTES) + 1)
 
 
 def rounded(size: int, grain: int) -> int:
@@ -150,7 +143,7 @@ def rounded(size: int, grain: int) -> int:
 def _encode_head(magic: bytes, number: int, size: int, crc: int, identity: JournalIdentity, salt: int = 0) -> bytes:
     who = msgspec.msgpack.encode(identity)
     head = _HEAD.pack(magic, number, size, crc, salt, len(who))
-    return head + _CRC.pack(crc32(who, crc32(head))) + who
+    return head + CRC.pack(crc32(who, crc32(head))) + who
 
 
 class _FileHead(NamedTuple):
@@ -162,14 +155,14 @@ class _FileHead(NamedTuple):
     end: int  # where what follows it begins
 
 
-def _parse_head(path: Path, data: bytes, magic: bytes, number: int) -> _FileHead:
+def parse_head(path: Path, data: bytes, magic: bytes, number: int) -> _FileHead:
     """The head was durable before the file got its name, so any flaw is damage."""
-    begin = _HEAD.size + _CRC.size
+    begin = _HEAD.size + CRC.size
     if data[: len(magic)] in _EARLIER_MAGICS:
         raise JournalError(f"Journal file {path} is of an earlier version of Antiphon, which this one does not read.")
     if len(data) >= begin:
         found_magic, found_number, size, crc, salt, length = _HEAD.unpack_from(data)
-        (own_crc,) = _CRC.unpack_from(data, _HEAD.size)
+        (own_crc,) = CRC.unpack_from(data, _HEAD.size)
         who = data[begin : begin + length]
         intact = own_crc == crc32(who, crc32(data[: _HEAD.size]))
         if intact and (found_magic, found_number) == (magic, number):
@@ -187,8 +180,8 @@ def new_segment(
 ) -> tuple[Segment, bytes]:
     """An empty segment and the header that begins its file."""
     salt = int.from_bytes(os.urandom(4), "little")
-    header = _encode_head(_SEGMENT_MAGIC, first, size, link, identity, salt)
-    (crc,) = _CRC.unpack_from(header, _HEAD.size)
+    header = _encode_head(SEGMENT_MAGIC, first, size, link, identity, salt)
+    (crc,) = CRC.unpack_from(header, _HEAD.size)
     return Segment(path, identity, first, size, link, salt, crc, len(header), first), header
 
 
@@ -200,29 +193,29 @@ def encode_block(kind: int, segment: Segment, records: Sequence[Buffers]) -> tup
     number = len(records)
     lengths = struct.pack(f"<{number}I", *[record.size for record in records])
     payload = b"".join((lengths, *[piece for record in records for piece in record.pieces]))
-    sums = _sums(payload)
-    head = _BLOCK.pack(_BLOCK_MAGIC, kind, number, len(payload), segment.next_index, segment.chain, crc32(sums))
+    sums = sums_of(payload)
+    head = _BLOCK.pack(BLOCK_MAGIC, kind, number, len(payload), segment.next_index, segment.chain, crc32(sums))
     crc = crc32(head, segment.salt)
-    own = _CRC.pack(crc)
+    own = CRC.pack(crc)
     return [head + own, payload, sums + own], len(payload), crc
 
 
-def _sums(payload: bytes | memoryview) -> bytes:
+def sums_of(payload: bytes | memoryview) -> bytes:
     """The checksums of a payload's runs."""
     view = memoryview(payload)
-    starts = range(0, len(view), _RUN_BYTES)
-    return struct.pack(f"<{len(starts)}I", *[crc32(view[at : at + _RUN_BYTES]) for at in starts])
+    starts = range(0, len(view), RUN_BYTES)
+    return struct.pack(f"<{len(starts)}I", *[crc32(view[at : at + RUN_BYTES]) for at in starts])
 
 
-def _parse_header(data: bytes, offset: int, salt: int) -> BlockHeader | None:
+def parse_header(data: bytes, offset: int, salt: int) -> BlockHeader | None:
     """The block header at `offset`, or None if it is not whole and intact."""
-    if offset + _HEADER_BYTES > len(data):
+    if offset + HEADER_BYTES > len(data):
         return None
-    (crc,) = _CRC.unpack_from(data, offset + _BLOCK.size)
+    (crc,) = CRC.unpack_from(data, offset + _BLOCK.size)
     if crc32(data[offset : offset + _BLOCK.size], salt) != crc:
         return None
     header = BlockHeader._make((*_BLOCK.unpack_from(data, offset), crc))
-    return header if header.magic == _BLOCK_MAGIC else None
+    return header if header.magic == BLOCK_MAGIC else None
 
 
 def list_files(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
@@ -231,120 +224,24 @@ def list_files(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]
     return sorted((int(match[1]), path) for match, path in matches if match)
 
 
-def load_segments(folder: Path, begin: int) -> list[Segment]:
-    """Check the segments that hold the records from `begin` on, and that none is missing among them."""
-    files = list_files(folder, SEGMENT_NAME)
-    # A crash may have kept some of the segments before a snapshot's: they are not even looked at.
-    files = files[max(bisect_right(files, begin, key=lambda file: file[0]) - 1, 0) :]
-    if files and files[0][0] > begin:
-        raise JournalCorrupt(f"Journal {folder} lacks the segment that holds record {begin}.")
-    segments: list[Segment] = []
-    for first, path in files:
-        segment = _scan_segment(path, first, is_last=path == files[-1][1])
-        if segments and (segments[-1].next_index, segments[-1].chain) != (first, segment.link):
-            raise JournalCorrupt(
-                f"Journal file {path} does not continue {segments[-1].path.name}, which ends before record "
-                f"{segments[-1].next_index}: a segment is missing or foreign."
-            )
-        segments.append(segment)
-    return segments
-
-
-def _scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
-    """Read and check a whole segment. What is torn is no part of it, and only the last segment may end so."""
-    data = path.read_bytes()
-    head = _parse_head(path, data, _SEGMENT_MAGIC, first)
-    segment = Segment(path, head.identity, first, head.size, head.crc, head.salt, head.own_crc, head.end, first)
-    while found := _next_block(data, segment.end, segment.salt):
-        at, header = found
-        if not _follows(header, at, segment):
-            raise _damaged(segment, "a block does not continue the one before it", at)
-        if not _is_whole(data, at, header):
-            if not is_last or _is_damaged(data, at, header):
-                raise _damaged(segment, "a block's records are damaged", at)
-            segment.torn_at = at
-            break
-        segment.add(header.kind, header.records, at, header.length, header.crc)
-    if is_last and not found and _is_damaged_header(data, segment):
-        raise _damaged(segment, "a block header is damaged")
-    if is_last and _has_block_after(data, segment, found[0] + 1 if found else segment.end):
-        raise _damaged(segment, "a block is damaged although a later one exists")
-    return segment
-
-
-def _next_block(data: bytes, end: int, salt: int, offset: int = 0) -> tuple[int, BlockHeader] | None:
+def next_block(data: bytes, end: int, salt: int, offset: int = 0) -> tuple[int, BlockHeader] | None:
     """Where the block behind ``end`` begins, and its header; ``data`` begins at ``offset`` of the file."""
-    for at in _beginnings(end):
-        header = _parse_header(data, at - offset, salt)
+    for at in beginnings(end):
+        header = parse_header(data, at - offset, salt)
         if header is not None:
             return at, header
     return None
 
 
-def _beginnings(end: int) -> tuple[int, int]:
+def beginnings(end: int) -> tuple[int, int]:
     """Where a block behind ``end`` may begin: a small one, and a large one."""
     return rounded(end, GRAIN), rounded(end, PAGE_BYTES)
 
 
-def _damaged(segment: Segment, reason: str, at: int | None = None) -> JournalCorrupt:
-    offset = segment.end if at is None else at
-    return JournalCorrupt(f"Journal file {segment.path} cannot be trusted: at offset {offset} {reason}.")
-
-
-def _follows(header: BlockHeader, at: int, segment: Segment) -> bool:
-    return (
-        header.kind in (RECORDS, CLOSE)
-        and header.previous == segment.chain
-        and header.first == segment.next_index
-        and at + block_bytes(header.length) <= segment.size
-    )
-
-
-def _is_whole(data: bytes, offset: int, header: BlockHeader) -> bool:
-    begin = offset + _HEADER_BYTES
+def is_whole(data: bytes, offset: int, header: BlockHeader) -> bool:
+    begin = offset + HEADER_BYTES
     payload = memoryview(data)[begin : begin + header.length]
-    return len(payload) == header.length and crc32(_sums(payload)) == header.sums_crc
-
-
-def _is_damaged(data: bytes, offset: int, header: BlockHeader) -> bool:
-    """Was the bad payload of the last block once good? Not if the write did not get to its end."""
-    begin = offset + _HEADER_BYTES
-    end = begin + header.length
-    payload = memoryview(data)[begin:end]
-    sums, own = (data[end : end + _trailer_bytes(header.length)][part] for part in (slice(-4), slice(-4, None)))
-    if own != _CRC.pack(header.crc) or crc32(sums) != header.sums_crc:
-        return False
-    found = _sums(payload)
-    bad = [at for at in range(0, len(sums), _CRC.size) if sums[at : at + _CRC.size] != found[at : at + _CRC.size]]
-    if len(bad) != 1:
-        return False
-    ((was,), (now,)) = (_CRC.unpack_from(each, bad[0]) for each in (sums, found))
-    run = payload[bad[0] // _CRC.size * _RUN_BYTES :][:_RUN_BYTES]
-    return one_flip_explains(was ^ now, len(run))
-
-
-def _is_damaged_header(data: bytes, segment: Segment) -> bool:
-    """Is what stands behind the last good block a header but for one flipped bit?"""
-    for at in _beginnings(segment.end):
-        found = data[at : at + _HEADER_BYTES]
-        number = int.from_bytes(found, "little")
-        for bit in range(8 * len(found)):
-            header = _parse_header((number ^ (1 << bit)).to_bytes(_HEADER_BYTES, "little"), 0, segment.salt)
-            if header is not None and _follows(header, at, segment):
-                return True
-    return False
-
-
-def _has_block_after(data: bytes, segment: Segment, begin: int) -> bool:
-    """Does the file hold a block of this segment from ``begin`` on, behind the one that may be torn?"""
-    at = data.find(_BLOCK_MAGIC, rounded(begin, GRAIN))
-    while at >= 0:
-        if at % GRAIN == 0:
-            header = _parse_header(data, at, segment.salt)
-            if header is not None and header.first >= segment.next_index:
-                return True
-        at = data.find(_BLOCK_MAGIC, rounded(at + 1, GRAIN))
-    return False
+    return len(payload) == header.length and crc32(sums_of(payload)) == header.sums_crc
 
 
 def read_segment(segment: Segment, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
@@ -375,11 +272,11 @@ def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tup
     while offset < end:
         data = os.pread(fd, min(window, end - offset), offset)
         at = offset
-        while found := _next_block(data, at, segment.salt, offset):
+        while found := next_block(data, at, segment.salt, offset):
             begin, header = found
             if begin - offset + block_bytes(header.length) > len(data):
                 break
-            yield header, data, begin - offset + _HEADER_BYTES
+            yield header, data, begin - offset + HEADER_BYTES
             at = begin + block_bytes(header.length)
         if at == offset:
             # Not one whole block: either it is larger than the window, or the file changed under us.
@@ -391,7 +288,7 @@ def _blocks(segment: Segment, fd: int, offset: int, window: int) -> Iterator[tup
 
 
 def _decode_records(segment: Segment, header: BlockHeader, data: bytes, begin: int) -> list[bytes]:
-    if crc32(_sums(memoryview(data)[begin : begin + header.length])) != header.sums_crc:
+    if crc32(sums_of(memoryview(data)[begin : begin + header.length])) != header.sums_crc:
         raise JournalCorrupt(f"Journal file {segment.path} was damaged from record {header.first} on.")
     lengths = struct.unpack_from(f"<{header.records}I", data, begin)
     edges = list(accumulate(lengths, initial=begin + 4 * header.records))
@@ -407,7 +304,7 @@ def encode_snapshot(identity: JournalIdentity, snapshot: Snapshot) -> list[bytes
 def read_snapshot(path: Path, index: int) -> tuple[JournalIdentity, Snapshot]:
     """Read and check a snapshot."""
     data = path.read_bytes()
-    head = _parse_head(path, data, _SNAPSHOT_MAGIC, index)
+    head = parse_head(path, data, _SNAPSHOT_MAGIC, index)
     state = data[head.end :]
     if len(state) == head.size and crc32(state) == head.crc:
         return head.identity, Snapshot(index, state)
@@ -417,7 +314,7 @@ def read_snapshot(path: Path, index: int) -> tuple[JournalIdentity, Snapshot]:
 def whole_block(fd: int, segment: Segment) -> list[bytes]:
     """The bytes of the segment's last block as they ought to be, of which only what it is read by was checked."""
     data = os.pread(fd, segment.end - segment.last_block, segment.last_block)
-    header = _parse_header(data, 0, segment.salt)
+    header = parse_header(data, 0, segment.salt)
     assert header is not None, "it was read a moment ago"
-    end = _HEADER_BYTES + header.length
-    return [data[:end], _sums(memoryview(data)[_HEADER_BYTES:end]) + _CRC.pack(header.crc)]
+    end = HEADER_BYTES + header.length
+    return [data[:end], sums_of(memoryview(data)[HEADER_BYTES:end]) + CRC.pack(header.crc)]
