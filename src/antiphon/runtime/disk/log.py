@@ -87,7 +87,7 @@ class SegmentedLog:
         """Create the journal, or check all of it, cut a torn tail and go on; damage is refused.
 
         Of the segments that a snapshot makes superfluous, `recycled_max` are kept to be written again: a sync of blocks
-        that were written before takes about half the time. `direct`: large blocks go to the disk past the page cache.
+        that were written before takes about 0.6 of the time. `direct`: large blocks go to the disk past the page cache.
         """
         if not 1024 <= segment_bytes <= FILE_BYTES_MAX:
             raise UsageError(f"A segment has 1024 to {FILE_BYTES_MAX} bytes, not {segment_bytes}.")
