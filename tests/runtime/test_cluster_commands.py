@@ -202,7 +202,8 @@ def test_a_group_without_a_majority_waits_says_so_and_goes_on_when_enough_return
     assert cluster.wait_idle(folder, 20)
     for process in ("a.2", "a.3"):
         cluster.kill(folder, process)
-    _, shown, _ = antiphon("status", *where)
+    code, shown, _ = antiphon("status", *where)
+    assert code == 1
     assert "Group a has had no majority since 20" in shown
     assert "Group b" not in shown
     assert antiphon("send", *where, "--to", "a,b", "second")[0] == 0
@@ -211,7 +212,32 @@ def test_a_group_without_a_majority_waits_says_so_and_goes_on_when_enough_return
     cluster.start(folder)
     assert cluster.wait_idle(folder, 30)
     assert [s.delivered for s in cluster.statuses(folder).values() if s is not None] == [2, 2, 2, 2]
-    assert "no majority" not in antiphon("status", *where)[1]
+    code, shown, _ = antiphon("status", *where)
+    assert (code, "no majority" in shown) == (0, False)
+    cluster.kill(folder, "a.3")
+    code, shown, _ = antiphon("status", *where)
+    assert (code, "no majority" in shown) == (1, False), "one is down, and the group goes on"
+    for process in ("a.1", "a.2"):
+        cluster.kill(folder, process)
+    code, shown, _ = antiphon("send", *where, "--to", "b", "waits for nobody of a")
+    code, shown, _ = antiphon("down", *where, "--json")
+    assert (code, json.loads(shown)["drained"]) == (1, False)
+    cluster.start(folder)
+    assert antiphon("down", *where)[0] == 0
+    code, shown, _ = antiphon("status", *where)
+    assert (code, shown.count("\n")) == (1, 1)
+    assert "Every process was stopped cleanly" in shown
+
+
+def test_status_asks_at_the_addresses_also_for_processes_of_another_folder(path: Path, tmp_path: Path) -> None:
+    folder = cluster.create(path, {"a": 2}, trace=False)
+    cluster.start(folder)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(path / "cluster.json", elsewhere)
+    code, shown, _ = antiphon("status", "--dir", str(elsewhere))
+    assert code == 0
+    assert shown.count("yes") == 2
 
 
 def test_down_completes_the_trace_of_a_killed_process(path: Path) -> None:

@@ -36,7 +36,7 @@ from antiphon.runtime.net.frames import (
     encode,
     request_head,
 )
-from antiphon.runtime.net.port import HELLO_SECONDS, STRANGERS_MAX
+from antiphon.runtime.net.port import HELLO_SECONDS
 from antiphon.runtime.node import CODE
 
 MakeCluster = Callable[..., ClusterFolder]
@@ -114,8 +114,9 @@ async def _still_works(folder: ClusterFolder) -> None:
     async with antiphon.connect(folder.path) as client:
         receipt = await client.multicast({"orders"}, b"still here", timeout=10)
         async for delivery in client.subscribe("orders"):
-            assert (delivery.name, delivery.payload) == (receipt.name, b"still here")
-            break
+            assert delivery.payload == b"still here"
+            if delivery.name == receipt.name:
+                break
 
 
 def test_a_valid_caller_that_then_talks_nonsense_is_cut_off(make_cluster: MakeCluster) -> None:
@@ -134,27 +135,23 @@ def test_a_valid_caller_that_then_talks_nonsense_is_cut_off(make_cluster: MakeCl
     asyncio.run(_still_works(folder))
 
 
-def test_too_many_strangers_do_not_keep_friends_out(make_cluster: MakeCluster) -> None:
+def test_a_forged_hello_stops_nobody(make_cluster: MakeCluster) -> None:
+    """Nobody proves who calls: numbers that would be a reason to stop are asked for again at the peer's own address."""
     folder: ClusterFolder = make_cluster({"orders": 2})
-    strangers = [call(folder.config, b"") for _ in range(STRANGERS_MAX + 10)]
-    assert sum(_is_closed_already(stranger) for stranger in strangers) == 10
-    for stranger in strangers:
-        stranger.close()
-    time.sleep(0.2)
-    status = ask(folder.config, VICTIM)
-    assert status is not None
-    assert status.refused["too many connections"] == 10
+    config = folder.config
+    far = [ChannelMarks(transport, 0, 10**9, 10**9) for transport in NUMBERED]
+    assert is_closed(call(config, hello(config, incarnation=1, channels=far)))
+    newest = call(config, hello(config, incarnation=1 << 40))
+    newest.recv(1 << 16)
+    newest.close()
     asyncio.run(_still_works(folder))
-
-
-def _is_closed_already(caller: socket.socket) -> bool:
-    caller.settimeout(0.02)
-    try:
-        return caller.recv(1) == b""
-    except TimeoutError:
-        return False
-    except OSError:
-        return True
+    cluster.kill(folder, "orders.2")
+    assert is_closed(call(config, hello(config, incarnation=1, channels=far)))  # now nobody there can be asked
+    cluster.start(folder)
+    asyncio.run(_still_works(folder))
+    status = ask(config, VICTIM)
+    assert status is not None
+    assert status.refused["behind"] == 2
 
 
 def a_request(route: int, request: bytes) -> bytes:

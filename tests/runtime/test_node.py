@@ -197,7 +197,6 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
     monkeypatch.setattr(detector, "HEARTBEAT_SECONDS", 0.01)
     monkeypatch.setattr(detector, "SUSPECT_SECONDS", 0.05)
     told: list[Any] = []
-    beats: list[str] = []
     suspects: list[str] = []
 
     def take(opinion: Any) -> None:
@@ -208,9 +207,7 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
         loop = asyncio.get_running_loop()
         process = SimpleNamespace(state=SimpleNamespace(suspects=suspects))
         driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"), congested=False)
-        links: list[Any] = [
-            SimpleNamespace(peer=p, heartbeat=lambda p=p: beats.append(p), absent_since=None) for p in ("b", "c", "d")
-        ]
+        links: list[Any] = [SimpleNamespace(peer=p, absent_since=None) for p in ("b", "c", "d")]
         sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=loop.time()) for p in ("b", "c", "d")}
         watching = HeartbeatDetector(driver, links, sessions)
         task = asyncio.create_task(watching.run())
@@ -226,7 +223,6 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
-    assert set(beats) == {"b", "c", "d"}
 
 
 def make_link(tmp_path: Path) -> PeerLink:
@@ -309,8 +305,8 @@ def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(mon
         now = asyncio.get_running_loop().time()
         process = SimpleNamespace(state=SimpleNamespace(suspects=suspects))
         driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"), congested=False)
-        silent: Any = SimpleNamespace(peer="b", heartbeat=lambda: None, absent_since=None)
-        absent: Any = SimpleNamespace(peer="c", heartbeat=lambda: None, absent_since=now)
+        silent: Any = SimpleNamespace(peer="b", absent_since=None)
+        absent: Any = SimpleNamespace(peer="c", absent_since=now)
         sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=now - 0.001) for p in ("b", "c")}
         task = asyncio.create_task(HeartbeatDetector(driver, [silent, absent], sessions).run())
         await asyncio.sleep(1.2)
@@ -406,7 +402,7 @@ def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
             raise JournalFull("The disk is full.")
         taken.append(happened)
 
-    driver: Any = SimpleNamespace(process=process, clock=lambda: 1, take=take, congested=False)
+    driver: Any = SimpleNamespace(process=process, clock=lambda: 1, take=take, congested=False, begun=True)
     driver.when_durable = lambda action: action()
     gateway: Any = SimpleNamespace(driver=driver, draining=False, overloaded=False)
     stream: Any = SimpleNamespace(write=lambda *pieces: sent.extend(pieces), flush=lambda: None, is_writable=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -19,7 +20,7 @@ from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
 from antiphon.client import Client, Delivery, Receipt, connect
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import Unavailable, UsageError
-from antiphon.core.model import parse_groups
+from antiphon.core.model import ProcessId, parse_groups
 from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
@@ -116,9 +117,12 @@ def node_command(
 
     Example: antiphon node --dir shop orders.1
     """
-    from antiphon.runtime.node import serve
-
-    raise typer.Exit(serve(dir, process))
+    folder = ClusterFolder.load(dir)
+    own = folder.process(folder.config.known(process))
+    if own.pid() is not None:
+        raise UsageError(f"Another process runs on {own.path}.")
+    arguments = ["-m", "antiphon.runtime.node", "--dir", str(dir), "--process", process]
+    os.execv(sys.executable, [sys.executable, *arguments])  # the process itself, with none of this command's threads
 
 
 def send_command(
@@ -225,39 +229,47 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
     statuses = cluster.statuses(folder)
     stalled = cluster.without_majority(folder, statuses)
     if json:
-        group_of = {member: group for group, members in folder.config.groups.items() for member in members}
-        listed = {
-            process: {
-                "pid": pids[process],
-                "status": msgspec.to_builtins(status),
-                "group_has_majority": group_of[process] not in stalled,
-                "group_without_majority_since": stalled.get(group_of[process]),
-            }
-            for process, status in statuses.items()
+        print(_status_json(folder, pids, statuses, stalled))
+    elif cluster.is_stopped(folder, statuses):
+        print(f"Every process was stopped cleanly: start them with `antiphon up --dir {dir}`.")
+    else:
+        table = Table("process", "pid", "alive", "delivered", "pending", "journal MiB", "sync ms", "refused", box=None)
+        for process, status in statuses.items():
+            table.add_row(process, *_cells(pids[process], status))
+        Console().print(table)
+        for sentence in (*_notes(statuses), *_stalls(stalled)):
+            print(sentence)
+    if None in statuses.values() or stalled:
+        raise typer.Exit(1)
+
+
+def _status_json(
+    folder: ClusterFolder,
+    pids: Mapping[ProcessId, int | None],
+    statuses: Mapping[ProcessId, StatusAnswer | None],
+    stalled: Mapping[str, float | None],
+) -> str:
+    group_of = {member: group for group, members in folder.config.groups.items() for member in members}
+    listed = {
+        process: {
+            "pid": pids[process],
+            "status": msgspec.to_builtins(status),
+            "group_has_majority": group_of[process] not in stalled,
+            "group_without_majority_since": stalled.get(group_of[process]),
         }
-        print(msgspec.json.encode(listed).decode())
-        return
-    table = Table("process", "pid", "alive", "delivered", "pending", "journal MiB", "sync ms", "refused", box=None)
-    for process, status in statuses.items():
-        table.add_row(process, *_cells(pids[process], status))
-    Console().print(table)
-    for process, status in statuses.items():
-        if status is not None and status.waits_for:
-            print(f"{process} waits for {', '.join(status.waits_for)} before it can deliver its oldest message.")
-    for group, since in stalled.items():
-        has = "has" if since is None else "has had"
-        when = "" if since is None else f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
-        print(f"Group {group} {has} no majority{when}: what is addressed to it waits until enough processes return.")
+        for process, status in statuses.items()
+    }
+    return msgspec.json.encode(listed).decode()
 
 
 def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
     if status is None:
         return ["" if pid is None else str(pid), "no" if pid is None else "no answer", "", "", "", "", ""]
     refused = ", ".join(f"{reason} {count}" for reason, count in status.refused.items())
-    notes = " disk full" if status.full else " draining" if status.draining else ""
+    state = "disk full" if status.full else "draining" if status.draining else "waiting" if status.returning else ""
     return [
         str(pid or ""),
-        f"yes{notes}",
+        f"yes, {state}" if state else "yes",
         str(status.delivered),
         str(status.pending),
         f"{status.journal_bytes / (1 << 20):.1f}",
@@ -266,21 +278,50 @@ def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
     ]
 
 
+def _notes(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
+    """What does not fit into a cell."""
+    for process, status in statuses.items():
+        if status is None:
+            continue
+        if status.returning:
+            yield f"{process} has just been started and waits for {', '.join(status.returning)} before it takes part."
+        if status.waits_for:
+            yield f"{process} waits for {', '.join(status.waits_for)} before it can deliver its oldest message."
+        if status.trace == "no room":
+            yield f"{process} finds no room for its trace."
+        elif status.trace:
+            yield f"{process} found no room for a part of its trace, which is not whole."
+
+
+def _stalls(stalled: Mapping[str, float | None]) -> Iterator[str]:
+    for group, since in stalled.items():
+        has = "has" if since is None else "has had"
+        when = "" if since is None else f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
+        yield f"Group {group} {has} no majority{when}: what is addressed to it waits until enough processes return."
+
+
 def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
     """End a cluster's processes, after what is under way; at most for some seconds.
+
+    The exit code is 1 if messages may still be under way: the next `up` goes on with them.
 
     Example: antiphon down --dir shop
     """
     folder = ClusterFolder.load(dir)
     running = [process for process, pid in cluster.alive(folder).items() if pid is not None]
     drained = cluster.stop(folder)
+    untraced = cluster.untraced(folder) if folder.config.trace else []
     if json:
-        print(msgspec.json.encode({"ended": running, "drained": drained}).decode())
+        print(msgspec.json.encode({"ended": running, "drained": drained, "untraced": untraced}).decode())
     elif not running:
         print("Nothing was running.")
     else:
         what = "everything was delivered" if drained else "some messages may still be under way"
         print(f"{len(running)} of {len(folder.config.processes)} processes ended; {what}.")
+    if untraced and not json:
+        print(f"The trace is not whole: there was no room for all that {', '.join(untraced)} saw, or no journal of it.")
+    if running and not drained:
+        raise typer.Exit(1)
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:

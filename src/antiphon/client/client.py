@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from pathlib import Path
 
-from antiphon.client.connection import MemberConnection
+from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, MemberConnection, NoAnswer
 from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.route import Route
 from antiphon.client.sender import Sender
@@ -23,6 +23,7 @@ from antiphon.runtime.net.dial import parse_address
 TIMEOUT_SECONDS = 30.0
 BATCH_BYTES = 256 << 10
 LINGER_SECONDS_MAX = 60.0
+ASKING_SECONDS = (JOIN_SECONDS, JOIN_SECONDS_MAX)  # that a process has to describe the cluster, from try to try
 
 _ADDRESSES = re.compile(r"[^/,\s]+:\d+(,[^/,\s]+:\d+)*")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
@@ -183,8 +184,8 @@ class Client:
         """Raise UsageError unless there are such groups."""
         self._route(groups)
 
-    async def _join(self, connection: MemberConnection, member: str) -> MemberConnection:
-        return await connection.join(parse_address(self._addresses[member]), self._cluster, self.name, member)
+    async def _join(self, connection: MemberConnection, member: str, seconds: float = JOIN_SECONDS) -> MemberConnection:
+        return await connection.join(parse_address(self._addresses[member]), self._cluster, self.name, member, seconds)
 
     async def _find_cluster(self) -> None:
         target = self._target
@@ -198,22 +199,25 @@ class Client:
         self._topology = Topology(config.groups)
 
     async def _ask(self, addresses: list[str]) -> None:
-        """Let the first process that answers describe the cluster."""
-        failure: Unavailable | None = None
-        for address in [parse_address(address) for address in addresses]:
-            connection = MemberConnection()
-            try:
-                await connection.join(address, "", self.name)
-            except Unavailable as error:
-                failure = error
-                continue
-            connection.give_up()
-            found = connection.directory
-            self._cluster, self._addresses = found.cluster, found.addresses
-            self._topology = Topology(found.groups)
-            return
-        assert failure is not None, "there is at least one address"
-        raise failure
+        """Let the first process that answers describe the cluster. Where a crowd asks, answers take longer."""
+        parsed = [parse_address(address) for address in addresses]
+        failures: list[Unavailable] = []
+        for seconds in ASKING_SECONDS:
+            for address in parsed:
+                connection = MemberConnection()
+                try:
+                    await connection.join(address, "", self.name, seconds=seconds)
+                except Unavailable as error:
+                    failures.append(error)
+                    continue
+                connection.give_up()
+                found = connection.directory
+                self._cluster, self._addresses = found.cluster, found.addresses
+                self._topology = Topology(found.groups)
+                return
+            if not any(isinstance(failure, NoAnswer) for failure in failures):
+                break  # nobody is there
+        raise failures[-1]
 
 
 def _is_number(value: object) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Self
+from collections.abc import Awaitable
+from typing import Protocol, Self
 
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
 from antiphon.runtime.net.dial import Address, dial
@@ -21,8 +21,13 @@ from antiphon.runtime.net.frames import (
 )
 from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
 
-CONNECT_SECONDS = 3.0
+JOIN_SECONDS = 3.0  # for a connection to be made and welcomed ...
+JOIN_SECONDS_MAX = 15.0  # ... and where a crowd keeps a member busy
 MEMBER_SILENCE_SECONDS = 5.0  # a member that owes an answer and says nothing for so long is given up
+
+
+class NoAnswer(Unavailable):
+    """Somebody may be there, but did not answer in time."""
 
 
 class MemberConnection(FrameStream):
@@ -36,17 +41,22 @@ class MemberConnection(FrameStream):
         self.is_given_up = False
         self._welcomed: asyncio.Future[Directory] = self.loop.create_future()
 
-    async def join(self, address: Address, cluster: str, client: str, to: str = "") -> Self:
+    async def join(
+        self, address: Address, cluster: str, client: str, to: str = "", seconds: float = JOIN_SECONDS
+    ) -> Self:
         """Connect and exchange names. Unavailable: nobody there; UsageError: somebody who is not of this cluster."""
         host, port = address
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await dial(address, lambda: self)
+            async with asyncio.timeout(seconds):
+                await dial(address, lambda: self, seconds)
                 self.write(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, cluster, "client", client, to)))
                 self.directory = await self._welcomed
-        except (OSError, TimeoutError) as error:
+        except TimeoutError:
             self.give_up()
-            raise Unavailable(f"Nobody answers at {host}:{port}: {str(error) or 'it takes too long'}.") from None
+            raise NoAnswer(f"Nobody answers at {host}:{port}: it takes too long.") from None
+        except OSError as error:
+            self.give_up()
+            raise Unavailable(f"Nobody answers at {host}:{port}: {error.strerror or error}.") from None
         except BaseException:
             self.give_up()
             raise
@@ -94,4 +104,9 @@ class MemberConnection(FrameStream):
             self.on_gone()
 
 
-Join = Callable[[MemberConnection, str], Awaitable[object]]  # connect to a member by its name, as `join` does
+class Join(Protocol):
+    """Connects to a member by its name, as `MemberConnection.join` does."""
+
+    def __call__(
+        self, connection: MemberConnection, member: str, seconds: float = JOIN_SECONDS
+    ) -> Awaitable[object]: ...

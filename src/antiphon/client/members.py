@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from antiphon.client.connection import Join, MemberConnection
+from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, Join, MemberConnection, NoAnswer
 from antiphon.core.errors import BadFrame, Unavailable
 from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
@@ -118,6 +118,7 @@ class Members:
         self._group_of = group_of
         self._join = join
         self._connections: dict[str, RequestConnection] = {}
+        self._patience: dict[str, float] = {}  # with those that did not answer in time, the last time
         self._dialling: dict[str, asyncio.Task[RequestConnection]] = {}
 
     def is_connected(self, member: str) -> bool:
@@ -137,8 +138,12 @@ class Members:
 
     async def _dial(self, member: str) -> RequestConnection:
         connection = RequestConnection(member, self._group_of(member), self)
+        seconds = self._patience.pop(member, JOIN_SECONDS)
         try:
-            await self._join(connection, member)
+            await self._join(connection, member, seconds)
+        except NoAnswer:
+            self._patience[member] = min(2 * seconds, JOIN_SECONDS_MAX)
+            raise
         finally:
             del self._dialling[member]
         self._connections[member] = connection

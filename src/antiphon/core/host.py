@@ -314,10 +314,10 @@ class Host:
                 elif type(effect) is Log:
                     self.outside.on_event(effect.event)
             self.outside.on_turns([turn], replayed=True)
+        self.received = {channel: inbox.received for channel, inbox in self.process.state.inboxes.items()}
 
     def go_on(self) -> None:
-        """The process is what it was: arm its timers, watch whom it watches, and say what it holds."""
-        self.received = {channel: inbox.received for channel, inbox in self.process.state.inboxes.items()}
+        """The process is what it was: arm its timers, and watch whom it watches."""
         for (part, timer), due in self.process.state.timers.items():
             self.outside.on_set_timer(SetTimer(part, timer, due))
         self.outside.on_monitor(self.process.monitored())

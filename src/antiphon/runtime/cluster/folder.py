@@ -7,6 +7,9 @@ CLUSTER/
   <process>/journal/       its inputs: all that it is
   <process>/delivered/     what it delivered, for subscribers
   <process>/spill/         what peers that lag have not acknowledged, by channel
+  <process>/incarnation    how often it was started
+  <process>/stopped        it ended cleanly; gone while it runs
+  <process>/trace-gap      there was no room for a part of its trace, for good
   <process>/lock           held by the running process, for its whole life
   <process>/log            what it printed
 ```
@@ -18,6 +21,7 @@ import fcntl
 import os
 import resource
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,6 +125,7 @@ class ProcessFolder:
         self._lock = path / "lock"
         self._incarnation = path / "incarnation"
         self._stopped = path / "stopped"
+        self._gap = path / "trace-gap"
         self.salvaged = path / "salvaged"  # its trace was completed after a kill
 
     @contextmanager
@@ -161,22 +166,47 @@ class ProcessFolder:
         return None if kind == fcntl.F_UNLCK else pid
 
     def next_incarnation(self) -> int:
-        """Number this start of the process; an old copy of the folder shows as an old number."""
+        """Number this start of the process; an old copy of the folder shows as an old number.
+
+        Where the number was lost and the journal was not, the clock gives one that is surely greater.
+        """
         try:
             incarnation = int(self._incarnation.read_text()) + 1
         except (OSError, ValueError):
-            incarnation = 1
-        temporary = self.path / ".incarnation.tmp"
-        temporary.write_text(f"{incarnation}\n")
-        temporary.replace(self._incarnation)
+            incarnation = time.time_ns() // 1_000_000 if self.journal.exists() else 1
+        self._write_durably(self._incarnation, f"{incarnation}\n")
         return incarnation
 
     def mark_clean(self, incarnation: int) -> None:
-        self._stopped.write_text(f"{incarnation}\n")
+        self._write_durably(self._stopped, f"{incarnation}\n")
+
+    def mark_gap(self) -> None:
+        """There was no room for a part of the trace, and there will never be."""
+        if not self._gap.exists():
+            self._write_durably(self._gap, "")
+
+    def _write_durably(self, path: Path, text: str) -> None:
+        """Written as a whole, or not at all, also through a power cut."""
+        temporary = path.with_name(f".{path.name}.tmp")
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     @property
     def stopped_cleanly(self) -> bool:
         return self._stopped.exists()
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether its trace is all there: it ended cleanly, or was completed since, and there was always room."""
+        return (self._stopped.exists() or self.salvaged.exists()) and not self._gap.exists()
 
     def last_words(self) -> str:
         """The last line that the process printed."""

@@ -22,6 +22,7 @@ from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
 from antiphon.runtime.net.frames import StatusAnswer
 
 START_SECONDS = 20.0
+BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
 GONE_SECONDS = 8.0  # within which a process that was told to end gives up its lock
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
@@ -91,10 +92,22 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
         _, port = folder.config.address(process)
         if not becomes_free(port):
             raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
-    if folder.config.trace and down:
-        write_run_facts(folder, drained=False, faulty=[])
-    spawned = {process: _spawn(folder, process) for process in down}
-    _wait_listening(folder, spawned)
+    spawned: dict[ProcessId, int] = {}
+    failed: dict[ProcessId, str] = {}
+    try:
+        if folder.config.trace and down:
+            incomplete = dict.fromkeys((*untraced(folder), *down))
+            write_run_facts(folder, drained=False, faulty=[], incomplete=incomplete)
+        for process in down:
+            spawned[process] = _spawn(folder, process)
+    except OSError as error:
+        why = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+        failed = {process: why for process in down if process not in spawned}
+    failed |= _wait_listening(folder, spawned)
+    if failed:
+        raise Unavailable(
+            " ".join(f"{process} did not start: {failed[process]}." for process in down if process in failed)
+        )
     return down
 
 
@@ -120,20 +133,39 @@ def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
     return [sys.executable, "-m", "antiphon.runtime.node", "--dir", str(folder.path.resolve()), "--process", process]
 
 
-def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> None:
-    waiting = list(spawned)
-    deadline = time.monotonic() + START_SECONDS
-    while waiting:
-        answers = ask_all(folder.config, waiting, timeout=1.0)
-        waiting = [process for process in waiting if answers[process] is None]
-        for process in waiting:
+def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> dict[ProcessId, str]:
+    """Wait until each answers and takes part, as far as its peers are up; returns those that failed, and why."""
+    failed: dict[ProcessId, str] = {}
+    listening: set[ProcessId] = set()
+    deadline, begun_by = time.monotonic() + START_SECONDS, 0.0
+    while True:
+        running = [process for process in spawned if process not in failed]
+        answers = ask_all(folder.config, running, timeout=1.0)
+        for process in running:
             code = _reap(spawned[process])
             if code is not None:
-                raise Unavailable(f"{process} did not start: {folder.process(process).last_words()}")
-        if waiting and time.monotonic() > deadline:
-            raise Unavailable(f"{', '.join(waiting)} did not start within {START_SECONDS:.0f} seconds; see its log.")
-        if waiting:
-            time.sleep(0.03)
+                failed[process] = _why(folder, process, code)
+            elif answers[process] is not None:
+                listening.add(process)
+        silent = [process for process in spawned if process not in listening and process not in failed]
+        now = time.monotonic()
+        if not silent:
+            begun_by = begun_by or now + BEGIN_SECONDS
+            returning = [answer for answer in answers.values() if answer is not None and answer.returning]
+            if failed or not returning or now > begun_by:
+                return failed
+        if now > deadline:
+            late = f"it does not answer after {START_SECONDS:.0f} seconds; see its log"
+            return failed | dict.fromkeys(silent, late)
+        time.sleep(0.03)
+
+
+def _why(folder: ClusterFolder, process: ProcessId, code: int) -> str:
+    """Why a process ended: its own last words, if it could write any."""
+    words = folder.process(process).last_words()
+    if words:
+        return words.removeprefix(f"{process} cannot start: ").removeprefix(f"{process} stops: ").rstrip(".")
+    return f"it ended with exit code {code} and could not write why, as on a disk that is full or read-only"
 
 
 def _reap(pid: int) -> int | None:
@@ -170,10 +202,15 @@ def _wait_gone(folder: ClusterFolder, pids: Mapping[ProcessId, int], seconds: fl
 
 
 def statuses(folder: ClusterFolder) -> dict[ProcessId, StatusAnswer | None]:
-    """The status of every process; None where it is down or does not answer."""
-    running = [process for process, pid in alive(folder).items() if pid is not None]
-    answers = ask_all(folder.config, running)
+    """The status of every process, wherever it runs; None where it is down or does not answer."""
+    answers = ask_all(folder.config, folder.config.processes)
     return {process: answers.get(process) for process in folder.config.processes}
+
+
+def is_stopped(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> bool:
+    """Whether nothing runs, and everything ended as it should."""
+    own = [folder.process(process) for process in folder.config.processes]
+    return not any(found.values()) and all(each.stopped_cleanly and each.pid() is None for each in own)
 
 
 def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> dict[str, float | None]:
@@ -207,26 +244,27 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
     clean = all(folder.process(process).stopped_cleanly for process in pids)
     drained = idle and clean and not down
     if folder.config.trace:
-        for process in down:
+        for process in folder.config.processes:
             _salvage_trace(folder, process)
-        write_run_facts(folder, drained=drained, faulty=down)
+        with suppress(OSError):  # those of the start stand: not drained, and nobody's trace is known to be whole
+            write_run_facts(folder, drained=drained, faulty=down)
     return drained
 
 
 def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
     """Without a journal, or with a damaged one, the end of a killed process's trace is lost; `untraced` says so."""
     own = folder.process(process)
-    if folder.config.journal and not own.stopped_cleanly and own.journal.exists():
-        with own.log.open("ab") as log:
-            ended = subprocess.run([*_command(folder, process), "--salvage-trace"], stdout=log, stderr=log, check=False)
+    if not folder.config.journal or own.stopped_cleanly or not own.journal.exists():
+        return
+    with suppress(OSError), own.log.open("ab") as log:
+        ended = subprocess.run([*_command(folder, process), "--salvage-trace"], stdout=log, stderr=log, check=False)
         if ended.returncode == 0:
             own.salvaged.touch()
 
 
 def untraced(folder: ClusterFolder) -> list[ProcessId]:
-    """The processes that were killed and whose trace ends too early."""
-    own = {process: folder.process(process) for process in folder.config.processes}
-    return [process for process, at in own.items() if not at.stopped_cleanly and not at.salvaged.exists()]
+    """The processes whose trace is not whole: they were killed, or there was no room for it."""
+    return [process for process in folder.config.processes if not folder.process(process).is_traced]
 
 
 def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> bool:
@@ -251,7 +289,9 @@ def _is_idle(answer: StatusAnswer) -> bool:
     return not (answer.pending or answer.unacknowledged)
 
 
-def write_run_facts(folder: ClusterFolder, *, drained: bool, faulty: Iterable[str]) -> None:
+def write_run_facts(
+    folder: ClusterFolder, *, drained: bool, faulty: Iterable[str], incomplete: Iterable[str] | None = None
+) -> None:
     """Write down what holds for the cluster's run, beside its trace."""
     from antiphon.trace import RunFacts, write_facts
 
@@ -266,7 +306,7 @@ def write_run_facts(folder: ClusterFolder, *, drained: bool, faulty: Iterable[st
         promises=[promise.value for promise in protocol.promises(parse_options(protocol, config.options))],
         drained=drained,
         faulty=list(faulty),
-        incomplete=list(untraced(folder)),
+        incomplete=list(untraced(folder) if incomplete is None else incomplete),
         clock_error_ns=CLOCK_ERROR_NS,
     )
     write_facts(folder.trace, facts)

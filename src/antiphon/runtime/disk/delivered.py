@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull
@@ -145,8 +145,8 @@ class DeliveredLog:
             at += 1
         return found
 
-    def history(self, index: int) -> Iterator[bytes]:
-        """The durable records from ``index`` on, read as they are asked for."""
+    def history(self, index: int) -> Generator[bytes, None, None]:
+        """The durable records from ``index`` on, read as they are asked for; close it if not all of them are."""
         return (record for _, record in self._log.replay(index))
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from antiphon.runtime.net.stream import FrameStream
 Dialled = TypeVar("Dialled", bound=FrameStream)
 
 PORT_MAX = 65_535
+CONNECT_SECONDS = 3.0
 Address = tuple[str, int]
 
 
@@ -24,10 +25,11 @@ def parse_address(text: str) -> Address:
     return host, int(port)
 
 
-async def dial(address: Address, make: Callable[[], Dialled]) -> Dialled:
-    """Open a connection and put a stream on it. OSError: nobody is there."""
+async def dial(address: Address, make: Callable[[], Dialled], seconds: float = CONNECT_SECONDS) -> Dialled:
+    """Open a connection and put a stream on it. OSError: nobody is there, or nobody answers."""
     host, port = address
-    _, stream = await asyncio.get_running_loop().create_connection(make, host, port)
+    async with asyncio.timeout(seconds):
+        _, stream = await asyncio.get_running_loop().create_connection(make, host, port)
     return stream
 
 

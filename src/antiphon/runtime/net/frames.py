@@ -169,6 +169,8 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lost: dict[str, float]  # the peers that do not, and since when, in seconds since 1970
     refused: dict[str, int]  # connections, by reason
     full: bool
+    returning: list[str]  # the peers that a process which was just started waits for before it takes part
+    trace: str  # what is wrong with its trace; empty: nothing
     draining: bool
     counters: dict[str, int]  # what the protocol counts of itself
 

@@ -1,15 +1,18 @@
 """The one place that listens: finds out who is calling, and turns away whoever has no business here.
 
 Whatever comes in before a valid Hello is hostile until proved otherwise: small frames only, five seconds, and not too
-many such connections at once. Every connection that is turned away is counted, by reason.
+many such connections at once. Strangers, clients and peers have shares of their own of the files that a process may
+open, and the disk has one too: no crowd of one kind keeps out another. Every connection that is turned away is counted,
+by reason.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from antiphon.core.errors import AntiphonError, BadFrame, UsageError
 from antiphon.runtime.net.dial import Address
@@ -17,8 +20,35 @@ from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, Oversi
 from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
 
 HELLO_SECONDS = 5.0
-STRANGERS_MAX = 64  # connections that have not said who they are
-CONNECTIONS_MAX = 800  # of all kinds; a process has about a thousand file descriptors
+BACKLOG = 4096  # connections that the kernel keeps until they are accepted
+OPEN_FILES_MAX = 1 << 16  # that a process asks the system for
+DISK_FILES = 128  # logs, snapshots, readers of these, the event loop's own
+FILES_PER_PEER = 8  # its connection and ours, one of each being replaced, and what is spilled for it
+STRANGERS_SHARE = 8  # a part of one in eight
+
+
+class Shares(NamedTuple):
+    """How many connections of each kind there may be at once. Peers need no number: each has one."""
+
+    strangers: int  # who have not said who they are; one more, and the oldest has to go
+    clients: int  # one more is refused
+
+
+def shares_of(files: int, peers: int) -> Shares:
+    """Divide the files that a process may open."""
+    rest = max(files - DISK_FILES - FILES_PER_PEER * peers, 2 * STRANGERS_SHARE)
+    strangers = rest // STRANGERS_SHARE
+    return Shares(strangers, rest - strangers)
+
+
+def files_allowed() -> int:
+    """How many files this process may open, after asking for as many as it can get."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, OPEN_FILES_MAX) if hard != resource.RLIM_INFINITY else OPEN_FILES_MAX
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else min(soft, OPEN_FILES_MAX)
 
 
 class Rejection(AntiphonError):
@@ -33,6 +63,7 @@ class Caller(Protocol):
     """Whoever is at the other end of a connection, once it has said who it is: a peer or a client."""
 
     frame_bytes_max: int
+    is_client: bool
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None: ...
     def on_writable(self, writable: bool) -> None: ...
@@ -42,17 +73,19 @@ class Caller(Protocol):
 class Port:
     """Makes a connection for every caller; ``greet`` turns a checked Hello into a Caller, or raises Rejection."""
 
-    def __init__(self, cluster: str, greet: Callable[[Hello, FrameStream], Caller]) -> None:
+    def __init__(self, cluster: str, greet: Callable[[Hello, FrameStream], Caller], *, peers: int = 0) -> None:
         self.cluster = cluster
         self.greet = greet
-        self.strangers = 0
+        self.shares = shares_of(files_allowed(), peers)
         self.refused: Counter[str] = Counter()
+        self.strangers: dict[Connection, None] = {}  # the oldest is first
         self.connections: set[Connection] = set()
+        self.clients = 0
 
     async def listen(self, address: Address) -> asyncio.Server:
         host, port = address
         try:
-            return await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port, backlog=512)
+            return await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
         except OSError as error:
             raise UsageError(f"Nobody can listen on {host}:{port}: {error.strerror or error}.") from None
 
@@ -63,6 +96,13 @@ class Port:
             raise Rejection("wrong version", f"The caller speaks version {hello.version}, this process {VERSION}.")
         if hello.cluster != self.cluster and (hello.role == "peer" or hello.cluster):
             raise Rejection("wrong cluster", f"The caller belongs to cluster {hello.cluster!r}, not to this one.")
+        if hello.role == "client" and self.clients >= self.shares.clients:
+            raise Rejection("too many clients", f"This process has {self.clients} clients and takes no more.")
+
+    def make_room(self) -> None:
+        """Of too many strangers the oldest goes: whoever has business here says so at once."""
+        while len(self.strangers) > self.shares.strangers:
+            next(iter(self.strangers)).refuse("too many strangers")
 
     def close(self) -> None:
         for connection in list(self.connections):
@@ -82,11 +122,9 @@ class Connection(FrameStream):
     def on_open(self) -> None:
         port = self._port
         port.connections.add(self)
-        port.strangers += 1
-        if port.strangers > STRANGERS_MAX or len(port.connections) > CONNECTIONS_MAX:
-            self._refuse("too many connections")
-            return
-        self._deadline = self.loop.call_later(HELLO_SECONDS, self._refuse, "no hello in time")
+        port.strangers[self] = None
+        self._deadline = self.loop.call_later(HELLO_SECONDS, self.refuse, "no hello in time")
+        port.make_room()
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None:
         if self._is_refused:
@@ -105,34 +143,36 @@ class Connection(FrameStream):
     def _on_hello(self, kind: int, body: memoryview) -> None:
         if kind != FrameKind.HELLO:
             raise BadFrame("The first frame is not a Hello.")
-        hello = decode(Hello, body)
-        self._port.check(hello)
-        self._caller = self._port.greet(hello, self)
+        port, hello = self._port, decode(Hello, body)
+        port.check(hello)
+        self._caller = port.greet(hello, self)
         self.limit = self._caller.frame_bytes_max
+        port.clients += self._caller.is_client
         self._no_stranger()
 
     def on_bad_frame(self, error: BadFrame) -> None:
-        self._refuse("oversized frame" if isinstance(error, Oversized) else "bad frame")
+        self.refuse("oversized frame" if isinstance(error, Oversized) else "bad frame")
 
     def _no_stranger(self) -> None:
+        self._port.strangers.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-            self._port.strangers -= 1
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
+        """End it now, also one that was told why and does not go."""
+        self._no_stranger()
         if not self._is_refused:
             self._is_refused = True
             self._port.refused[reason] += 1
-            self.abort()
+        self.abort()
 
     def on_lost(self) -> None:
         self._port.connections.discard(self)
-        if self._caller is not None:
-            self._caller.on_closed()
-        elif self._deadline is None:
-            self._port.strangers -= 1  # it was one too many, and never had a deadline
         self._no_stranger()
+        if self._caller is not None:
+            self._port.clients -= self._caller.is_client
+            self._caller.on_closed()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from antiphon.runtime.node import salvage_trace, serve
@@ -20,4 +22,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(exit_code)  # threads that a disk holds up must not hold up the end

@@ -22,7 +22,7 @@ ABSENT_SECONDS = 0.3  # nobody listens at a peer's port: it need not be waited f
 class HeartbeatDetector:
     """Eventually strong as long as delays stay bounded: a wrongly suspected peer gets more time from then on.
 
-    Every process beats for all its peers, and judges only those whom the process asked it to watch. What was
+    Every process beats for all its peers (node.py), and judges only those whom it was asked to watch. What was
     believed before a restart is in the replayed state: a peer that is heard again is trusted again.
     """
 
@@ -46,8 +46,6 @@ class HeartbeatDetector:
         loop = asyncio.get_running_loop()
         self._since = looked = loop.time()
         while True:
-            for link in self._links.values():
-                link.heartbeat()
             now = loop.time()
             if now - looked > SUSPECT_SECONDS / 2:
                 self._since = now  # this process itself was asleep: what was sent meanwhile is still to be read

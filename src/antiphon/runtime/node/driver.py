@@ -74,6 +74,7 @@ class Driver:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._loop: asyncio.AbstractEventLoop
         self._full_at = -FULL_TOLD_SECONDS  # when an input was last refused
+        self.begun = False  # before that it only says what it holds, and takes nothing
         self.stopped = False
 
     # Inputs -----------------------------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ class Driver:
         """Journal an input and handle it. JournalFull: nothing has happened."""
         if self.stopped:
             return
+        assert self.begun, "nothing is taken before the journal is known to be the newest"
         if self.delivered.full:
             raise JournalFull("The disk is full: deliveries wait for room.")
         try:
@@ -246,6 +248,7 @@ class Driver:
 
     def begin(self) -> None:
         """Go on from there, or begin."""
+        self.begun = True
         self.host.go_on()
         journal = self.journal
         if journal is None or (journal.next_index == 0 and journal.snapshot is None):
@@ -345,8 +348,10 @@ class Driver:
         journaled = self.journal.written_bytes if self.journal is not None else 0
         return journaled + self.delivered.written_bytes + self.spills.written_bytes
 
-    def close(self) -> None:
-        """End cleanly: everything is released, written and marked as closed."""
+    def close(self) -> bool:
+        """End cleanly: everything is released, written and marked as closed. False: a replay has to write the rest."""
+        if not self.begun:
+            return self._close_unbegun()
         with suppress(JournalFull):
             self.host.end_turn(self.clock())
         if self._committer is not None:
@@ -356,16 +361,29 @@ class Driver:
         self._stop()
         delivered = not self.delivered.full
         self.delivered.close()
-        trace_written = self.recorder is None or self.recorder.write(self.recorder.take())
+        trace_written = self._write_trace()
         if self.journal is None:
-            return
+            return trace_written
         if not (delivered and trace_written) or self.process.turn_is_open:
             self.journal.abandon()  # its replay writes what found no room
-            return
+            return False
         with suppress(JournalFull):
             # With nothing left to replay, the next version of the code may start from here.
             self.journal.write_snapshot(self.host.next_index, self.host.snapshot())
         self.journal.close()
+        return True
+
+    def _close_unbegun(self) -> bool:
+        """Leave all as it was found, but for the rows that the replay made."""
+        self._stop()
+        was_clean = self.journal is None or self.journal.clean
+        self.delivered.abandon()
+        if self.journal is not None:
+            self.journal.abandon()
+        return self._write_trace() and was_clean
+
+    def _write_trace(self) -> bool:
+        return self.recorder is None or self.recorder.write(self.recorder.take())
 
     def abandon(self) -> None:
         """Release the files, and leave on disk what a crash would leave."""

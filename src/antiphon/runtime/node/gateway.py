@@ -34,7 +34,7 @@ from antiphon.runtime.net.frames import (
     encode_taken,
 )
 from antiphon.runtime.node.driver import Driver
-from antiphon.runtime.node.subscribers import Recent, Subscriber
+from antiphon.runtime.node.subscribers import Shelf, Subscriber
 from antiphon.runtime.node.undelivered import Undelivered
 
 PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above this, clients wait
@@ -50,7 +50,7 @@ class Gateway:
         self.driver = driver
         self.status: Callable[[], StatusAnswer]
         self.overloaded = False
-        self.recent = Recent(driver)
+        self.shelf = Shelf(driver)
         self.subscribers: dict[ClientCaller, Subscriber] = {}
         self._drain_until = 0.0
         self._peers_lag = peers_lag
@@ -69,8 +69,8 @@ class Gateway:
 
     def keep_alive(self) -> None:
         """Tell the subscribers that this process lives: silence would send them elsewhere."""
-        for caller in self.subscribers:
-            caller.write(_BUSY)
+        for subscriber in list(self.subscribers.values()):
+            subscriber.look(_BUSY)
 
     def open(self, client: str, stream: FrameStream, *, is_trusted: bool) -> ClientCaller:
         caller = ClientCaller(self, client, stream, is_trusted=is_trusted)
@@ -83,7 +83,9 @@ class Gateway:
         if not callers:
             del self._clients[caller.client]
         self._fresh.pop(caller, None)
-        self.subscribers.pop(caller, None)
+        subscriber = self.subscribers.pop(caller, None)
+        if subscriber is not None:
+            subscriber.close()
 
     # What was released --------------------------------------------------------------------------------------------
 
@@ -160,6 +162,7 @@ class ClientCaller:
     """A client that has said who it is, on one connection: requests, or one subscription, or both."""
 
     frame_bytes_max = CLIENT_BYTES_MAX
+    is_client = True
 
     def __init__(self, gateway: Gateway, client: str, stream: FrameStream, *, is_trusted: bool) -> None:
         self.client = client
@@ -279,8 +282,11 @@ class ClientCaller:
         driver, (route, first) = self._driver, run[0]
         pieces = [request.data for _, request in run]
         run.clear()
-        if self._gateway.draining:
-            route.refusal = f"{driver.process.me} is being stopped and takes no more requests."
+        if self._gateway.draining or not driver.begun:
+            me = driver.process.me
+            stopping = f"{me} is being stopped and takes no more requests."
+            returning = f"{me} has just been started and takes no requests before it has met its peers."
+            route.refusal = stopping if self._gateway.draining else returning
             self._refuse(route.number, first.first, "unavailable", route.refusal)
             return
         size = sum(map(len, pieces))
@@ -336,7 +342,10 @@ class ClientCaller:
             return
         self.send(FrameKind.SUBSCRIBED, Subscribed(self._driver.delivered.end))
         gateway = self._gateway
-        subscriber = gateway.subscribers[self] = Subscriber(self._driver, gateway.recent, self._stream, wanted.start)
+        former = gateway.subscribers.get(self)
+        if former is not None:
+            former.close()
+        subscriber = gateway.subscribers[self] = Subscriber(self._driver, gateway.shelf, self._stream, wanted.start)
         subscriber.serve()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from antiphon.core import ProcessId
@@ -94,8 +94,17 @@ class OutgoingChannel:
 class PeerLink:
     """The outgoing half of the channels to one peer, over one connection after the other."""
 
-    def __init__(self, driver: Driver, identity: tuple[str, int], peer: ProcessId, address: Address) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        identity: tuple[str, int],
+        peer: ProcessId,
+        address: Address,
+        on_met: Callable[[ProcessId], None] = lambda peer: None,
+    ) -> None:
+        """``on_met`` is told of every handshake in which the peer's numbers fit ours."""
         self.peer = peer
+        self.newest_incarnation = 0  # of the peer, as it said at its own address
         self.ready = False  # connected, and past the handshake
         self.absent_since: float | None = None  # when dialling first found nobody there: a hint that it crashed
         self.lost_at = time.time()  # when the last connection broke, on the wall's clock
@@ -104,6 +113,7 @@ class PeerLink:
         self.cluster, self.incarnation = identity
         self.channels = {transport: OutgoingChannel(driver, ChannelId(peer, transport)) for transport in NUMBERED}
         self._address = address
+        self._on_met = on_met
         self._stream: LinkStream | None = None
         self._progress_at = 0.0
         self._is_pumping = False
@@ -146,6 +156,8 @@ class PeerLink:
             self.lost_at = time.time()
 
     def welcomed(self, welcome: Welcome) -> None:
+        if welcome.process != self.peer or welcome.incarnation < self.newest_incarnation:
+            raise BadFrame(f"At the address of {self.peer} is {welcome.process}, or an old copy of it.")
         try:
             check_marks(self.driver, self.peer, welcome.channels)
         except JournalBehind as error:
@@ -155,9 +167,11 @@ class PeerLink:
             channel = self.channels[mark.transport]
             self._acknowledge(channel, mark.held)
             channel.next = max(mark.held, channel.box.acknowledged) + 1
+        self.newest_incarnation = welcome.incarnation
         self.ready = True
         self.absent_since = None
         self.pump()
+        self._on_met(self.peer)
 
     def acknowledged(self, transport: Transport, number: int) -> None:
         channel = self.channels.get(transport)

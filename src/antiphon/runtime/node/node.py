@@ -5,35 +5,39 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from antiphon.core import Detector, Failures, Gather, Process, ProcessId, Topology
+from antiphon.core import Detector, Gather, Process, ProcessId, Topology
 from antiphon.core.channel import ChannelId
 from antiphon.core.effects import Send
-from antiphon.core.errors import AntiphonError, JournalBehind, JournalError, JournalFull
-from antiphon.core.requests import CLIENT_NAME
+from antiphon.core.errors import AntiphonError, JournalError, JournalFull
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
-from antiphon.runtime.net import Caller, FrameStream, Port, Rejection
-from antiphon.runtime.net.frames import Directory, FrameKind, Hello, StatusAnswer, Welcome, encode
+from antiphon.runtime.net import Port
+from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.runtime.node.company import awaited, too_few_keep_up
 from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
 from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, EXIT_REFUSED, Driver
 from antiphon.runtime.node.gateway import Gateway
 from antiphon.runtime.node.links import PeerLink
-from antiphon.runtime.node.peers import PeerCaller, check_marks, marks
+from antiphon.runtime.node.reception import Reception
 
 EXIT_USAGE = 2
 KEEP_ALIVE_SECONDS = 1.0
 STOP_SECONDS = 5.0
 STOP_AFTER_DRAIN_SECONDS = 0.3
+LAST_RESORT_SECONDS = 3.0  # for all that an orderly end takes; then the process ends without it
 LAG_BYTES_MAX = 32 << 20  # a peer that lacks more than this does not keep up
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CODE = f"antiphon {__version__}"  # only this code may replay what it journaled
 
 
@@ -48,10 +52,11 @@ class Node:
         self.driver = self._open_driver(cluster)
         self.gateway = Gateway(self.driver, self._peers_lag)
         self.gateway.status = self.status
-        self.port = Port(self._config.cluster, self._greet)
         self.links: dict[ProcessId, PeerLink] = {}
-        self.callers: dict[ProcessId, PeerCaller] = {}
-        self._incarnations: dict[ProcessId, int] = {}
+        self.reception = Reception(self._config, self.incarnation, self.driver, self.gateway, self.links)
+        self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
+        self._met: set[ProcessId] = set()  # the peers whose numbers fit this journal
+        self._last_resort: threading.Timer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._exit: asyncio.Future[int]
         self._stopping = False
@@ -65,7 +70,7 @@ class Node:
         if config.trace:
             from antiphon.runtime.node.recorder import Recorder  # pyarrow is slow to load
 
-            recorder = Recorder(cluster.trace, config.run, process)
+            recorder = Recorder(cluster.trace, config.run, process, folder.mark_gap)
         journal = None
         if config.journal:
             identity = JournalIdentity(config.cluster, self.me, CODE)
@@ -101,15 +106,15 @@ class Node:
             self.driver.recover()
         finally:
             gc.enable()
-        self._begin()
+        self._connect()
         server = await self.port.listen(self._config.address(self.me))
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signal_number, self.stop)
         self._start_tasks()
+        self._begin_if_known()
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        print(f"{self.me} listens on {self._config.addresses[self.me]} (incarnation {self.incarnation}).", flush=True)
+        listening = f"{self.me} listens on {self._config.addresses[self.me]} (incarnation {self.incarnation})."
+        _tell(listening, sys.stdout)
         try:
             return await self._exit
         finally:
@@ -121,28 +126,48 @@ class Node:
             with suppress(Exception):  # the exit code stands, whatever else fails on the way
                 self.driver.abandon()
             await asyncio.sleep(0)
+            if self._last_resort is not None:
+                self._last_resort.cancel()
 
-    def _begin(self) -> None:
+    def _connect(self) -> None:
         driver = self.driver
         identity = (self._config.cluster, self.incarnation)
         for peer in driver.process.topology.processes:
             if peer != self.me:
-                self.links[peer] = PeerLink(driver, identity, peer, self._config.address(peer))
+                address = self._config.address(peer)
+                self.links[peer] = PeerLink(driver, identity, peer, address, self._on_met)
         driver.logged = self.gateway.logged
         driver.reply = self.gateway.reply
-        driver.begin()
+
+    def _on_met(self, peer: ProcessId) -> None:
+        self._met.add(peer)
+        self._begin_if_known()
+
+    def _awaited(self) -> list[ProcessId]:
+        process = self.driver.process
+        return [] if self.driver.begun else awaited(process.protocol, process.topology, self.me, self._met)
+
+    def _begin_if_known(self) -> None:
+        """Take part once enough peers have shown that this journal is not an old copy: no receipt, no vote before."""
+        if self.driver.begun or self.driver.stopped or self._stopping or self._awaited():
+            return
+        if self.driver.process.protocol.declaration.assumes.detector is not Detector.NONE:
+            detector = HeartbeatDetector(self.driver, self.links.values(), self.reception.callers)
+            self.driver.on_watch = lambda: self._look_soon(detector)
+            self._start(detector.run())
+        self.driver.begin()
+        self._set_reading()
 
     def _start_tasks(self) -> None:
-        self._tasks = [asyncio.create_task(link.run()) for link in self.links.values()]
-        if self.driver.process.protocol.declaration.assumes.detector is not Detector.NONE:
-            detector = HeartbeatDetector(self.driver, self.links.values(), self.callers)
-            self._tasks.append(asyncio.create_task(detector.run()))
-            self.driver.on_watch = lambda: self._look_soon(detector)
-        else:
-            self._tasks.append(asyncio.create_task(self._beat()))
-        self._tasks.append(asyncio.create_task(self._keep_alive()))
-        for task in self._tasks:
-            task.add_done_callback(self._on_task_done)
+        for link in self.links.values():
+            self._start(link.run())
+        self._start(self._beat())
+        self._start(self._keep_alive())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._on_task_done)
+        self._tasks.append(task)
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
@@ -150,7 +175,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _beat(self) -> None:
-        """Nobody asks for failures here, but a connection that is open and silent is broken all the same."""
+        """Say to all peers that this process lives: a connection that is open and silent is broken."""
         while True:
             for link in self.links.values():
                 link.heartbeat()
@@ -160,7 +185,7 @@ class Node:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
-            for caller in self.callers.values():
+            for caller in self.reception.callers.values():
                 caller.drop_if_silent()
 
     def _look_soon(self, detector: HeartbeatDetector) -> None:
@@ -175,6 +200,7 @@ class Node:
         """End cleanly, after what is under way; but do not wait forever for others."""
         if not self._stopping:
             self._stopping = True
+            self.end_without_fail(EXIT_DISK, STOP_SECONDS + LAST_RESORT_SECONDS)
             # Whoever told us to drain before has waited already.
             seconds = STOP_AFTER_DRAIN_SECONDS if self.gateway.draining else STOP_SECONDS
             self.gateway.drain(math.inf)
@@ -187,24 +213,41 @@ class Node:
         if self.driver.stopped:
             return
         try:
-            self.driver.close()
-        except JournalError as error:
+            is_whole = self.driver.close()
+            if is_whole:
+                self._folder.mark_clean(self.incarnation)
+        except (JournalError, OSError) as error:
             self._on_failure(EXIT_DISK, str(error))
             return
         except Exception as error:
             self._on_failure(EXIT_BUG, f"The end failed: {error!r}.")
             return
-        self._folder.mark_clean(self.incarnation)
-        self._end(0)
+        if is_whole:
+            self._end(0)
+        else:
+            self._on_failure(EXIT_DISK, "its trace or its deliveries found no room; its journal has them.")
 
     def _is_idle(self) -> bool:
         driver = self.driver
+        if not driver.begun:
+            return True
         waits = any(link.ready and link.unacknowledged for link in self.links.values())
         return not (driver.host.held or driver.process.protocol.pending() or waits)
 
     def _on_failure(self, code: int, sentence: str) -> None:
+        """The process cannot go on: it ends at once, whatever else fails on the way."""
+        self.end_without_fail(code, LAST_RESORT_SECONDS)
+        self.port.close()
         self._end(code)
-        print(f"{self.me} stops: {sentence}", file=sys.stderr, flush=True)
+        _tell(f"{self.me} stops: {sentence}")
+
+    def end_without_fail(self, code: int, seconds: float) -> None:
+        """A disk that hangs may hold up all that is orderly; a process that cannot go on must not seem alive."""
+        if self._last_resort is not None:
+            self._last_resort.cancel()
+        self._last_resort = threading.Timer(seconds, os._exit, (code,))
+        self._last_resort.daemon = True
+        self._last_resort.start()
 
     def _end(self, code: int) -> None:
         if not self._exit.done():
@@ -217,7 +260,7 @@ class Node:
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
         for peer in {channel.peer: None for channel in channels}:
-            caller = self.callers.get(peer)
+            caller = self.reception.callers.get(peer)
             if caller is not None:
                 caller.acknowledge()
         for link in self.links.values():
@@ -226,63 +269,19 @@ class Node:
         self.gateway.flush()
 
     def _set_reading(self) -> None:
-        for caller in self.callers.values():
+        for caller in self.reception.callers.values():
             caller.set_reading()
         self.gateway.set_reading()
 
     def _peers_lag(self) -> bool:
-        """Whether clients must wait: fewer peers keep up than the protocol needs, and it is not that they are dead."""
         behind = {link.peer for link in self.links.values() if link.unacknowledged > LAG_BYTES_MAX}
         if not behind:
             return False
         dead = {link.peer for link in self.links.values() if not link.is_live}
-        if self.driver.process.protocol.declaration.assumes.failures is Failures.CRASH_RECOVERY:
-            return bool(behind - dead)
-        for members in self.driver.process.topology.groups.values():
-            keep_up = [p for p in members if p not in behind and p not in dead]
-            if 2 * len(keep_up) <= len(members) and any(p in behind and p not in dead for p in members):
-                return True
-        return False
+        process = self.driver.process
+        return too_few_keep_up(process.protocol, process.topology, behind, dead)
 
-    # Callers ----------------------------------------------------------------------------------------------------
-
-    def _greet(self, hello: Hello, stream: FrameStream) -> Caller:
-        if hello.role == "client":
-            return self._greet_client(hello, stream)
-        peer = ProcessId(hello.name)
-        if peer not in self.links or hello.to != self.me:
-            raise Rejection("unknown process", f"{self.me} has no channel with {hello.name!r} to {hello.to!r}.")
-        if hello.incarnation < self._incarnations.get(peer, 0):
-            raise Rejection(
-                "old incarnation",
-                f"A newer {peer} than incarnation {hello.incarnation} runs: this one is an old copy and must not.",
-            )
-        try:
-            check_marks(self.driver, peer, hello.channels)
-        except JournalBehind as error:
-            self.driver.fail(EXIT_REFUSED, str(error))
-            raise Rejection("behind", str(error)) from None
-        self._incarnations[peer] = hello.incarnation
-        former = self.callers.get(peer)
-        if former is not None:
-            former.close()
-        welcome = Welcome(self.me, self.incarnation, marks(self.driver, peer))
-        stream.write(encode(FrameKind.WELCOME, welcome))
-        self.links[peer].wake()
-        caller = self.callers[peer] = PeerCaller(self.driver, peer, hello.incarnation, stream)
-        if self.driver.congested:
-            caller.set_reading()
-        return caller
-
-    def _greet_client(self, hello: Hello, stream: FrameStream) -> Caller:
-        if not CLIENT_NAME.fullmatch(hello.name):
-            raise Rejection("bad client name", "A client's name is 1 to 64 letters, digits, '.', '_' or '-'.")
-        if hello.name in self._config.addresses:
-            raise Rejection("bad client name", f"{hello.name!r} is a process of this cluster, not a client.")
-        config = self._config
-        directory = Directory(config.cluster, self.me, config.groups, config.addresses)
-        stream.write(encode(FrameKind.WELCOME, directory))
-        return self.gateway.open(hello.name, stream, is_trusted=bool(hello.cluster))
+    # Questions --------------------------------------------------------------------------------------------------
 
     def status(self) -> StatusAnswer:
         driver = self.driver
@@ -301,6 +300,8 @@ class Node:
             lost={link.peer: link.lost_at for link in self.links.values() if not link.ready},
             refused=dict(self.port.refused),
             full=driver.is_full,
+            returning=list(self._awaited()),
+            trace=driver.recorder.state if driver.recorder is not None else "",
             draining=self.gateway.draining,
             counters=protocol.counters(),
         )
@@ -308,6 +309,7 @@ class Node:
 
 def serve(folder: Path, name: str) -> int:
     """Run one process of a cluster in the foreground; returns its exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # for all threads that are started from now on
     return _run(folder, name, _serve)
 
 
@@ -324,16 +326,43 @@ def _run(folder: Path, name: str, work: Callable[[ClusterFolder, ProcessId], Cor
         me = cluster.config.known(name)
         with cluster.process(me).lock(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work(cluster, me))
+    except JournalFull as error:
+        _tell(f"{name} cannot start: {error}")
+        return EXIT_DISK
     except JournalError as error:
-        print(f"{name} stops: {error}", file=sys.stderr)
+        _tell(f"{name} stops: {error}")
         return EXIT_REFUSED
     except AntiphonError as error:
-        print(f"{name} stops: {error}", file=sys.stderr)
+        _tell(f"{name} stops: {error}")
         return EXIT_USAGE
+    except OSError as error:
+        _tell(f"{name} cannot start: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}.")
+        return EXIT_DISK
+
+
+def _tell(sentence: str, stream: TextIO | None = None) -> None:
+    """Say it, if that is possible: the disk that the words go to may be the one that failed."""
+    with suppress(OSError, ValueError):
+        print(sentence, file=stream or sys.stderr, flush=True)
 
 
 async def _serve(cluster: ClusterFolder, me: ProcessId) -> int:
-    return await Node(cluster, me).run()
+    node = Node(cluster, me)
+    _stop_on_signals(node)
+    return await node.run()
+
+
+def _stop_on_signals(node: Node) -> None:
+    """Signals are heard by a thread of their own, also while a disk holds up the event loop."""
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        signal.sigwait(_SIGNALS)
+        node.end_without_fail(EXIT_DISK, STOP_SECONDS + LAST_RESORT_SECONDS)
+        with suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(node.stop)
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
 
 
 async def _salvage(cluster: ClusterFolder, me: ProcessId) -> int:

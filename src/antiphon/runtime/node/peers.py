@@ -46,10 +46,10 @@ class PeerCaller:
     """A peer that called, and with it the incoming half of its channels: frames in, acknowledgements out."""
 
     frame_bytes_max = PEER_BYTES_MAX
+    is_client = False
 
-    def __init__(self, driver: Driver, peer: ProcessId, incarnation: int, stream: FrameStream) -> None:
+    def __init__(self, driver: Driver, peer: ProcessId, stream: FrameStream) -> None:
         self.peer = peer
-        self.incarnation = incarnation
         self._driver = driver
         self._stream = stream
         self._channels = {transport: ChannelId(peer, transport) for transport in Transport}
@@ -57,6 +57,7 @@ class PeerCaller:
         self._bytes = 0  # taken since the last acknowledgement
         self._timer: asyncio.TimerHandle | None = None
         self._refused: deque[ReceivedFrame] = deque()  # frames that found the disk full
+        self._read_since = 0.0  # silence before this does not count
 
     @property
     def heard_at(self) -> float:
@@ -104,10 +105,11 @@ class PeerCaller:
             self._stream.on_bad_frame(error)
 
     def set_reading(self) -> None:
-        """Read on, or not, while too much waits for the disk."""
-        if self._refused or self._driver.congested:
+        """Read on, or not: before the process has begun, and while too much waits for the disk."""
+        if self._refused or self._driver.congested or not self._driver.begun:
             self._stream.pause_reading()
         else:
+            self._read_since = self._stream.loop.time()
             self._stream.resume_reading()
 
     def acknowledge(self) -> None:
@@ -129,8 +131,9 @@ class PeerCaller:
                 self._stream.write(encode_ack(channel.transport, held))
 
     def drop_if_silent(self) -> None:
-        """Every peer beats: an open connection on which nothing comes is broken."""
-        if self._stream.loop.time() - self.heard_at > PEER_SILENCE_SECONDS and not self._driver.congested:
+        """Every peer beats: an open connection on which nothing comes is broken, unless nothing is read from it."""
+        is_read = self._driver.begun and not self._driver.congested
+        if is_read and self._stream.loop.time() - max(self.heard_at, self._read_since) > PEER_SILENCE_SECONDS:
             self._stream.abort()
 
     def on_writable(self, writable: bool) -> None:

@@ -2,12 +2,17 @@
 
 Rows are made when a file is written, on the disk thread. What no file holds yet is lost in a crash, and written when
 the journal is replayed: a snapshot only counts when every row before it stands in a finished file.
+
+A trace never harms what it observes. While there is no room for it, some rows wait in memory; when they are too many,
+they are given up, after a mark in the process's folder has said that its trace is not whole. Such a trace proves
+nothing where it has a gap, and `antiphon verify` says so.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from antiphon.core import Process
@@ -18,19 +23,23 @@ from antiphon.trace import Row, rows_of, write_events
 
 ROWS_PER_FILE = 50_000
 KEPT_BYTES_MAX = 32 << 20  # of frames and payloads that the rows of the next file speak of
+WAITING_ROWS_MAX = 2 * ROWS_PER_FILE  # that found no room
 
 Seen = tuple[int, Turn]  # a time, and what was released then
 
 
 class Recorder:
-    def __init__(self, folder: Path, run: str, process: Process) -> None:
+    def __init__(self, folder: Path, run: str, process: Process, mark: Callable[[], None]) -> None:
+        """``mark`` says durably that the trace of this process is not whole."""
+        self._mark = mark
         self._folder = folder
         self._run = run
         self._process = process
         self._seen: list[Seen] = []
         self._count = 0
         self._bytes = 0
-        self._failed: list[Row] = []  # rows of files that could not be written
+        self._waiting: list[Row] = []  # rows of files that could not be written
+        self._has_gap = False
         self.written = self._last_written()
 
     def _last_written(self) -> int:
@@ -78,12 +87,40 @@ class Recorder:
         return seen
 
     def write(self, seen: list[Seen]) -> bool:
-        """Write one file, durably; for the disk thread. False when the disk has no room: the rows are kept."""
-        rows, begun = list(self._failed), self.written
+        """Write one file, durably; for the disk thread. False: a replay of the journal may still be needed."""
+        rows, begun = self._waiting, self.written
+        self._waiting = []
         for time_ns, turn in seen:
             rows += rows_of(self._process, turn, time_ns, after=begun)
+        if self._has_gap and not self._is_marked():
+            return False  # no file may seem to follow the one before the gap
         if not rows:
             return True
+        if self._write(rows):
+            self.written = rows[-1].seq
+            return True
+        if len(rows) <= WAITING_ROWS_MAX:
+            self._waiting = rows
+            return False
+        self._has_gap = True
+        return self._is_marked()
+
+    def _is_marked(self) -> bool:
+        """Whether it is written down that rows were given up; while it is not, the journal keeps what makes them."""
+        try:
+            self._mark()
+        except OSError:
+            return False
+        return True
+
+    @property
+    def state(self) -> str:
+        """What is wrong with the trace; empty: nothing."""
+        if self._has_gap:
+            return "not whole"
+        return "no room" if self._waiting else ""
+
+    def _write(self, rows: list[Row]) -> bool:
         first, last = rows[0].seq, rows[-1].seq
         name = f"{self._process.me}-{first:012d}-{last:012d}"
         try:
@@ -91,10 +128,7 @@ class Recorder:
             _sync(self._events / f"{name}.parquet")
             _sync(self._events)
         except OSError:
-            self._failed = rows
             return False
-        self._failed = []
-        self.written = last
         return True
 
 

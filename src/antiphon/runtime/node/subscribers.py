@@ -1,8 +1,13 @@
-"""Readers of what this process delivers: each gets the delivered log from its position on, as fast as it takes it."""
+"""Readers of what this process delivers: each gets the delivered log from its position on, as fast as it takes it.
+
+What a reader that does not read costs is bounded: a few hundred kilobytes that wait for it, for half a minute. Then its
+connection ends; when it reads again, it connects again, and goes on where it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import NamedTuple
 
 from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.errors import JournalError
@@ -11,35 +16,93 @@ from antiphon.runtime.net.frames import encode_events
 from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
 
 EVENTS_BYTES = 256 << 10  # in one frame
+WAITING_BYTES = 256 << 10  # that a connection takes before the reader has to read on
+STALLED_SECONDS = 30.0  # after which a reader that takes nothing is left
+FRAMES_MAX = 16  # kept for others who ask for the same
+HISTORIES_MAX = 8  # readers far behind for whom a file is open and a part of it in memory
 
 
-class Recent:
-    """The newest records, in frames. Subscribers that are equally far share one."""
+class Frame(NamedTuple):
+    """Consecutive records, as they go to readers."""
+
+    end: int  # the index of the record after it
+    pieces: list[Piece]
+    is_full: bool  # else later ones may join it
+
+    @classmethod
+    def of(cls, start: int, records: list[Buffers]) -> Frame:
+        is_full = sum([record.size for record in records]) >= EVENTS_BYTES
+        return cls(start + len(records), encode_events(records), is_full)
+
+
+class History:
+    """The records on disk from some index on, with the file open."""
+
+    def __init__(self, records: Generator[bytes, None, None], start: int) -> None:
+        self.records = records
+        self.next = start
+
+
+class Shelf:
+    """What readers have in common: frames of records that others may ask for too, and files to read older ones from."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._frame: tuple[int, int, list[Piece]] = (-1, -1, [])  # the newest one: from, to, pieces
+        self._frames: dict[int, Frame] = {}  # by where they begin; the one least lately made is first
+        self._histories: dict[Subscriber, History] = {}  # the one least lately used is first
 
-    def frame(self, start: int) -> tuple[int, list[Piece]] | None:
-        """One frame of records from ``start`` on, and where it ends; None if only the disk has them."""
-        if self._frame[0] != start:
-            records = self._driver.delivered.recent(start, EVENTS_BYTES)
-            if records is None:
-                return None
-            self._frame = (start, start + len(records), encode_events(records))
-        return self._frame[1], self._frame[2]
+    def frame(self, reader: Subscriber, start: int) -> Frame:
+        """Records from ``start`` on, for a reader that is there; there must be some."""
+        found = self._frames.get(start)
+        if found is None or (not found.is_full and found.end < self._driver.delivered.next_index):
+            found = self._recent(start) or self._old(reader, start)
+            self._frames[start] = found
+            if len(self._frames) > FRAMES_MAX:
+                del self._frames[next(iter(self._frames))]
+        return found
+
+    def _recent(self, start: int) -> Frame | None:
+        records = self._driver.delivered.recent(start, EVENTS_BYTES)
+        return None if records is None else Frame.of(start, records)
+
+    def _old(self, reader: Subscriber, start: int) -> Frame:
+        """What only the disk has. The reader's file is kept open, for it will ask for what comes next."""
+        history = self._histories.pop(reader, None)
+        if history is None or history.next != start:
+            history = History(self._driver.delivered.history(start), start)
+        records: list[Buffers] = []
+        size = 0
+        for record in history.records:
+            records.append(Buffers(record))
+            size += len(record)
+            if size >= EVENTS_BYTES:
+                break
+        assert records, "what is not in memory is durable"
+        history.next += len(records)
+        if size >= EVENTS_BYTES:
+            self._histories[reader] = history
+            if len(self._histories) > HISTORIES_MAX:
+                self.leave(next(iter(self._histories)))
+        return Frame.of(start, records)
+
+    def leave(self, reader: Subscriber) -> None:
+        """This reader needs no file any more, or another needs it more: it opens one again."""
+        history = self._histories.pop(reader, None)
+        if history is not None:
+            history.records.close()
 
 
 class Subscriber:
     """One subscription, on the connection over which it was asked for."""
 
-    def __init__(self, driver: Driver, recent: Recent, stream: FrameStream, start: int) -> None:
+    def __init__(self, driver: Driver, shelf: Shelf, stream: FrameStream, start: int) -> None:
         self.stream = stream
         self._driver = driver
-        self._recent = recent
+        self._shelf = shelf
         self._start = start  # the position from which it reads
         self._next: int | None = None  # the record that it gets next; None: its position is not reached yet
-        self._history: Iterator[bytes] | None = None  # read from the disk as it is asked for, while it is far behind
+        self._stalled_at: float | None = None  # since when the connection takes no more
+        stream.transport.set_write_buffer_limits(high=WAITING_BYTES)
 
     def serve(self) -> None:
         """Send all that there is, or as much as the connection takes."""
@@ -50,24 +113,23 @@ class Subscriber:
                     return
                 self._next = delivered.locate(self._start)
             while stream.is_writable and stream.is_open and self._next < delivered.next_index:
-                self._next, pieces = self._next_frame(self._next)
-                stream.write(*pieces)
+                frame = self._shelf.frame(self, self._next)
+                self._next = frame.end
+                stream.write(*frame.pieces)
                 stream.flush()
         except JournalError as error:
             self._driver.fail(EXIT_REFUSED, str(error))
 
-    def _next_frame(self, start: int) -> tuple[int, list[Piece]]:
-        if self._history is None:
-            recent = self._recent.frame(start)
-            if recent is not None:
-                return recent
-            self._history = self._driver.delivered.history(start)
-        records: list[Buffers] = []
-        size = 0
-        for record in self._history:
-            records.append(Buffers(record))
-            size += len(record)
-            if size >= EVENTS_BYTES:
-                return start + len(records), encode_events(records)
-        self._history = None
-        return (start + len(records), encode_events(records)) if records else self._next_frame(start)
+    def look(self, busy: Piece) -> None:
+        """Tell the reader that this process lives; leave one that has taken nothing for long."""
+        if self.stream.is_writable:
+            self._stalled_at = None
+            self.stream.write(busy)
+            return
+        now = self.stream.loop.time()
+        self._stalled_at = self._stalled_at or now
+        if now - self._stalled_at > STALLED_SECONDS:
+            self.stream.abort()
+
+    def close(self) -> None:
+        self._shelf.leave(self)

@@ -1,0 +1,76 @@
+"""Who may talk to a process, once a connection has said who is calling: its peers, and clients.
+
+Nothing that a caller says of itself can stop this process or one of its peers: there is no proof of who it is. What
+would be a reason to stop is asked again from the peer's own address, which this process dials itself (links.py).
+"""
+
+from __future__ import annotations
+
+from antiphon.core import ProcessId
+from antiphon.core.errors import JournalBehind
+from antiphon.core.requests import CLIENT_NAME
+from antiphon.runtime.cluster.folder import ClusterConfig
+from antiphon.runtime.net import Caller, FrameStream, Rejection
+from antiphon.runtime.net.frames import Directory, FrameKind, Hello, Welcome, encode
+from antiphon.runtime.node.driver import Driver
+from antiphon.runtime.node.gateway import Gateway
+from antiphon.runtime.node.links import PeerLink
+from antiphon.runtime.node.peers import PeerCaller, check_marks, marks
+
+
+class Reception:
+    """Turns a Hello into a caller, or refuses it."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        incarnation: int,
+        driver: Driver,
+        gateway: Gateway,
+        links: dict[ProcessId, PeerLink],
+    ) -> None:
+        self._config = config
+        self._incarnation = incarnation
+        self._driver = driver
+        self._gateway = gateway
+        self._links = links
+        self.callers: dict[ProcessId, PeerCaller] = {}
+
+    def greet(self, hello: Hello, stream: FrameStream) -> Caller:
+        """Rejection: this caller has no business here."""
+        return self._greet_client(hello, stream) if hello.role == "client" else self._greet_peer(hello, stream)
+
+    def _greet_peer(self, hello: Hello, stream: FrameStream) -> PeerCaller:
+        driver, peer = self._driver, ProcessId(hello.name)
+        me = driver.process.me
+        link = self._links.get(peer)
+        if link is None or hello.to != me:
+            raise Rejection("unknown process", f"{me} has no channel with {hello.name!r} to {hello.to!r}.")
+        if hello.incarnation < link.newest_incarnation:
+            raise Rejection(
+                "old incarnation",
+                f"A newer {peer} than incarnation {hello.incarnation} runs: this one is an old copy and must not.",
+            )
+        try:
+            check_marks(driver, peer, hello.channels)
+        except JournalBehind as error:
+            link.wake()  # if the peer says the same at its own address, this process stops
+            raise Rejection("behind", str(error)) from None
+        former = self.callers.get(peer)
+        if former is not None:
+            former.close()
+        stream.write(encode(FrameKind.WELCOME, Welcome(me, self._incarnation, marks(driver, peer))))
+        link.wake()
+        caller = self.callers[peer] = PeerCaller(driver, peer, stream)
+        caller.set_reading()
+        return caller
+
+    def _greet_client(self, hello: Hello, stream: FrameStream) -> Caller:
+        config = self._config
+        if not CLIENT_NAME.fullmatch(hello.name):
+            raise Rejection("bad client name", "A client's name is 1 to 64 letters, digits, '.', '_' or '-'.")
+        if hello.name in config.addresses:
+            raise Rejection("bad client name", f"{hello.name!r} is a process of this cluster, not a client.")
+        directory = Directory(config.cluster, self._driver.process.me, config.groups, config.addresses)
+        stream.write(encode(FrameKind.WELCOME, directory))
+        return self._gateway.open(hello.name, stream, is_trusted=bool(hello.cluster))
