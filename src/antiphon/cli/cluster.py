@@ -1,14 +1,10 @@
-"""`antiphon up | node | send | tail | status | down`: a cluster of real processes on this machine."""
+"""`antiphon up | node | status | down`: a cluster of real processes on this machine."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import sys
-from collections.abc import Coroutine, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -16,16 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
-from antiphon.client import Client, Delivery, Receipt, connect
 from antiphon.core.declaration import Failures
-from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.errors import UsageError
 from antiphon.core.model import parse_groups
 from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.net.frames import StatusAnswer
-
-LINES_UNDER_WAY_MAX = 1000  # lines on their way at once
 
 DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
 
@@ -33,8 +26,6 @@ DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
 def register(app: typer.Typer) -> None:
     app.command("up")(up_command)
     app.command("node")(node_command)
-    app.command("send")(send_command)
-    app.command("tail")(tail_command)
     app.command("status")(status_command)
     app.command("down")(down_command)
 
@@ -101,13 +92,6 @@ def _open_or_create(
     return folder
 
 
-def _need_somebody(path: Path) -> None:
-    """Say at once that nobody can answer, rather than wait for it."""
-    folder = ClusterFolder.load(path)
-    if not any(cluster.alive(folder).values()):
-        raise Unavailable(f"No process of {path} is running: start them with `antiphon up --dir {path}`.")
-
-
 def node_command(
     process: Annotated[str, typer.Argument(help="Which process, such as orders.1.")],
     dir: DirFlag,
@@ -119,100 +103,6 @@ def node_command(
     from antiphon.runtime.node import serve
 
     raise typer.Exit(serve(dir, process))
-
-
-def send_command(
-    dir: DirFlag,
-    to: Annotated[str, typer.Option(help="The destination groups: orders,billing.")],
-    text: Annotated[str | None, typer.Argument(help="The message; default: lines from standard input.")] = None,
-    name: Annotated[str | None, typer.Option(help="A prefix of the messages' names.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for a member.")] = 30.0,
-    json: JsonFlag = False,
-) -> None:
-    """Multicast a message to every member of some groups, atomically and in one order.
-
-    Example: antiphon send --dir shop --to orders,billing "one espresso"
-
-    Many at once: seq 1000 | antiphon send --dir shop --to orders
-    """
-    destinations = {part.strip() for part in to.split(",") if part.strip()}
-    _need_somebody(dir)
-    payloads = _lines(sys.stdin.buffer) if text is None else iter([text.encode()])
-    names = _run(_send(dir, destinations, payloads, name, timeout))
-    if json:
-        print(msgspec.json.encode({"accepted": len(names), "messages": names}).decode())
-    elif text is not None:
-        print(names[0])
-    else:
-        print(f"{len(names)} messages accepted.")
-
-
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    for line in stream:
-        yield line.rstrip(b"\r\n")
-
-
-async def _send(
-    path: Path, destinations: set[str], payloads: Iterator[bytes], name: str | None, timeout: float
-) -> list[str]:
-    async with connect(path, name=name) as client:
-        client.check(destinations)
-        room = asyncio.Semaphore(LINES_UNDER_WAY_MAX)
-        tasks: list[asyncio.Task[Receipt]] = []
-        async with asyncio.TaskGroup() as group:
-            while (payload := await asyncio.to_thread(next, payloads, None)) is not None:
-                await room.acquire()
-                tasks.append(group.create_task(_send_one(client, destinations, payload, timeout, room)))
-        return [task.result().name for task in tasks]
-
-
-async def _send_one(
-    client: Client, destinations: set[str], payload: bytes, timeout: float, room: asyncio.Semaphore
-) -> Receipt:
-    try:
-        return await client.multicast(destinations, payload, timeout=timeout)
-    finally:
-        room.release()
-
-
-def tail_command(
-    group: Annotated[str, typer.Argument(help="The group whose deliveries to show.")],
-    dir: DirFlag,
-    start: Annotated[int, typer.Option("--from", min=0, help="The position to begin with.")] = 0,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
-    json: JsonFlag = False,
-) -> None:
-    """Show what a group delivers, in its order: position, name, destinations, payload.
-
-    Example: antiphon tail --dir shop orders --from 0 --follow
-    """
-    if not follow:
-        _need_somebody(dir)
-    _run(_tail(dir, group, start, follow, json))
-
-
-async def _tail(path: Path, group: str, start: int, follow: bool, json: bool) -> None:
-    async with connect(path) as client, client.subscribe(group, start=start, follow=follow) as deliveries:
-        async for delivery in deliveries:
-            print(_as_json(delivery) if json else _as_text(delivery), flush=follow)
-
-
-def _as_text(delivery: Delivery) -> str:
-    text = delivery.payload.decode(errors="replace")
-    return f"{delivery.position}\t{delivery.name}\t{','.join(delivery.destinations)}\t{text}"
-
-
-def _as_json(delivery: Delivery) -> str:
-    shown: dict[str, Any] = {
-        "position": delivery.position,
-        "name": delivery.name,
-        "destinations": delivery.destinations,
-    }
-    try:
-        shown["text"] = delivery.payload.decode()
-    except UnicodeDecodeError:
-        shown["base64"] = base64.b64encode(delivery.payload).decode()
-    return msgspec.json.encode(shown).decode()
 
 
 def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
@@ -281,17 +171,3 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
     else:
         what = "everything was delivered" if drained else "some messages may still be under way"
         print(f"{len(running)} of {len(folder.config.processes)} processes ended; {what}.")
-
-
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a command's asynchronous part; the first failure of a group of tasks stands for all."""
-    import uvloop
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
-    except BaseExceptionGroup as failures:
-        found = failures
-        while isinstance(found.exceptions[0], BaseExceptionGroup):
-            found = found.exceptions[0]
-        raise found.exceptions[0] from None
