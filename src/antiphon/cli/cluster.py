@@ -15,7 +15,7 @@ from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import UsageError
 from antiphon.core.model import parse_groups
-from antiphon.protocols import protocol_named
+from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.net.frames import StatusAnswer
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def up_command(
     dir: DirFlag,
     groups: Annotated[str | None, typer.Option(help="For a new cluster: 3x3, or orders=3,billing=3.")] = None,
-    protocol: Annotated[str | None, typer.Option(help=f"Which protocol; default: {cluster.DEFAULT_PROTOCOL}.")] = None,
+    protocol: Annotated[str | None, typer.Option(help=f"Which protocol; default: {DEFAULT_PROTOCOL}.")] = None,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
     journal: Annotated[bool, typer.Option(help="Without it, a process that ends never returns.")] = True,
     trace: Annotated[bool, typer.Option(help="Record what every process sees and does.")] = True,
@@ -44,7 +44,9 @@ def up_command(
     run: Annotated[str | None, typer.Option(help="The run's name in the trace.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Start a cluster's processes in the background; on an existing cluster, start whatever is down.
+    """Start a cluster's processes in the background.
+
+    On an existing cluster, start whatever is down.
 
     Example: antiphon up --groups orders=3,billing=3 --dir shop
     """
@@ -77,7 +79,7 @@ def _open_or_create(
     if not ClusterFolder.exists(path):
         if sizes is None:
             raise UsageError(f"{path} is not a cluster yet: name its groups, as in --groups orders=3,billing=3.")
-        return cluster.create(path, sizes, protocol=protocol or cluster.DEFAULT_PROTOCOL, options=options, **chosen)
+        return cluster.create(path, sizes, protocol=protocol or DEFAULT_PROTOCOL, options=options, **chosen)
     folder = ClusterFolder.load(path)
     found = {group: len(members) for group, members in folder.config.groups.items()}
     if sizes is not None and sizes != found:
@@ -157,7 +159,9 @@ def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
 
 
 def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
-    """End a cluster's processes, after what is under way; at most for some seconds.
+    """End a cluster's processes, when what is under way is delivered.
+
+    It waits for that, but no longer than some seconds.
 
     Example: antiphon down --dir shop
     """

@@ -76,7 +76,7 @@ def _prepare(path: Path) -> None:
         if ClusterFolder.exists(path / "cluster"):
             cluster.stop(ClusterFolder.load(path / "cluster"), drain_seconds=0.0)
         for each in path.iterdir():
-            if each.is_dir():
+            if each.is_dir() and not each.is_symlink():
                 shutil.rmtree(each)
             elif each.name != MARK:  # it stays ours, should this be interrupted
                 each.unlink()

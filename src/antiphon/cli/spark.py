@@ -32,8 +32,8 @@ def register(app: typer.Typer) -> None:
 def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     """Check everything that the runs of a trace promise.
 
-    Exit code 0: it holds, as far as there is a check for it; 1: a promise was broken; 2: this is no trace; 3: none was
-    broken by what is here, but rows of a process are missing.
+    Exit code 0: every promise that can be checked was kept; 1: a promise was broken; 2: this is not a trace; 3: nothing
+    that is here breaks a promise, but rows of a process are missing.
 
     Example: antiphon verify runs, after antiphon simulate --seed 7 --trace runs
     """
@@ -69,7 +69,9 @@ def exit_code(judged: Sequence[dict[str, Any]]) -> int:
 
 
 def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
-    """Measure the runs of a trace: messages, bytes, steps, latency and throughput, by number of groups.
+    """Measure the runs of a trace.
+
+    Messages, bytes, steps, latency and throughput, and the latency by number of destination groups.
 
     Example: antiphon metrics runs, after antiphon simulate --seed 7 --trace runs
     """
@@ -110,7 +112,10 @@ def demo_command(
     report: Annotated[Path | None, typer.Option(help="Where to write the report; default: DIR/report.html.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Nine real processes in three groups, a kill -9 in the middle, and Spark's verdict on all of it.
+    """Run nine real processes, kill one, and let Spark judge.
+
+    Two clients multicast to three groups, `kill -9` ends a process in the middle and it returns, and Spark gives its
+    verdict on everything that happened.
 
     Example: antiphon demo --messages 10000
     """
@@ -132,6 +137,8 @@ def find_trace(folder: Path) -> Path:
     if home is None:
         return folder
     found = ClusterFolder.load(home)
+    if not found.config.trace:
+        raise UsageError(f"The cluster in {home} records no trace (it was made with --no-trace), so nothing is known.")
     if any(pid is not None for pid in cluster.alive(found).values()):
         raise UsageError(f"The cluster in {home} is running: end it with `antiphon down --dir {home}` first.")
     admitted = _incomplete(found.trace, found.config.run)  # what `down` could not complete, it says

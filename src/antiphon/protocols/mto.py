@@ -57,7 +57,7 @@ class Mto(StackedProtocol):
     declaration = Declaration(
         name="mto",
         title="MTO (Guerraoui, Schiper)",
-        source="scalatom.txt, sections 2.1 and 5.2",
+        source="Rodrigues, Guerraoui, Schiper: Scalable Atomic Multicast, sections 2.1 and 5.2",
         assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG, sent_survives=True),
         promises=(
             Promise.VALIDITY,
