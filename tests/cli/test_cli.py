@@ -217,8 +217,8 @@ def refused(result: Result, *words: str) -> None:
         (["simulate", "--protocol", "paxos"], "paxos"),
         (["simulate", "-o", "speed=9"], "speed"),
         (["simulate", "-o", "speed"], "name=value"),
-        (["simulate", "--protocol", "tom", "-o", "sets=maybe"], "sets is false or true"),
-        (["simulate", "--runs", "3", "--groups", "2x2", "--trace", "t"], "no --groups or --trace"),
+        (["simulate", "--protocol", "tom", "-o", "sets=maybe"], "sets must be false or true"),
+        (["simulate", "--runs", "3", "--groups", "2x2", "--trace", "t"], "cannot be combined with --groups or --trace"),
         (["simulate", "--groups", "three"], "three"),
         (["simulate", "--groups", "orders=0"], "orders"),
         (["simulate", "--groups", "a=1,a=2"], "a=1,a=2"),
@@ -289,7 +289,7 @@ def test_a_file_that_is_not_parquet(antiphon: Command, trace: Path) -> None:
 
 def test_a_demo_does_not_replace_a_folder_that_is_not_its_own(antiphon: Command, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("keep me")
-    refused(antiphon("demo", "--dir", tmp_path), "not an earlier demo")
+    refused(antiphon("demo", "--dir", tmp_path), "nor an earlier demo")
     assert (tmp_path / "precious").read_text() == "keep me"
 
 

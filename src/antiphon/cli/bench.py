@@ -25,19 +25,21 @@ def register(app: typer.Typer) -> None:
 
 
 def cluster_command(
-    protocol: Annotated[str | None, typer.Option(help="Which protocol to run; see `antiphon protocols`.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="The protocol; see `antiphon protocols`.")] = None,
     option: Annotated[list[str] | None, typer.Option("-o", help="An option of the protocol: name=value.")] = None,
     groups: Annotated[str, typer.Option(help="The groups: 2x3, or orders=3,billing=3.")] = "1x3",
     fanout: Annotated[int | None, typer.Option(help="How many groups each request addresses; all by default.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Payloads in a request; 1: single calls, gathered.")] = 100,
-    size: Annotated[int, typer.Option(min=8, help="Bytes of a payload.")] = 100,
+    batch: Annotated[int, typer.Option(min=1, help="Payloads per request; with 1, single calls.")] = 100,
+    size: Annotated[int, typer.Option(min=8, help="Bytes per payload.")] = 100,
     outstanding: Annotated[
-        int | None, typer.Option(min=1, help="Requests under way at once; 40, or 2000 single calls.")
+        int | None, typer.Option(min=1, help="Requests under way at once; default: 40, or 2000 single calls.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="How long to measure.")] = 5.0,
-    directory: Annotated[Path | None, typer.Option("--dir", help="Use this running cluster.")] = None,
-    journal: Annotated[bool, typer.Option(help="Whether processes keep a journal.")] = True,
-    gather: Annotated[int, typer.Option(min=1, help="Requests that a member puts into one message at most.")] = 4096,
+    directory: Annotated[Path | None, typer.Option("--dir", help="Measure the running cluster in this folder.")] = None,
+    journal: Annotated[bool, typer.Option(help="Whether the processes keep journals.")] = True,
+    gather: Annotated[
+        int, typer.Option(min=1, help="The most requests that a member may put into one message.")
+    ] = 4096,
     plot: Annotated[Path | None, typer.Option(help="Draw the rate over time into this SVG or PNG file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
@@ -64,7 +66,7 @@ def cluster_command(
     load.check()
     if directory is not None:
         if protocol is not None:
-            raise UsageError("A running cluster has its protocol: leave out --protocol or --dir.")
+            raise UsageError("A running cluster already has a protocol: give --protocol or --dir, not both.")
         measured = measure(ClusterFolder.load(directory), load)
     else:
         with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary:
@@ -110,12 +112,12 @@ def _show_cluster(measured: Measured) -> None:
 
 
 def tom_command(
-    messages: Annotated[int, typer.Option(min=100, help="Multicasts of one point.")] = 10_000,
+    messages: Annotated[int, typer.Option(min=100, help="Multicasts per measured point.")] = 10_000,
     seconds: Annotated[
-        float, typer.Option(min=1.0, help="A slow point has only what can be sent in this time.")
+        float, typer.Option(min=1.0, help="The longest that one point may take; a slow one sends fewer messages.")
     ] = 100.0,
-    samples: Annotated[int, typer.Option(min=10, help="Messages behind each mean delivery time.")] = 500,
-    size: Annotated[list[int], typer.Option(help="Bytes of payload; may be repeated.")] = [10, 500, 1000],  # noqa: B006 - typer
+    samples: Annotated[int, typer.Option(min=10, help="Messages per mean delivery time.")] = 500,
+    size: Annotated[list[int], typer.Option(help="Bytes per payload; may be repeated.")] = [10, 500, 1000],  # noqa: B006 - typer
     figures: Annotated[Path | None, typer.Option(help="Write the figures and the numbers into this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
@@ -128,7 +130,7 @@ def tom_command(
     from antiphon.reproduce import tom
 
     if any(each < 0 or each > 1 << 20 for each in size):
-        raise UsageError("A payload has 0 to 1048576 bytes.")
+        raise UsageError("A payload must have 0 to 1048576 bytes.")
     console = Console(stderr=True)
 
     def say(point: tom.Point) -> None:

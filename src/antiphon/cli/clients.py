@@ -114,7 +114,7 @@ class Sending:
 
     def as_text(self) -> str:
         count, unknown = len(self.accepted), self.unknown
-        more = f"; up to {unknown} more may have been, for no answer had come yet" if unknown else ""
+        more = f"; up to {unknown} more may have been, but no answer had come yet" if unknown else ""
         return f"{count} message{'' if count == 1 else 's'} accepted{more}."
 
 

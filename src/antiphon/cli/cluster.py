@@ -33,13 +33,16 @@ def register(app: typer.Typer) -> None:
 def up_command(
     dir: DirFlag,
     groups: Annotated[str | None, typer.Option(help="For a new cluster: 3x3, or orders=3,billing=3.")] = None,
-    protocol: Annotated[str | None, typer.Option(help=f"Which protocol; default: {DEFAULT_PROTOCOL}.")] = None,
+    protocol: Annotated[str | None, typer.Option(help=f"The protocol; default: {DEFAULT_PROTOCOL}.")] = None,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
-    journal: Annotated[bool, typer.Option(help="Without it, a process that ends never returns.")] = True,
+    journal: Annotated[
+        bool, typer.Option(help="Keep journals; without one, a process that ends cannot return.")
+    ] = True,
     trace: Annotated[bool, typer.Option(help="Record what every process sees and does.")] = True,
-    base_port: Annotated[int | None, typer.Option(help="The first of the ports; default: free ones.")] = None,
+    base_port: Annotated[int | None, typer.Option(help="The first port; default: any free ports.")] = None,
     gather: Annotated[
-        int | None, typer.Option(min=1, help="Requests that a member may put into one message; 1: none are gathered.")
+        int | None,
+        typer.Option(min=1, help="The most requests that a member may put into one message; 1: it gathers none."),
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name in the trace.")] = None,
     json: JsonFlag = False,
@@ -95,7 +98,7 @@ def _open_or_create(
 
 
 def node_command(
-    process: Annotated[str, typer.Argument(help="Which process, such as orders.1.")],
+    process: Annotated[str, typer.Argument(help="The process to run, such as orders.1.")],
     dir: DirFlag,
 ) -> None:
     """Run one process of a cluster in the foreground.

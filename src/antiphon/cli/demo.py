@@ -81,14 +81,14 @@ def _prepare(path: Path) -> None:
             elif each.name != MARK:  # it stays ours, should this be interrupted
                 each.unlink()
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} is not empty and not an earlier demo: name another folder with --dir.")
+        raise UsageError(f"{path} is neither empty nor an earlier demo: choose another folder with --dir.")
     path.mkdir(parents=True, exist_ok=True)
     (path / MARK).touch()
 
 
 def _check_report(report: Path) -> None:
     if report.is_dir() or not report.parent.is_dir():
-        raise UsageError(f"A report cannot be written to {report}.")
+        raise UsageError(f"The report cannot be written to {report}.")
 
 
 # The cluster ----------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def _run_cluster(console: Console, folder: ClusterFolder, messages: int) -> Take
     import uvloop
 
     cluster.start(folder)
-    console.print(f"{len(folder.config.processes)} processes run, in the groups {', '.join(DEMO_GROUPS)}.")
+    console.print(f"{len(folder.config.processes)} processes are running in the groups {', '.join(DEMO_GROUPS)}.")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("two clients multicast", total=messages)
@@ -128,7 +128,7 @@ class _Story:
             tasks.create_task(self._kill_and_restart())
         seconds = time.monotonic() - begun
         taken = running.result()
-        self._tell(f"{len(taken.accepted):,} messages were accepted and read again in {seconds:.1f} s.")
+        self._tell(f"{len(taken.accepted):,} messages were accepted and read back in {seconds:.1f} s.")
         return taken
 
     def _accepted(self, count: int) -> None:
@@ -223,7 +223,7 @@ def _conclude(console: Console, outcome: DemoOutcome) -> None:
         f"{counted['missing']} missing, {counted['doubled']} doubled, {counted['unexpected']} stray."
     ]
     if not outcome.readers_saw_all:
-        lines.append("[red]A subscriber did not read every message of its group once.[/]")
+        lines.append("[red]A subscriber did not read every message of its group exactly once.[/]")
     lines.append("[green]Every promise was kept.[/]" if outcome.holds else "[red]A promise was broken.[/]")
     lines.append(f"The report: {outcome.report} ({outcome.seconds:.0f} s in all)")
     for line in lines:

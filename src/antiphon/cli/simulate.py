@@ -78,22 +78,28 @@ def register(app: typer.Typer) -> None:
 
 def simulate_command(
     context: typer.Context,
-    protocol: Annotated[str, typer.Option(help="Which protocol; see `antiphon protocols`.")] = DEFAULT_PROTOCOL,
-    groups: Annotated[str, typer.Option(help="3x3, or orders=3,billing=3.")] = "3x3",
-    clients: Annotated[int, typer.Option(min=0, max=10_000, help="Senders outside all groups; 0: members send.")] = 2,
-    messages: Annotated[int, typer.Option(min=0, max=10_000_000, help="How many multicasts in all.")] = 1000,
+    protocol: Annotated[str, typer.Option(help="The protocol; see `antiphon protocols`.")] = DEFAULT_PROTOCOL,
+    groups: Annotated[str, typer.Option(help="The groups: 3x3, or orders=3,billing=3.")] = "3x3",
+    clients: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Senders outside all groups; 0: the members send.")
+    ] = 2,
+    messages: Annotated[int, typer.Option(min=0, max=10_000_000, help="The number of multicasts in all.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
     fanout: Annotated[int | None, typer.Option(help="Groups per message; default: random sets.")] = None,
     faults: Annotated[str, typer.Option(help="all, none, or some of crash,pause,slow,partition,suspicion.")] = "none",
-    sent_survives: Annotated[bool, typer.Option(help="What a process sent arrives though it then crashes.")] = False,
+    sent_survives: Annotated[
+        bool, typer.Option(help="What a process has sent arrives even if it then crashes.")
+    ] = False,
     workload: Annotated[Workload, typer.Option(help="When senders send.")] = Workload.CLOSED,
     interval: Annotated[float, typer.Option(min=0.001, help="Mean ms between two multicasts of one sender.")] = 1.0,
-    latency: Annotated[str, typer.Option(help="Of a link, in ms: 1, or 0.5-3, or ~0.2+2.")] = "1",
-    size: Annotated[int, typer.Option(min=0, help="Bytes of each payload.")] = 16,
-    payloads: Annotated[int, typer.Option(min=1, help="Payloads of each multicast.")] = 1,
-    gather: Annotated[int, typer.Option(min=1, help="Requests in one message; above 1, members gather them.")] = 1,
+    latency: Annotated[str, typer.Option(help="The latency of a link in ms: 1, 0.5-3 or ~0.2+2.")] = "1",
+    size: Annotated[int, typer.Option(min=0, help="Bytes per payload.")] = 16,
+    payloads: Annotated[int, typer.Option(min=1, help="Payloads per multicast.")] = 1,
+    gather: Annotated[
+        int, typer.Option(min=1, help="The most requests in one message; above 1, members gather them.")
+    ] = 1,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
-    runs: Annotated[int, typer.Option(min=0, help="Instead: a campaign of so many small random runs.")] = 0,
+    runs: Annotated[int, typer.Option(min=0, help="Run a campaign of this many small random runs instead.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -136,8 +142,8 @@ def _batched(scenario: Scenario, payloads: int) -> Scenario:
     largest = max((plan.size for plan in scenario.plans), default=0)
     if payloads > PAYLOADS_MAX or payloads * (largest + 4) > REQUEST_BYTES_MAX:
         raise UsageError(
-            f"A batch has at most {PAYLOADS_MAX} payloads and {REQUEST_BYTES_MAX} bytes with its table: "
-            f"{payloads} of {largest} bytes are too many."
+            f"A batch has at most {PAYLOADS_MAX} payloads and {REQUEST_BYTES_MAX} bytes, 4 for each payload included: "
+            f"{payloads} payloads of {largest} bytes are too many."
         )
     plans = [msgspec.structs.replace(plan, payloads=payloads) for plan in scenario.plans]
     return msgspec.structs.replace(scenario, plans=tuple(plans))
@@ -158,7 +164,7 @@ def _refuse_what_a_campaign_chooses(context: typer.Context) -> None:
     sources = {name: context.get_parameter_source(name) for name in context.params if name not in CAMPAIGN_FLAGS}
     given = ["--" + name.replace("_", "-") for name, source in sources.items() if source and source.name != "DEFAULT"]
     if given:
-        raise UsageError(f"--runs makes random runs of every kind, and takes no {' or '.join(given)}.")
+        raise UsageError(f"--runs makes random runs of every kind, so it cannot be combined with {' or '.join(given)}.")
 
 
 def _show(outcome: Outcome, json: bool) -> None:
@@ -189,13 +195,13 @@ def _show(outcome: Outcome, json: bool) -> None:
 def _why_fewer(outcome: Outcome, planned: int) -> str:
     senders = {plan.sender for plan in outcome.scenario.plans}
     gone = sorted(senders.intersection(outcome.facts.faulty))
-    why = f"{', '.join(gone)} crashed for good" if gone else "the run ended before it came to the others"
+    why = f"{', '.join(gone)} crashed for good" if gone else "the run ended before the rest were made"
     return f"{outcome.multicasts} of {planned} planned multicasts were made: {why}."
 
 
 def _explain(outcome: Outcome, protocol: type[OrderingProtocol] | None = None) -> None:
     """Shrink a failing run and print it as code."""
-    print("\nThis run breaks a promise. The smallest schedule found that does:\n")
+    print("\nThis run breaks a promise. The smallest schedule found that breaks it:\n")
     smallest = shrink(outcome, protocol)
     print(as_code(smallest.scenario))
     for violation in smallest.violations:

@@ -105,10 +105,10 @@ def _open(trace: Path, steps: StepsBar) -> tuple[Any, Any]:
 
 
 def demo_command(
-    dir: Annotated[Path, typer.Option("--dir", help="Where to work; a demo that is there already is replaced.")] = Path(
+    dir: Annotated[Path, typer.Option("--dir", help="Where to work; an earlier demo there is replaced.")] = Path(
         "antiphon-demo"
     ),
-    messages: Annotated[int, typer.Option(min=10, max=1_000_000, help="How many multicasts in all.")] = 10_000,
+    messages: Annotated[int, typer.Option(min=10, max=1_000_000, help="The number of multicasts in all.")] = 10_000,
     report: Annotated[Path | None, typer.Option(help="Where to write the report; default: DIR/report.html.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -138,15 +138,17 @@ def find_trace(folder: Path) -> Path:
         return folder
     found = ClusterFolder.load(home)
     if not found.config.trace:
-        raise UsageError(f"The cluster in {home} records no trace (it was made with --no-trace), so nothing is known.")
+        raise UsageError(
+            f"The cluster in {home} records no trace (it was made with --no-trace), so there is nothing to read."
+        )
     if any(pid is not None for pid in cluster.alive(found).values()):
         raise UsageError(f"The cluster in {home} is running: end it with `antiphon down --dir {home}` first.")
     admitted = _incomplete(found.trace, found.config.run)  # what `down` could not complete, it says
     killed = [process for process in cluster.untraced(found) if process not in admitted]
     if killed:
         raise UsageError(
-            f"{', '.join(killed)} was killed, and the end of its trace lies in its journal: "
-            f"`antiphon down --dir {home}` writes it, as far as the cluster keeps journals."
+            f"The trace lacks the last rows of {' and '.join(killed)}, killed before they were written: "
+            f"`antiphon down --dir {home}` takes them from the journal, if the cluster keeps journals."
         )
     return found.trace if home == folder else folder
 

@@ -98,7 +98,8 @@ class Mto(StackedProtocol):
     def check(cls, options: StackOptions, model: FaultModel) -> None:
         if model.permanent and not model.sent_survives:
             raise UsageError(
-                "mto needs causal order, which waits for ever for a message that died with its sender: it must survive."
+                "mto needs causal order, which waits for ever for a message lost with its sender: "
+                "what is sent must survive."
             )
         super().check(options, model)
 
