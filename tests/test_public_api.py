@@ -9,7 +9,7 @@ import pytest
 import typer
 
 import antiphon
-from antiphon.cli import app
+from antiphon.cli.app import app
 from antiphon.core.errors import AntiphonError
 
 ROOT = Path(__file__).parents[1]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from antiphon.core.version import __version__
-
 if TYPE_CHECKING:
     from antiphon.client import Batch, Client, Delivery, Receipt, Subscription, connect
     from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable, UsageError
+    from antiphon.core.version import __version__
 
 __all__ = [
     "AntiphonError",
@@ -25,14 +24,15 @@ __all__ = [
     "connect",
 ]
 
-_ERRORS = frozenset({"AntiphonError", "OutcomeUnknown", "Unavailable", "UsageError"})
+_HOMES = dict.fromkeys(("AntiphonError", "OutcomeUnknown", "Unavailable", "UsageError"), "antiphon.core.errors")
+_HOMES["__version__"] = "antiphon.core.version"
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for, and no more: a simulation needs no sockets, a client no simulation."""
+    """Load what is asked for, and no more: a simulation needs no sockets, a client no simulation, a start nothing."""
     if name not in __all__:
         raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
-    home = importlib.import_module("antiphon.core.errors" if name in _ERRORS else "antiphon.client")
+    home = importlib.import_module(_HOMES.get(name, "antiphon.client"))
     value = globals()[name] = getattr(home, name)
     return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from antiphon import __version__
+from antiphon.cli import session as cli_session
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
-from antiphon.protocols import protocols
+from antiphon.pipeline import session as spark_session
+from antiphon.protocols import DEFAULT_PROTOCOL, protocols
+from antiphon.runtime import cluster
 from antiphon.trace import EVENTS
 from cli.command import Command, Result
 
@@ -22,7 +27,8 @@ COMMANDS = ["simulate", "protocols", "verify", "metrics", "demo", "up", "node", 
 
 
 def simulate(antiphon: Command, *more: object) -> Result:
-    return antiphon("simulate", "--groups", "2x2", "--messages", 20, "--seed", 7, "--json", *more)
+    chosen = ("--protocol", "skeen", "--groups", "2x2", "--messages", 20, "--seed", 7)
+    return antiphon("simulate", *chosen, "--json", *more)
 
 
 @pytest.fixture
@@ -33,6 +39,38 @@ def trace(antiphon: Command, tmp_path: Path) -> Path:
 
 
 # What works ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [[], ["bench"], *([command] for command in COMMANDS)], ids=str)
+def test_h_is_help(antiphon: Command, arguments: list[str]) -> None:
+    assert antiphon(*arguments, "-h") == antiphon(*arguments, "--help")
+
+
+@pytest.mark.parametrize("arguments", [[], ["bench"]], ids=str)
+def test_no_summary_is_cut(antiphon: Command, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = antiphon(*arguments, "--help").out.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) >= 2
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
+def test_the_version_is_told_and_in_the_help(antiphon: Command) -> None:
+    assert antiphon("--version").out == f"antiphon {__version__}\n"
+    assert "--version" in antiphon("--help").out
+
+
+def test_bench_alone_shows_its_help(antiphon: Command) -> None:
+    result = antiphon("bench")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Usage: antiphon bench")
+    assert "\nCommands:\n" in result.err
+
+
+def test_a_shell_completes_commands(antiphon: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_ANTIPHON_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "antiphon ver")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert antiphon().out.split() == ["verify"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -60,7 +98,7 @@ def test_simulate_prints_one_json_object(antiphon: Command) -> None:
 def test_the_same_seed_gives_the_same_digest(antiphon: Command) -> None:
     digests = [simulate(antiphon, "--faults", "all").json["digest"] for _ in range(2)]
     assert digests[0] == digests[1]
-    other = antiphon("simulate", "--groups", "2x2", "--messages", 20, "--seed", 8, "--json", "--faults", "all")
+    other = simulate(antiphon, "--faults", "all", "--seed", 8)
     assert other.json["digest"] != digests[0]
 
 
@@ -74,7 +112,8 @@ def test_the_digest_does_not_depend_on_the_hash_seed() -> None:
 
 
 def test_skeen_takes_18_messages_and_3_steps_to_two_groups_of_three(antiphon: Command) -> None:
-    result = antiphon("simulate", "--groups", "3x3", "--fanout", 2, "--clients", 1, "--messages", 1, "--json")
+    chosen = ("--protocol", "skeen", "--groups", "3x3", "--fanout", 2, "--clients", 1, "--messages", 1)
+    result = antiphon("simulate", *chosen, "--json")
     assert (result.json["messages_sent"], result.json["steps_max"], result.json["deliveries"]) == (18, 3, 6)
 
 
@@ -95,7 +134,34 @@ def test_protocols_lists_every_declaration(antiphon: Command) -> None:
     listed = antiphon("protocols", "--json").json
     assert {row["name"] for row in listed} == set(protocols())
     assert all({"source", "assumes", "promises", "options"} <= row.keys() for row in listed)
-    assert "skeen" in antiphon("protocols").out
+
+
+def test_protocols_are_readable_in_80_columns(antiphon: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = antiphon("protocols").out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out, "nothing is cut"
+    assert ".txt" not in out, "the texts are named as a library would, not as our copies are"
+    words = " ".join(out.split())
+    for name, kind in protocols().items():
+        assert f"{name}: {kind.declaration.title} source {kind.declaration.source} assumes" in words
+
+
+def test_simulate_and_up_have_the_same_default(antiphon: Command) -> None:
+    assert antiphon("simulate", "--messages", 1, "--json").json["protocol"] == DEFAULT_PROTOCOL
+    assert f"default: {DEFAULT_PROTOCOL}" in " ".join(antiphon("up", "--help").out.split())
+
+
+def test_multicasts_that_were_not_made_are_told(antiphon: Command) -> None:
+    """With this seed a client crashes for good, and the rest of what it was to send is never sent."""
+    chosen = ("simulate", "--protocol", "tom", "--messages", 100, "--faults", "crash")
+    seed = next(
+        seed for seed in range(50) if (made := antiphon(*chosen, "--seed", seed, "--json").json)["multicasts"] < 100
+    )
+    assert made["multicasts_planned"] == 100
+    shown = antiphon(*chosen, "--seed", seed).out
+    assert re.search(rf"multicasts +{made['multicasts']} of 100\b", shown)
+    assert re.search(rf"{made['multicasts']} of 100 planned multicasts were made: c\d.* crashed for good", shown)
 
 
 def test_verify_and_metrics_agree_with_the_simulator(antiphon: Command, tmp_path: Path) -> None:
@@ -151,8 +217,8 @@ def refused(result: Result, *words: str) -> None:
         (["simulate", "--protocol", "paxos"], "paxos"),
         (["simulate", "-o", "speed=9"], "speed"),
         (["simulate", "-o", "speed"], "name=value"),
-        (["simulate", "--protocol", "tom", "-o", "sets=maybe"], "sets is false or true"),
-        (["simulate", "--runs", "3", "--groups", "2x2", "--trace", "t"], "no --groups or --trace"),
+        (["simulate", "--protocol", "tom", "-o", "sets=maybe"], "sets must be false or true"),
+        (["simulate", "--runs", "3", "--groups", "2x2", "--trace", "t"], "cannot be combined with --groups or --trace"),
         (["simulate", "--groups", "three"], "three"),
         (["simulate", "--groups", "orders=0"], "orders"),
         (["simulate", "--groups", "a=1,a=2"], "a=1,a=2"),
@@ -183,6 +249,20 @@ def test_a_folder_that_is_no_trace(antiphon: Command, command: str, tmp_path: Pa
     refused(antiphon(command, tmp_path / "missing"), "not a trace")
 
 
+@pytest.mark.parametrize("command", ["verify", "metrics"])
+def test_a_cluster_that_records_no_trace(antiphon: Command, command: str, tmp_path: Path) -> None:
+    cluster.create(tmp_path / "shop", {"a": 1}, trace=False)
+    refused(antiphon(command, tmp_path / "shop"), "records no trace", "--no-trace")
+
+
+def test_what_to_install_for_spark(antiphon: Command, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone installs itself, an installation the packages that are missing: its own name may be nowhere."""
+    monkeypatch.setattr(cli_session, "find_spec", lambda name: None)
+    refused(antiphon("verify", trace), f"pip install -e '{Path(__file__).parents[2]}[spark]'")
+    monkeypatch.setattr(spark_session, "__file__", str(trace / "a/b/c/session.py"))
+    refused(antiphon("verify", trace), "pip install", "pyspark[sql]==4.3.0", "matplotlib")
+
+
 def test_a_trace_without_a_column(antiphon: Command, trace: Path) -> None:
     (file,) = trace.glob("events/run=*/*.parquet")
     pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["order_key"]), file)
@@ -209,7 +289,7 @@ def test_a_file_that_is_not_parquet(antiphon: Command, trace: Path) -> None:
 
 def test_a_demo_does_not_replace_a_folder_that_is_not_its_own(antiphon: Command, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("keep me")
-    refused(antiphon("demo", "--dir", tmp_path), "not an earlier demo")
+    refused(antiphon("demo", "--dir", tmp_path), "nor an earlier demo")
     assert (tmp_path / "precious").read_text() == "keep me"
 
 

@@ -136,6 +136,11 @@ def test_bad_calls_are_refused_at_once() -> None:
         for payload in ("text", None, 5, bytes(PAYLOAD_BYTES_MAX + 1)):
             with pytest.raises(UsageError):
                 await client.multicast("a", payload)  # type: ignore[arg-type]
+        for timeout in ("x", "5", b"5", [5], float("nan")):
+            with pytest.raises(UsageError, match="timeout must be a number of seconds"):
+                await client.multicast("a", b"x", timeout=timeout)  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="timeout must be a number of seconds"):
+                await client.multicast_many("a", [b"x"], timeout=timeout)  # type: ignore[arg-type]
         assert cluster.requests() == []
 
     run({"a": 1}, story)
@@ -160,7 +165,15 @@ def test_a_client_is_used_only_while_it_is_open() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("options", [{"linger": -1}, {"linger": float("nan")}, {"batch_bytes": 0}, {"name": "a b"}])
+@pytest.mark.parametrize("target", [None, 5, b"shop", ["shop"]])
+def test_what_is_neither_a_folder_nor_an_address_is_refused(target: object) -> None:
+    with pytest.raises(UsageError, match="a cluster's folder or to its addresses, not to"):
+        antiphon.connect(target)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options", [{"name": 5}, {"linger": -1}, {"linger": float("nan")}, {"batch_bytes": 0}, {"name": "a b"}]
+)
 def test_bad_options_of_a_client_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         antiphon.connect("127.0.0.1:1", **options)  # type: ignore[arg-type]

@@ -95,7 +95,9 @@ def test_eager_is_not_uniform_when_what_was_sent_dies_with_its_sender() -> None:
     outcome = dying_member("eager", survives=False, seed=SEED_OF_THE_LOST_COPIES)
     assert [row.process for row in outcome.rows if row.kind == "deliver"] == ["g.1"]
     assert outcome.violations == []  # agreement binds correct processes only, and it is all that this kind promises
-    assert uniform_agreement(outcome) == ["g.1 delivers g.1:1, but g.2 is correct, addressed and never delivers it."]
+    assert uniform_agreement(outcome) == [
+        "g.1 delivers g.1:1, but g.2 is correct and addressed, and never delivers it."
+    ]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -115,7 +117,7 @@ def test_lazy_is_not_uniform_even_where_what_was_sent_survives() -> None:
     faults = (Crash("c1", at=0, effects=1), Crash("g.1", at=2 * MILLISECOND))
     outcome = run("lazy", {"g": 3}, Plan("c1", 1, ("g",)), faults=faults, sent_survives=True)
     assert [row.process for row in outcome.rows if row.kind == "deliver"] == ["g.1"]
-    assert uniform_agreement(outcome) == ["g.1 delivers c1:1, but g.2 is correct, addressed and never delivers it."]
+    assert uniform_agreement(outcome) == ["g.1 delivers c1:1, but g.2 is correct and addressed, and never delivers it."]
     assert outcome.violations == []
 
 
@@ -396,7 +398,7 @@ def test_eager_is_refused_where_crashes_are_final_and_take_along_what_was_sent(n
     )
     with pytest.raises(UsageError) as refused:
         simulate(crashed)
-    causal = "causal order, which waits for ever for a message that died with its sender: it must survive."
+    causal = "causal order, which waits for ever for a message lost with its sender: what is sent must survive."
     uniform = "uniform agreement, which reliable=eager gives only where what was sent survives its sender: "
     assert str(refused.value) == f"{name} needs {causal if name == 'mto' else uniform + 'use reliable=uniform.'}"
     assert simulate(msgspec.structs.replace(crashed, sent_survives=True)).violations == []

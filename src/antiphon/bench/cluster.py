@@ -35,7 +35,9 @@ class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.batch < 1 or self.size < 8 or self.outstanding < 1 or self.seconds <= 0:
-            raise UsageError("A load needs batches of 1, payloads of 8 bytes, 1 outstanding and some time, at least.")
+            raise UsageError(
+                "A load needs at least 1 payload per batch, 8 bytes per payload, 1 request outstanding, and some time."
+            )
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -66,7 +68,7 @@ def measure(folder: ClusterFolder, load: ClusterLoad) -> Measured:
     load.check()
     groups = list(folder.config.groups)
     if load.fanout is not None and not 1 <= load.fanout <= len(groups):
-        raise UsageError(f"A fanout of {load.fanout} does not fit {len(groups)} groups.")
+        raise UsageError(f"A fanout must be 1 to {len(groups)}, the number of groups, not {load.fanout}.")
     destinations = groups[: load.fanout]
     ends = _positions(folder, destinations)
     begin = time.monotonic() + WARM_UP_SECONDS

@@ -58,6 +58,6 @@ def _receipts(history: RunHistory) -> Iterator[Violation]:
             if missing:
                 detail = (
                     f"{row.process} is correct and acknowledges {request_text(cell, groups)}, "
-                    f"but {missing[0]} is correct, addressed and never delivers it so."
+                    f"but {missing[0]} is correct and addressed, and never delivers it as it was acknowledged."
                 )
                 yield Violation(Promise.RECEIPTS.value, (row.process, missing[0]), (), detail)

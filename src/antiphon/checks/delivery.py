@@ -157,6 +157,6 @@ def _disagreements(history: RunHistory, promise: Promise, witnesses: list[str]) 
                 continue
             for message in sorted(missing)[:VIOLATIONS_MAX]:
                 witness = next(p for p in witnesses if message in delivered[p])
-                detail = f"{witness} delivers {message}, but {process} is correct, addressed and never delivers it."
+                detail = f"{witness} delivers {message}, but {process} is correct and addressed, and never delivers it."
                 found.setdefault(message, Violation(promise.value, (witness, process), (message,), detail))
     return list(found.values())[:VIOLATIONS_MAX]

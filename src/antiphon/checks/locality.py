@@ -32,5 +32,5 @@ def locality(history: RunHistory) -> list[Violation]:
 def _left(row: Row, peer: str) -> Violation:
     messages = row.about or ()
     about = f" about {', '.join(messages)}" if messages else ""
-    detail = f"{row.process} and {peer}, which are not of one group, exchange a frame of {row.layer}{about}."
+    detail = f"{row.process} and {peer}, which are not in the same group, exchange a frame of {row.layer}{about}."
     return Violation(Promise.LOCALITY.value, (row.process, peer), messages, detail)

@@ -1,54 +1,29 @@
-"""The command line: every command a thin layer over a room of the library."""
+"""The command line: every command a thin layer over a room of the library.
+
+This file loads nothing: an interrupt while the commands are loaded ends the program like one at any later moment.
+"""
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+import os
+import signal
+from types import FrameType
+from typing import NoReturn
 
-import typer
-
-from antiphon import __version__
-from antiphon.cli import bench, cluster, simulate, spark
-from antiphon.core.errors import AntiphonError, TraceError, UsageError
-
-app = typer.Typer(
-    name="antiphon",
-    help="Totally ordered multicast to any set of groups.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-simulate.register(app)
-spark.register(app)
-cluster.register(app)
-bench.register(app)
-
-# Typer carries a copy of click with it. Its errors are found from a public name, whichever copy is in use.
-ClickError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+EXIT_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
-def main() -> None:
-    """Run a command. Bad input gets one sentence and exit code 2; what the cluster could not do, exit code 1."""
-    arguments = sys.argv[1:] or ["--help"]
-    if arguments == ["--version"]:
-        print(f"antiphon {__version__}")
-        return
-    try:
-        code = typer.main.get_command(app).main(arguments, prog_name="antiphon", standalone_mode=False)
-    except ClickError as error:
-        code = _fail(error.format_message(), 2)
-    except (UsageError, TraceError) as error:
-        code = _fail(str(error), 2)
-    except AntiphonError as error:
-        code = _fail(str(error), 1)
-    except (typer.Abort, KeyboardInterrupt):
-        code = 130
-    except BrokenPipeError:  # the reader of our output has enough, as `head` does
-        sys.stderr.close()
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+def main() -> NoReturn:
+    """Load the commands and run the one that was asked for."""
+    found = signal.getsignal(signal.SIGINT)
+    if found is signal.default_int_handler:  # and not where a shell has the program ignore it
+        signal.signal(signal.SIGINT, _leave)
+    from antiphon.cli.app import run
+
+    signal.signal(signal.SIGINT, found)
+    run()
 
 
-def _fail(sentence: str, code: int) -> int:
-    print(f"antiphon: {' '.join(sentence.split())}", file=sys.stderr)
-    return code
+def _leave(signum: int, frame: FrameType | None) -> None:
+    """Nothing was begun yet, so there is nothing to put away."""
+    os._exit(EXIT_INTERRUPTED)

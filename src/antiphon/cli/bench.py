@@ -25,23 +25,27 @@ def register(app: typer.Typer) -> None:
 
 
 def cluster_command(
-    protocol: Annotated[str | None, typer.Option(help="Which protocol to run; see `antiphon protocols`.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="The protocol; see `antiphon protocols`.")] = None,
     option: Annotated[list[str] | None, typer.Option("-o", help="An option of the protocol: name=value.")] = None,
     groups: Annotated[str, typer.Option(help="The groups: 2x3, or orders=3,billing=3.")] = "1x3",
     fanout: Annotated[int | None, typer.Option(help="How many groups each request addresses; all by default.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Payloads in a request; 1: single calls, gathered.")] = 100,
-    size: Annotated[int, typer.Option(min=8, help="Bytes of a payload.")] = 100,
+    batch: Annotated[int, typer.Option(min=1, help="Payloads per request; with 1, single calls.")] = 100,
+    size: Annotated[int, typer.Option(min=8, help="Bytes per payload.")] = 100,
     outstanding: Annotated[
-        int | None, typer.Option(min=1, help="Requests under way at once; 40, or 2000 single calls.")
+        int | None, typer.Option(min=1, help="Requests under way at once; default: 40, or 2000 single calls.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="How long to measure.")] = 5.0,
-    directory: Annotated[Path | None, typer.Option("--dir", help="Use this running cluster.")] = None,
-    journal: Annotated[bool, typer.Option(help="Whether processes keep a journal.")] = True,
-    gather: Annotated[int, typer.Option(min=1, help="Requests that a member puts into one message at most.")] = 4096,
+    directory: Annotated[Path | None, typer.Option("--dir", help="Measure the running cluster in this folder.")] = None,
+    journal: Annotated[bool, typer.Option(help="Whether the processes keep journals.")] = True,
+    gather: Annotated[
+        int, typer.Option(min=1, help="The most requests that a member may put into one message.")
+    ] = 4096,
     plot: Annotated[Path | None, typer.Option(help="Draw the rate over time into this SVG or PNG file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
-    """Throughput, latency, bytes written and processor time of a cluster: a client, the members, a reader per group.
+    """Measure a cluster: throughput, latency, bytes, CPU time.
+
+    A client sends as much as it may, and a reader of each group reads everything.
 
     Example: antiphon bench cluster --protocol skeen --groups 1x3 --batch 100 --seconds 5
     """
@@ -49,7 +53,8 @@ def cluster_command(
     from antiphon.bench.cluster import with_cluster
     from antiphon.cli.simulate import parse_option_flags
     from antiphon.core import parse_groups
-    from antiphon.runtime.cluster import DEFAULT_PROTOCOL, ClusterFolder
+    from antiphon.protocols import DEFAULT_PROTOCOL
+    from antiphon.runtime.cluster import ClusterFolder
 
     load = ClusterLoad(
         batch=batch,
@@ -61,7 +66,7 @@ def cluster_command(
     load.check()
     if directory is not None:
         if protocol is not None:
-            raise UsageError("A running cluster has its protocol: leave out --protocol or --dir.")
+            raise UsageError("A running cluster already has a protocol: give --protocol or --dir, not both.")
         measured = measure(ClusterFolder.load(directory), load)
     else:
         with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary:
@@ -107,23 +112,25 @@ def _show_cluster(measured: Measured) -> None:
 
 
 def tom_command(
-    messages: Annotated[int, typer.Option(min=100, help="Multicasts of one point.")] = 10_000,
+    messages: Annotated[int, typer.Option(min=100, help="Multicasts per measured point.")] = 10_000,
     seconds: Annotated[
-        float, typer.Option(min=1.0, help="A slow point has only what can be sent in this time.")
+        float, typer.Option(min=1.0, help="The longest that one point may take; a slow one sends fewer messages.")
     ] = 100.0,
-    samples: Annotated[int, typer.Option(min=10, help="Messages behind each mean delivery time.")] = 500,
-    size: Annotated[list[int], typer.Option(help="Bytes of payload; may be repeated.")] = [10, 500, 1000],  # noqa: B006 - typer
+    samples: Annotated[int, typer.Option(min=10, help="Messages per mean delivery time.")] = 500,
+    size: Annotated[list[int], typer.Option(help="Bytes per payload; may be repeated.")] = [10, 500, 1000],  # noqa: B006 - typer
     figures: Annotated[Path | None, typer.Option(help="Write the figures and the numbers into this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
-    """TOM on three groups of three real processes: Figures 2 and 3 and Table 2 of tom.txt.
+    """Measure TOM as its paper does: Figures 2 and 3, Table 2.
+
+    On three groups of three real processes; with the defaults it takes half an hour.
 
     Example: antiphon bench tom --messages 2000 --seconds 5 --figures out
     """
     from antiphon.reproduce import tom
 
     if any(each < 0 or each > 1 << 20 for each in size):
-        raise UsageError("A payload has 0 to 1048576 bytes.")
+        raise UsageError("A payload must have 0 to 1048576 bytes.")
     console = Console(stderr=True)
 
     def say(point: tom.Point) -> None:

@@ -1,15 +1,13 @@
-"""`antiphon up | node | send | tail | status | down`: a cluster of real processes on this machine."""
+"""`antiphon up | node | status | down`: a cluster of real processes on this machine."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import os
 import sys
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -17,16 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
-from antiphon.client import Client, Delivery, Receipt, connect
 from antiphon.core.declaration import Failures
-from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.errors import UsageError
 from antiphon.core.model import ProcessId, parse_groups
-from antiphon.protocols import protocol_named
+from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.net.frames import StatusAnswer
-
-LINES_UNDER_WAY_MAX = 1000  # lines on their way at once
 
 DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
 
@@ -34,8 +29,6 @@ DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
 def register(app: typer.Typer) -> None:
     app.command("up")(up_command)
     app.command("node")(node_command)
-    app.command("send")(send_command)
-    app.command("tail")(tail_command)
     app.command("status")(status_command)
     app.command("down")(down_command)
 
@@ -43,18 +36,23 @@ def register(app: typer.Typer) -> None:
 def up_command(
     dir: DirFlag,
     groups: Annotated[str | None, typer.Option(help="For a new cluster: 3x3, or orders=3,billing=3.")] = None,
-    protocol: Annotated[str | None, typer.Option(help=f"Which protocol; default: {cluster.DEFAULT_PROTOCOL}.")] = None,
+    protocol: Annotated[str | None, typer.Option(help=f"The protocol; default: {DEFAULT_PROTOCOL}.")] = None,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
-    journal: Annotated[bool, typer.Option(help="Without it, a process that ends never returns.")] = True,
+    journal: Annotated[
+        bool, typer.Option(help="Keep journals; without one, a process that ends cannot return.")
+    ] = True,
     trace: Annotated[bool, typer.Option(help="Record what every process sees and does.")] = True,
-    base_port: Annotated[int | None, typer.Option(help="The first of the ports; default: free ones.")] = None,
+    base_port: Annotated[int | None, typer.Option(help="The first port; default: any free ports.")] = None,
     gather: Annotated[
-        int | None, typer.Option(min=1, help="Requests that a member may put into one message; 1: none are gathered.")
+        int | None,
+        typer.Option(min=1, help="The most requests that a member may put into one message; 1: it gathers none."),
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name in the trace.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Start a cluster's processes in the background; on an existing cluster, start whatever is down.
+    """Start a cluster's processes in the background.
+
+    On an existing cluster, start whatever is down.
 
     Example: antiphon up --groups orders=3,billing=3 --dir shop
     """
@@ -87,7 +85,7 @@ def _open_or_create(
     if not ClusterFolder.exists(path):
         if sizes is None:
             raise UsageError(f"{path} is not a cluster yet: name its groups, as in --groups orders=3,billing=3.")
-        return cluster.create(path, sizes, protocol=protocol or cluster.DEFAULT_PROTOCOL, options=options, **chosen)
+        return cluster.create(path, sizes, protocol=protocol or DEFAULT_PROTOCOL, options=options, **chosen)
     folder = ClusterFolder.load(path)
     found = {group: len(members) for group, members in folder.config.groups.items()}
     if sizes is not None and sizes != found:
@@ -102,15 +100,8 @@ def _open_or_create(
     return folder
 
 
-def _need_somebody(path: Path) -> None:
-    """Say at once that nobody can answer, rather than wait for it."""
-    folder = ClusterFolder.load(path)
-    if not any(cluster.alive(folder).values()):
-        raise Unavailable(f"No process of {path} is running: start them with `antiphon up --dir {path}`.")
-
-
 def node_command(
-    process: Annotated[str, typer.Argument(help="Which process, such as orders.1.")],
+    process: Annotated[str, typer.Argument(help="The process to run, such as orders.1.")],
     dir: DirFlag,
 ) -> None:
     """Run one process of a cluster in the foreground.
@@ -123,100 +114,6 @@ def node_command(
         raise UsageError(f"Another process runs on {own.path}.")
     arguments = ["-m", "antiphon.runtime.node", "--dir", str(dir), "--process", process]
     os.execv(sys.executable, [sys.executable, *arguments])  # the process itself, with none of this command's threads
-
-
-def send_command(
-    dir: DirFlag,
-    to: Annotated[str, typer.Option(help="The destination groups: orders,billing.")],
-    text: Annotated[str | None, typer.Argument(help="The message; default: lines from standard input.")] = None,
-    name: Annotated[str | None, typer.Option(help="A prefix of the messages' names.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for a member.")] = 30.0,
-    json: JsonFlag = False,
-) -> None:
-    """Multicast a message to every member of some groups, atomically and in one order.
-
-    Example: antiphon send --dir shop --to orders,billing "one espresso"
-
-    Many at once: seq 1000 | antiphon send --dir shop --to orders
-    """
-    destinations = {part.strip() for part in to.split(",") if part.strip()}
-    _need_somebody(dir)
-    payloads = _lines(sys.stdin.buffer) if text is None else iter([text.encode()])
-    names = _run(_send(dir, destinations, payloads, name, timeout))
-    if json:
-        print(msgspec.json.encode({"accepted": len(names), "messages": names}).decode())
-    elif text is not None:
-        print(names[0])
-    else:
-        print(f"{len(names)} messages accepted.")
-
-
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    for line in stream:
-        yield line.rstrip(b"\r\n")
-
-
-async def _send(
-    path: Path, destinations: set[str], payloads: Iterator[bytes], name: str | None, timeout: float
-) -> list[str]:
-    async with connect(path, name=name) as client:
-        client.check(destinations)
-        room = asyncio.Semaphore(LINES_UNDER_WAY_MAX)
-        tasks: list[asyncio.Task[Receipt]] = []
-        async with asyncio.TaskGroup() as group:
-            while (payload := await asyncio.to_thread(next, payloads, None)) is not None:
-                await room.acquire()
-                tasks.append(group.create_task(_send_one(client, destinations, payload, timeout, room)))
-        return [task.result().name for task in tasks]
-
-
-async def _send_one(
-    client: Client, destinations: set[str], payload: bytes, timeout: float, room: asyncio.Semaphore
-) -> Receipt:
-    try:
-        return await client.multicast(destinations, payload, timeout=timeout)
-    finally:
-        room.release()
-
-
-def tail_command(
-    group: Annotated[str, typer.Argument(help="The group whose deliveries to show.")],
-    dir: DirFlag,
-    start: Annotated[int, typer.Option("--from", min=0, help="The position to begin with.")] = 0,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
-    json: JsonFlag = False,
-) -> None:
-    """Show what a group delivers, in its order: position, name, destinations, payload.
-
-    Example: antiphon tail --dir shop orders --from 0 --follow
-    """
-    if not follow:
-        _need_somebody(dir)
-    _run(_tail(dir, group, start, follow, json))
-
-
-async def _tail(path: Path, group: str, start: int, follow: bool, json: bool) -> None:
-    async with connect(path) as client, client.subscribe(group, start=start, follow=follow) as deliveries:
-        async for delivery in deliveries:
-            print(_as_json(delivery) if json else _as_text(delivery), flush=follow)
-
-
-def _as_text(delivery: Delivery) -> str:
-    text = delivery.payload.decode(errors="replace")
-    return f"{delivery.position}\t{delivery.name}\t{','.join(delivery.destinations)}\t{text}"
-
-
-def _as_json(delivery: Delivery) -> str:
-    shown: dict[str, Any] = {
-        "position": delivery.position,
-        "name": delivery.name,
-        "destinations": delivery.destinations,
-    }
-    try:
-        shown["text"] = delivery.payload.decode()
-    except UnicodeDecodeError:
-        shown["base64"] = base64.b64encode(delivery.payload).decode()
-    return msgspec.json.encode(shown).decode()
 
 
 def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
@@ -301,7 +198,9 @@ def _stalls(stalled: Mapping[str, float | None]) -> Iterator[str]:
 
 
 def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
-    """End a cluster's processes, after what is under way; at most for some seconds.
+    """End a cluster's processes, when what is under way is delivered.
+
+    It waits for that, but no longer than some seconds.
 
     The exit code is 1 if messages may still be under way: the next `up` goes on with them.
 
@@ -322,17 +221,3 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
         print(f"The trace is not whole: there was no room for all that {', '.join(untraced)} saw, or no journal of it.")
     if running and not drained:
         raise typer.Exit(1)
-
-
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a command's asynchronous part; the first failure of a group of tasks stands for all."""
-    import uvloop
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
-    except BaseExceptionGroup as failures:
-        found = failures
-        while isinstance(found.exceptions[0], BaseExceptionGroup):
-            found = found.exceptions[0]
-        raise found.exceptions[0] from None

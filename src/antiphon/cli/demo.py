@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +50,19 @@ def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOut
     need_spark()
     _prepare(path)
     _check_report(report)
-    with ThreadPoolExecutor(1) as background:
-        spark = background.submit(_warm_session)  # the JVM takes seconds to start: let it do so beside the cluster
-        folder = cluster.create(path / "cluster", DEMO_GROUPS, run="demo")
-        try:
-            taken = _run_cluster(console, folder, messages)
-        finally:
-            drained = cluster.stop(folder)
-        console.print(f"The cluster is down; {'all is delivered' if drained else 'some messages are still under way'}.")
-        with one_sentence():
-            outcome = _judge(console, spark, folder, taken, report)
+    spark = _in_background(_warm_session)  # the JVM takes seconds to start: let it do so beside the cluster
+    folder = cluster.create(path / "cluster", DEMO_GROUPS, run="demo")
+    try:
+        taken = _run_cluster(console, folder, messages)
+    except BaseException:  # nobody will look at what they have done
+        for process in folder.config.processes:
+            cluster.kill(folder, process)
+        raise
+    drained = cluster.stop(folder)
+    done = "everything was delivered" if drained else "some messages are still under way"
+    console.print(f"The cluster is down; {done}.")
+    with one_sentence():
+        outcome = _judge(console, spark, folder, taken, report)
     outcome.drained = drained
     outcome.holds = outcome.holds and drained
     outcome.seconds = round(time.monotonic() - begun, 1)
@@ -71,16 +75,20 @@ def _prepare(path: Path) -> None:
     if (path / MARK).is_file():
         if ClusterFolder.exists(path / "cluster"):
             cluster.stop(ClusterFolder.load(path / "cluster"), drain_seconds=0.0)
-        shutil.rmtree(path)
+        for each in path.iterdir():
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            elif each.name != MARK:  # it stays ours, should this be interrupted
+                each.unlink()
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} is not empty and not an earlier demo: name another folder with --dir.")
+        raise UsageError(f"{path} is neither empty nor an earlier demo: choose another folder with --dir.")
     path.mkdir(parents=True, exist_ok=True)
     (path / MARK).touch()
 
 
 def _check_report(report: Path) -> None:
     if report.is_dir() or not report.parent.is_dir():
-        raise UsageError(f"A report cannot be written to {report}.")
+        raise UsageError(f"The report cannot be written to {report}.")
 
 
 # The cluster ----------------------------------------------------------------------------------------------------
@@ -90,7 +98,7 @@ def _run_cluster(console: Console, folder: ClusterFolder, messages: int) -> Take
     import uvloop
 
     cluster.start(folder)
-    console.print(f"{len(folder.config.processes)} processes run, in the groups {', '.join(DEMO_GROUPS)}.")
+    console.print(f"{len(folder.config.processes)} processes are running in the groups {', '.join(DEMO_GROUPS)}.")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("two clients multicast", total=messages)
@@ -120,7 +128,7 @@ class _Story:
             tasks.create_task(self._kill_and_restart())
         seconds = time.monotonic() - begun
         taken = running.result()
-        self._tell(f"{len(taken.accepted):,} messages were accepted and read again in {seconds:.1f} s.")
+        self._tell(f"{len(taken.accepted):,} messages were accepted and read back in {seconds:.1f} s.")
         return taken
 
     def _accepted(self, count: int) -> None:
@@ -140,6 +148,20 @@ class _Story:
 
 
 # Spark's part ---------------------------------------------------------------------------------------------------
+
+
+def _in_background(work: Callable[[], Any]) -> Future[Any]:
+    """Unlike an executor's, this thread keeps nobody waiting who wants to leave."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _warm_session() -> Any:
@@ -201,7 +223,7 @@ def _conclude(console: Console, outcome: DemoOutcome) -> None:
         f"{counted['missing']} missing, {counted['doubled']} doubled, {counted['unexpected']} stray."
     ]
     if not outcome.readers_saw_all:
-        lines.append("[red]A subscriber did not read every message of its group once.[/]")
+        lines.append("[red]A subscriber did not read every message of its group exactly once.[/]")
     lines.append("[green]Every promise was kept.[/]" if outcome.holds else "[red]A promise was broken.[/]")
     lines.append(f"The report: {outcome.report} ({outcome.seconds:.0f} s in all)")
     for line in lines:

@@ -22,7 +22,7 @@ def need_spark() -> None:
     from antiphon.pipeline import session
 
     if find_spec("pyspark") is None:
-        raise UsageError(session.NO_PYSPARK)
+        raise UsageError(session.no_pyspark())
     session._need_java()
 
 

@@ -11,14 +11,16 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from antiphon.core.component import OrderingProtocol
+from antiphon.core.declaration import Detector, Failures
 from antiphon.core.errors import UsageError
 from antiphon.core.model import Topology, parse_groups
 from antiphon.core.options import option_choices, parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import PAYLOADS_MAX, REQUEST_BYTES_MAX
-from antiphon.protocols import protocol_named, protocols
+from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named, protocols
 from antiphon.simulation import (
     MILLISECOND,
     Constant,
@@ -39,6 +41,10 @@ from antiphon.trace import write_run
 
 OptionFlag = Annotated[list[str], typer.Option("--option", "-o", help="Set a protocol's option, as name=value.")]
 CAMPAIGN_FLAGS = {"protocol", "option", "runs", "seed", "json"}
+FAILURES = {
+    Failures.CRASH_RECOVERY: "every process that crashes returns with its journal",
+    Failures.MINORITY: "a minority of each group, and any sender, may crash for good",
+}
 TURN_NS = MILLISECOND // 5  # how long a member gathers
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 
@@ -72,22 +78,28 @@ def register(app: typer.Typer) -> None:
 
 def simulate_command(
     context: typer.Context,
-    protocol: Annotated[str, typer.Option(help="Which protocol; see `antiphon protocols`.")] = "skeen",
-    groups: Annotated[str, typer.Option(help="3x3, or orders=3,billing=3.")] = "3x3",
-    clients: Annotated[int, typer.Option(min=0, max=10_000, help="Senders outside all groups; 0: members send.")] = 2,
-    messages: Annotated[int, typer.Option(min=0, max=10_000_000, help="How many multicasts in all.")] = 1000,
+    protocol: Annotated[str, typer.Option(help="The protocol; see `antiphon protocols`.")] = DEFAULT_PROTOCOL,
+    groups: Annotated[str, typer.Option(help="The groups: 3x3, or orders=3,billing=3.")] = "3x3",
+    clients: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Senders outside all groups; 0: the members send.")
+    ] = 2,
+    messages: Annotated[int, typer.Option(min=0, max=10_000_000, help="The number of multicasts in all.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
     fanout: Annotated[int | None, typer.Option(help="Groups per message; default: random sets.")] = None,
     faults: Annotated[str, typer.Option(help="all, none, or some of crash,pause,slow,partition,suspicion.")] = "none",
-    sent_survives: Annotated[bool, typer.Option(help="What a process sent arrives though it then crashes.")] = False,
+    sent_survives: Annotated[
+        bool, typer.Option(help="What a process has sent arrives even if it then crashes.")
+    ] = False,
     workload: Annotated[Workload, typer.Option(help="When senders send.")] = Workload.CLOSED,
     interval: Annotated[float, typer.Option(min=0.001, help="Mean ms between two multicasts of one sender.")] = 1.0,
-    latency: Annotated[str, typer.Option(help="Of a link, in ms: 1, or 0.5-3, or ~0.2+2.")] = "1",
-    size: Annotated[int, typer.Option(min=0, help="Bytes of each payload.")] = 16,
-    payloads: Annotated[int, typer.Option(min=1, help="Payloads of each multicast.")] = 1,
-    gather: Annotated[int, typer.Option(min=1, help="Requests in one message; above 1, members gather them.")] = 1,
+    latency: Annotated[str, typer.Option(help="The latency of a link in ms: 1, 0.5-3 or ~0.2+2.")] = "1",
+    size: Annotated[int, typer.Option(min=0, help="Bytes per payload.")] = 16,
+    payloads: Annotated[int, typer.Option(min=1, help="Payloads per multicast.")] = 1,
+    gather: Annotated[
+        int, typer.Option(min=1, help="The most requests in one message; above 1, members gather them.")
+    ] = 1,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
-    runs: Annotated[int, typer.Option(min=0, help="Instead: a campaign of so many small random runs.")] = 0,
+    runs: Annotated[int, typer.Option(min=0, help="Run a campaign of this many small random runs instead.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -130,8 +142,8 @@ def _batched(scenario: Scenario, payloads: int) -> Scenario:
     largest = max((plan.size for plan in scenario.plans), default=0)
     if payloads > PAYLOADS_MAX or payloads * (largest + 4) > REQUEST_BYTES_MAX:
         raise UsageError(
-            f"A batch has at most {PAYLOADS_MAX} payloads and {REQUEST_BYTES_MAX} bytes with its table: "
-            f"{payloads} of {largest} bytes are too many."
+            f"A batch has at most {PAYLOADS_MAX} payloads and {REQUEST_BYTES_MAX} bytes, 4 for each payload included: "
+            f"{payloads} payloads of {largest} bytes are too many."
         )
     plans = [msgspec.structs.replace(plan, payloads=payloads) for plan in scenario.plans]
     return msgspec.structs.replace(scenario, plans=tuple(plans))
@@ -152,31 +164,44 @@ def _refuse_what_a_campaign_chooses(context: typer.Context) -> None:
     sources = {name: context.get_parameter_source(name) for name in context.params if name not in CAMPAIGN_FLAGS}
     given = ["--" + name.replace("_", "-") for name, source in sources.items() if source and source.name != "DEFAULT"]
     if given:
-        raise UsageError(f"--runs makes random runs of every kind, and takes no {' or '.join(given)}.")
+        raise UsageError(f"--runs makes random runs of every kind, so it cannot be combined with {' or '.join(given)}.")
 
 
 def _show(outcome: Outcome, json: bool) -> None:
+    planned = len(outcome.scenario.plans)
+    left_out = 0 if outcome.scenario.through_members else planned - outcome.multicasts  # members gather several in one
     if json:
-        print(msgspec.json.encode(outcome.summary()).decode())
+        print(msgspec.json.encode({**outcome.summary(), "multicasts_planned": planned}).decode())
     else:
         table = Table(show_header=False, box=None)
         for name, value in outcome.summary().items():
             if name == "faults_effective":
                 table.add_row(name, f"{len(outcome.faults_effective)} of {len(outcome.scenario.faults)}")
+            elif name == "multicasts" and left_out:
+                table.add_row(name, f"{value} of {planned}")
             elif name == "violations":
                 table.add_row(name, str(len(outcome.violations)) if outcome.violations else "none")
             else:
                 table.add_row(name, str(value))
         Console().print(table)
+        if left_out:
+            print(_why_fewer(outcome, planned))
     if outcome.violations:
         if not json:
             _explain(outcome)
         raise typer.Exit(1)
 
 
+def _why_fewer(outcome: Outcome, planned: int) -> str:
+    senders = {plan.sender for plan in outcome.scenario.plans}
+    gone = sorted(senders.intersection(outcome.facts.faulty))
+    why = f"{', '.join(gone)} crashed for good" if gone else "the run ended before the rest were made"
+    return f"{outcome.multicasts} of {planned} planned multicasts were made: {why}."
+
+
 def _explain(outcome: Outcome, protocol: type[OrderingProtocol] | None = None) -> None:
     """Shrink a failing run and print it as code."""
-    print("\nThis run breaks a promise. The smallest schedule found that does:\n")
+    print("\nThis run breaks a promise. The smallest schedule found that breaks it:\n")
     smallest = shrink(outcome, protocol)
     print(as_code(smallest.scenario))
     for violation in smallest.violations:
@@ -212,7 +237,7 @@ def _show_campaign(campaign: Campaign) -> None:
 
 
 def protocols_command(json: JsonFlag = False) -> None:
-    """List each protocol with its source, assumptions, promises and options.
+    """List the protocols: what each assumes, promises and offers.
 
     Example: antiphon protocols --json
     """
@@ -228,16 +253,29 @@ def protocols_command(json: JsonFlag = False) -> None:
         ]
         print(msgspec.json.encode(listed).decode())
         return
-    table = Table("protocol", "source", "assumes", "promises", "options", show_lines=True)
+    console = Console(highlight=False)
     for kind in found:
-        declaration, assumes = kind.declaration, kind.declaration.assumes
-        facts = [f"failures: {assumes.failures}", f"detector: {assumes.detector}"]
-        facts += ["one group"] if assumes.one_group else ["all groups"] if assumes.all_groups else []
-        facts += ["what was sent survives its sender"] if assumes.sent_survives else []
-        choices = "\n".join(f"{name}={'|'.join(values)}" for name, values in option_choices(kind).items())
-        name = f"{declaration.name}\n{declaration.title}"
-        table.add_row(name, declaration.source, "\n".join(facts), ", ".join(_promised(kind)), choices or "none")
-    Console().print(table)
+        console.print(Text(f"{kind.declaration.name}: {kind.declaration.title}", style="bold"))
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        for name, words in _facts(kind).items():
+            table.add_row(f"  {name}", words)
+        console.print(table, "")
+
+
+def _facts(kind: type[OrderingProtocol]) -> dict[str, str]:
+    declaration, assumes = kind.declaration, kind.declaration.assumes
+    facts = [FAILURES[assumes.failures]]
+    facts += ["an eventually strong failure detector"] if assumes.detector is Detector.EVENTUALLY_STRONG else []
+    facts += ["a message addresses one group"] if assumes.one_group else []
+    facts += ["a message addresses all groups"] if assumes.all_groups else []
+    facts += ["what a process has sent arrives even if it then crashes"] if assumes.sent_survives else []
+    choices = [f"{name}={'|'.join(values)}" for name, values in option_choices(kind).items()]
+    return {
+        "source": declaration.source,
+        "assumes": "; ".join(facts),
+        "promises": ", ".join(_promised(kind)),
+        "options": ", ".join(choices) or "none",
+    }
 
 
 def _promised(kind: type[OrderingProtocol]) -> tuple[Promise, ...]:

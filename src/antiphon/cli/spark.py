@@ -32,8 +32,8 @@ def register(app: typer.Typer) -> None:
 def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     """Check everything that the runs of a trace promise.
 
-    Exit code 0: it holds, as far as there is a check for it; 1: a promise was broken; 2: this is no trace; 3: none was
-    broken by what is here, but rows of a process are missing.
+    Exit code 0: every promise that can be checked was kept; 1: a promise was broken; 2: this is not a trace; 3: nothing
+    that is here breaks a promise, but rows of a process are missing.
 
     Example: antiphon verify runs, after antiphon simulate --seed 7 --trace runs
     """
@@ -69,7 +69,9 @@ def exit_code(judged: Sequence[dict[str, Any]]) -> int:
 
 
 def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
-    """Measure the runs of a trace: messages, bytes, steps, latency and throughput, by number of groups.
+    """Measure the runs of a trace.
+
+    Messages, bytes, steps, latency and throughput, and the latency by number of destination groups.
 
     Example: antiphon metrics runs, after antiphon simulate --seed 7 --trace runs
     """
@@ -103,14 +105,17 @@ def _open(trace: Path, steps: StepsBar) -> tuple[Any, Any]:
 
 
 def demo_command(
-    dir: Annotated[Path, typer.Option("--dir", help="Where to work; a demo that is there already is replaced.")] = Path(
+    dir: Annotated[Path, typer.Option("--dir", help="Where to work; an earlier demo there is replaced.")] = Path(
         "antiphon-demo"
     ),
-    messages: Annotated[int, typer.Option(min=10, max=1_000_000, help="How many multicasts in all.")] = 10_000,
+    messages: Annotated[int, typer.Option(min=10, max=1_000_000, help="The number of multicasts in all.")] = 10_000,
     report: Annotated[Path | None, typer.Option(help="Where to write the report; default: DIR/report.html.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Nine real processes in three groups, a kill -9 in the middle, and Spark's verdict on all of it.
+    """Run nine real processes, kill one, and let Spark judge.
+
+    Two clients multicast to three groups, `kill -9` ends a process in the middle and it returns, and Spark gives its
+    verdict on everything that happened.
 
     Example: antiphon demo --messages 10000
     """
@@ -132,14 +137,18 @@ def find_trace(folder: Path) -> Path:
     if home is None:
         return folder
     found = ClusterFolder.load(home)
+    if not found.config.trace:
+        raise UsageError(
+            f"The cluster in {home} records no trace (it was made with --no-trace), so there is nothing to read."
+        )
     if any(pid is not None for pid in cluster.alive(found).values()):
         raise UsageError(f"The cluster in {home} is running: end it with `antiphon down --dir {home}` first.")
     admitted = _incomplete(found.trace, found.config.run)  # what `down` could not complete, it says
     killed = [process for process in cluster.untraced(found) if process not in admitted]
     if killed:
         raise UsageError(
-            f"{', '.join(killed)} was killed, and the end of its trace lies in its journal: "
-            f"`antiphon down --dir {home}` writes it, as far as the cluster keeps journals."
+            f"The trace lacks the last rows of {' and '.join(killed)}, killed before they were written: "
+            f"`antiphon down --dir {home}` takes them from the journal, if the cluster keeps journals."
         )
     return found.trace if home == folder else folder
 

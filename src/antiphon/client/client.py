@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 
 from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, MemberConnection, NoAnswer
@@ -47,12 +47,14 @@ class Client:
     def __init__(
         self, target: str | Path, *, name: str | None = None, linger: float = 0.0, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        if name is not None and not _NAME.fullmatch(name):
-            raise UsageError("A client's name is 1 to 48 letters, digits, '_' or '-'.")
+        if not isinstance(target, (str, Path)):
+            raise UsageError(f"Connect to a cluster's folder or to its addresses, not to {target!r}.")
+        if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise UsageError("A client's name must be 1 to 48 letters, digits, '_' or '-'.")
         if not _is_number(linger) or not 0 <= linger <= LINGER_SECONDS_MAX:
-            raise UsageError(f"A linger time is 0 to {LINGER_SECONDS_MAX:.0f} seconds, not {linger!r}.")
+            raise UsageError(f"The linger time must be 0 to {LINGER_SECONDS_MAX:.0f} seconds, not {linger!r}.")
         if type(batch_bytes) is not int or not 1 <= batch_bytes <= REQUEST_BYTES_MAX:
-            raise UsageError(f"The bytes of a batch are 1 to {REQUEST_BYTES_MAX}, not {batch_bytes!r}.")
+            raise UsageError(f"batch_bytes must be 1 to {REQUEST_BYTES_MAX}, not {batch_bytes!r}.")
         self.name = f"{name or 'client'}-{secrets.token_hex(6)}"
         self._target = target
         self._linger = linger
@@ -69,7 +71,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         if self._was_opened:
-            raise UsageError("This client was opened before; connect again for another one.")
+            raise UsageError("This client was opened before: connect again for a new one.")
         self._loop = asyncio.get_running_loop()
         await self._find_cluster()
         self._sender = Sender(self.name, self._topology, self._join, self._linger, self._batch_bytes)
@@ -110,9 +112,12 @@ class Client:
         if timeout is None:
             route.add(payload, future, NO_DEADLINE)
         else:
-            deadline = self._loop.time() + timeout
-            if deadline < self._sender.next_sweep:
-                self._sender.sweep_by(deadline)
+            try:
+                deadline = self._loop.time() + timeout
+            except TypeError:
+                raise _bad_timeout(timeout) from None
+            if not deadline >= self._sender.next_sweep:  # earlier, or not a number at all
+                self._sweep_by(deadline, timeout)
             route.add(payload, future, deadline)
         try:
             return await future
@@ -153,10 +158,18 @@ class Client:
     def _deadline(self, timeout: float | None) -> float:
         if timeout is None:
             return NO_DEADLINE
-        deadline = self._loop.time() + timeout
-        if deadline < self._sender.next_sweep:
-            self._sender.sweep_by(deadline)
+        try:
+            deadline = self._loop.time() + timeout
+        except TypeError:
+            raise _bad_timeout(timeout) from None
+        if not deadline >= self._sender.next_sweep:  # as in multicast
+            self._sweep_by(deadline, timeout)
         return deadline
+
+    def _sweep_by(self, deadline: float, timeout: float) -> None:
+        if isnan(deadline):
+            raise _bad_timeout(timeout)
+        self._sender.sweep_by(deadline)
 
     # Reading --------------------------------------------------------------------------------------------------------
 
@@ -164,10 +177,10 @@ class Client:
         """Iterate over what the group delivers, from position ``start`` on; without ``follow``, up to its end."""
         self._check_open()
         if not isinstance(group, str):
-            raise UsageError(f"A subscription is to one group, given by its name, not {group!r}.")
+            raise UsageError(f"Subscribe to one group by its name, not to {group!r}.")
         destinations = self._topology.destinations(group)
         if type(start) is not int or not 0 <= start <= NUMBER_MAX:
-            raise UsageError(f"A position is a whole number from 0 to 2**62, not {start!r}.")
+            raise UsageError(f"A position must be a whole number from 0 to 2**62, not {start!r}.")
         members = self._topology.addressees(destinations)
         subscription = Subscription(group, members, self._join, start, follow, self._subscriptions)
         self._subscriptions[subscription] = None
@@ -218,6 +231,10 @@ class Client:
             if not any(isinstance(failure, NoAnswer) for failure in failures):
                 break  # nobody is there
         raise failures[-1]
+
+
+def _bad_timeout(timeout: object) -> UsageError:
+    return UsageError(f"A timeout must be a number of seconds, or None to wait for ever, not {timeout!r}.")
 
 
 def _is_number(value: object) -> bool:

@@ -62,7 +62,7 @@ class MemberConnection(FrameStream):
             raise
         if to and self.directory.process != to:
             self.give_up()
-            raise UsageError(f"At {host}:{port} is {self.directory.process}, not {to}.")
+            raise UsageError(f"The process at {host}:{port} is {self.directory.process}, not {to}.")
         return self
 
     # For subclasses -------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class MemberConnection(FrameStream):
 
     def on_lost(self) -> None:
         if not self._welcomed.done():
-            self._welcomed.set_exception(Unavailable("The connection was closed before it was welcome."))
+            self._welcomed.set_exception(Unavailable("The connection was closed before it was welcomed."))
             self._welcomed.exception()  # whoever dialled may have given up waiting
         if not self.is_given_up:
             self.on_gone()

@@ -204,10 +204,12 @@ class OrderingProtocol(Component):
         """Refuse destinations that the protocol cannot serve."""
         if cls.declaration.assumes.one_group and len(destinations) > 1:
             raise UsageError(
-                f"The {cls.declaration.name} protocol orders one group; {', '.join(destinations)} are several."
+                f"The {cls.declaration.name} protocol sends a message to one group, "
+                f"not to several: {', '.join(destinations)}."
             )
         missing = [group for group in topology.groups if group not in destinations]
         if cls.declaration.assumes.all_groups and missing:
             raise UsageError(
-                f"The {cls.declaration.name} protocol broadcasts to all groups; {', '.join(missing)} are left out."
+                f"The {cls.declaration.name} protocol sends every message to all groups; "
+                f"this one leaves out {', '.join(missing)}."
             )

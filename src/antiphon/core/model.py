@@ -65,8 +65,8 @@ class Topology:
         for name, size in sizes.items():
             if not NAME.fullmatch(name):
                 raise UsageError(
-                    f"{name!r} is not a valid group name: use a small letter, then small letters, digits, _ or - "
-                    "(32 at most)."
+                    f"{name!r} is not a valid group name: use a lowercase letter, "
+                    "then lowercase letters, digits, _ or - (32 at most)."
                 )
             if not 1 <= size <= MEMBERS_MAX:
                 raise UsageError(f"Group {name} needs 1 to {MEMBERS_MAX} members, not {size}.")

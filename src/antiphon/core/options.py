@@ -32,7 +32,7 @@ def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) ->
     for option, values in option_choices(protocol).items():
         if given.get(option, values[0]) not in values:
             known_values = f"{', '.join(values[:-1])} or {values[-1]}"
-            raise UsageError(f"The {name} protocol's option {option} is {known_values}, not {given[option]!r}.")
+            raise UsageError(f"The {name} protocol's option {option} must be {known_values}, not {given[option]!r}.")
     try:
         return msgspec.convert(dict(given), type=protocol.Options, strict=False)
     except msgspec.ValidationError as error:

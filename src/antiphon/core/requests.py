@@ -122,11 +122,11 @@ def check_payloads(payloads: Sequence[bytes]) -> int:
         raise UsageError(f"A batch has at most {PAYLOADS_MAX} payloads, not {len(payloads)}.")
     for kind in set(map(type, payloads)):
         if not issubclass(kind, (bytes, bytearray, memoryview)):
-            raise UsageError(f"A payload is bytes, not {kind.__name__}.")
+            raise UsageError(f"A payload must be bytes, not {kind.__name__}.")
     try:
         lengths = [len(p) if type(p) is bytes else memoryview(p).nbytes for p in payloads]
     except ValueError:
-        raise UsageError("A payload is bytes, not a view that was released.") from None
+        raise UsageError("A payload must be bytes, not a view that was released.") from None
     if max(lengths) > PAYLOAD_BYTES_MAX:
         raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {max(lengths)}.")
     size = sum(lengths)
@@ -171,7 +171,7 @@ def _read_request(data: Piece, at: int) -> Request:
 def _client(name: bytes) -> str:
     client = name.decode("ascii", "replace")
     if not CLIENT_NAME.fullmatch(client):
-        raise BadFrame("A client's name is 1 to 64 letters, digits, '.', '_' or '-'.")
+        raise BadFrame("A client's name must be 1 to 64 letters, digits, '.', '_' or '-'.")
     return client
 
 

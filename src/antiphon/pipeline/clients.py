@@ -39,7 +39,12 @@ def receipts(evidence: Evidence) -> DataFrame:
     rows = evidence.odd_requests.select(*keys, F.explode("unkept").alias("receipt"))
     broken = rows.select(*keys, "receipt.*", missing_at(F.col("receipt")).alias("missing"))
     detail = words(
-        F.col("process"), " acknowledged ", request_text(), ", ", listed(F.col("missing")), " never delivered it so"
+        F.col("process"),
+        " acknowledged ",
+        request_text(),
+        ", ",
+        listed(F.col("missing")),
+        " never delivered it as it was acknowledged",
     )
     processes = F.array_union(F.array("process"), F.col("missing"))
     return found(broken, violation(Promise.RECEIPTS, processes, nobody(), detail))

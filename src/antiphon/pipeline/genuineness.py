@@ -52,5 +52,5 @@ def _idle_chatter(evidence: Evidence) -> DataFrame:
     )
     strangers = pairs.alias("pairs").join(circles.alias("circles"), on=both, how="left_anti")
     ends = F.array_distinct(F.array("process", "peer"))
-    detail = words("no message of the run concerns ", F.array_join(ends, " and "), ", which talk")
+    detail = words("no message of the run concerns ", F.array_join(ends, " and "), ", which exchange frames")
     return found(strangers, violation(Promise.GENUINENESS, ends, nobody(), detail))

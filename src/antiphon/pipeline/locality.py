@@ -31,7 +31,11 @@ def locality(evidence: Evidence) -> DataFrame:
     placed = pairs.join(here, on=["run", "process"], how="left").join(there, on=["run", "peer"], how="left")
     apart = placed.filter("here is null or there is null or here <> there")
     detail = words(
-        F.col("process"), " and ", F.col("peer"), ", which are not of one group, exchange frames of ", F.col("layer")
+        F.col("process"),
+        " and ",
+        F.col("peer"),
+        ", which are not in the same group, exchange frames of ",
+        F.col("layer"),
     )
     no_messages = F.array().cast("array<string>")
     return found(apart, violation(Promise.LOCALITY, F.array("process", "peer"), no_messages, detail))

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from antiphon.core.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_PYSPARK = "This needs Spark's Python package: pip install 'antiphon[spark]'."
 NO_JAVA = "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless, or set JAVA_HOME."
 OLDEST_JAVA = 17
 # Without the second compiler Java also halves its code cache, which Spark's generated code then overflows.
@@ -29,7 +29,7 @@ def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, shor
     `short` is for a trace of up to a few million rows: Java then compiles quickly instead of well.
     """
     if find_spec("pyspark") is None:
-        raise UsageError(NO_PYSPARK)
+        raise UsageError(no_pyspark())
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -90,6 +90,17 @@ def _master_is_chosen() -> bool:
     from pyspark import SparkConf
 
     return bool(SparkConf().contains("spark.master"))
+
+
+def no_pyspark() -> str:
+    """How to get what is missing: for a clone by its own name, elsewhere by the names of the packages."""
+    clone = Path(__file__).parents[3]
+    if (clone / "pyproject.toml").is_file():
+        wanted = f"-e '{clone}[spark]'"
+    else:
+        of_spark = [found for found in requires("antiphon") or () if "extra == 'spark'" in found]
+        wanted = " ".join(f"'{found.partition(';')[0].strip()}'" for found in of_spark)
+    return f"This needs Spark's Python packages: {sys.executable} -m pip install {wanted}"
 
 
 def _need_java() -> None:

@@ -9,6 +9,8 @@ from functools import cache
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.errors import UsageError
 
+DEFAULT_PROTOCOL = "tom"  # goes on when a minority of each group is down
+
 
 @cache
 def protocols() -> dict[str, type[OrderingProtocol]]:

@@ -27,7 +27,7 @@ class CtBroadcast(StackedProtocol):
     declaration = Declaration(
         name="ctbroadcast",
         title="Chandra-Toueg atomic broadcast",
-        source="scalatom.txt, section 5.2",
+        source="Rodrigues, Guerraoui, Schiper: Scalable Atomic Multicast, section 5.2",
         assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG, all_groups=True),
         promises=(
             Promise.VALIDITY,

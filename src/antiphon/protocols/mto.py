@@ -57,7 +57,7 @@ class Mto(StackedProtocol):
     declaration = Declaration(
         name="mto",
         title="MTO (Guerraoui, Schiper)",
-        source="scalatom.txt, sections 2.1 and 5.2",
+        source="Rodrigues, Guerraoui, Schiper: Scalable Atomic Multicast, sections 2.1 and 5.2",
         assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG, sent_survives=True),
         promises=(
             Promise.VALIDITY,
@@ -98,7 +98,8 @@ class Mto(StackedProtocol):
     def check(cls, options: StackOptions, model: FaultModel) -> None:
         if model.permanent and not model.sent_survives:
             raise UsageError(
-                "mto needs causal order, which waits for ever for a message that died with its sender: it must survive."
+                "mto needs causal order, which waits for ever for a message lost with its sender: "
+                "what is sent must survive."
             )
         super().check(options, model)
 

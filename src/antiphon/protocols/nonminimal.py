@@ -13,7 +13,7 @@ class NonMinimal(CtBroadcast):
     declaration = Declaration(
         name="nonminimal",
         title="Multicast by atomic broadcast",
-        source="scalatom.txt, section 1.2; tom.txt, section 3.2",
+        source="Rodrigues, Guerraoui, Schiper, section 1.2; Fritzke, section 3.2",
         assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
         promises=CtBroadcast.declaration.promises,
     )

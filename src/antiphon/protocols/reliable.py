@@ -19,7 +19,7 @@ class Reliable(OrderingProtocol):
     declaration = Declaration(
         name="reliable",
         title="Reliable multicast",
-        source="slides.txt, Atomic multicast 1-4; scalatom.txt 3.4",
+        source="lecture slides, Atomic multicast 1 to 4; Rodrigues, Guerraoui, Schiper, section 3.4",
         assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
         promises=(Promise.VALIDITY, Promise.INTEGRITY, Promise.AGREEMENT, Promise.GENUINENESS),
     )

@@ -70,7 +70,7 @@ class Scalatom(StackedProtocol):
     declaration = Declaration(
         name="scalatom",
         title="SCALATOM (Rodrigues, Guerraoui, Schiper)",
-        source="scalatom.txt, Figure 5",
+        source="Rodrigues, Guerraoui, Schiper: Scalable Atomic Multicast, Figure 5",
         assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
         promises=(
             Promise.VALIDITY,

@@ -36,7 +36,7 @@ class Sequencer(OrderingProtocol):
     declaration = Declaration(
         name="sequencer",
         title="Fixed sequencer",
-        source="slides.txt, Totally ordered multicast 2-3",
+        source="lecture slides, Totally ordered multicast 2 and 3",
         assumes=Assumptions(failures=Failures.CRASH_RECOVERY, one_group=True),
         promises=(
             Promise.VALIDITY,

@@ -71,7 +71,7 @@ class Skeen(OrderingProtocol):
     declaration = Declaration(
         name="skeen",
         title="Skeen's multicast (ISIS)",
-        source="slides.txt, Totally ordered multicast 4-9",
+        source="lecture slides, Totally ordered multicast 4 to 9",
         assumes=Assumptions(failures=Failures.CRASH_RECOVERY),
         promises=(
             Promise.VALIDITY,

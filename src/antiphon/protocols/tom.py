@@ -76,7 +76,7 @@ class Tom(StackedProtocol):
     declaration = Declaration(
         name="tom",
         title="TOM (Fritzke et al.)",
-        source="tom.txt, section 3.1",
+        source="Fritzke: Implementation and Performance of a Total Order Multicast to Multiple Groups, 3.1",
         assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
         promises=(
             Promise.VALIDITY,

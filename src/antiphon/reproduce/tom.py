@@ -233,7 +233,7 @@ def check(result: Reproduction) -> list[str]:
     if together < PAPER_SPEEDUP[10] * single:
         missed.append(f"Sets deliver {together / single:.1f} times the rate of single messages at 10 bytes, not 5.6.")
     missed += [
-        f"{t.size} bytes to {t.groups} groups take {t.mean_ms} ms, the paper's {t.paper_ms}."
+        f"{t.size} bytes to {t.groups} groups take {t.mean_ms} ms, in the paper {t.paper_ms} ms."
         for t in result.delivery_times
         if t.mean_ms >= t.paper_ms
     ]
@@ -244,5 +244,7 @@ def check(result: Reproduction) -> list[str]:
     after_crash = max((p.delivered_per_s for p in result.points if p.crashed), default=0.0)
     before_crash = result.best(sets=True, size=500)
     if 0 < after_crash < before_crash:
-        missed.append(f"With crashed coordinators {after_crash}/s are followed, without {before_crash}/s.")
+        missed.append(
+            f"With crashed coordinators the groups keep up with {after_crash}/s, without crashes with {before_crash}/s."
+        )
     return missed

@@ -32,6 +32,7 @@ class Application:
         self.asked: dict[str, int] = {}  # multicasts that a sender was told to make
         self.made: dict[str, int] = {}  # and those that left it
         self.missing: dict[MessageId, set[ProcessId]] = {}  # who has yet to deliver a message
+        self.gone: set[ProcessId] = set()  # who never returns
         world.on_multicast = self.on_multicast
         world.on_delivered = self.on_delivered
         world.on_restart = self.on_restart
@@ -62,7 +63,7 @@ class Application:
     def on_multicast(self, site: Site, id: MessageId, destinations: tuple[str, ...]) -> None:
         self.made[site.id] = self.made.get(site.id, 0) + 1
         groups = self.world.topology.destinations(destinations)
-        self.missing.setdefault(id, set(self.world.topology.addressees(groups)))
+        self.missing.setdefault(id, set(self.world.topology.addressees(groups)) - self.gone)
 
     def on_delivered(self, site: Site, event: Event) -> None:
         self._done(site, event.id)
@@ -70,6 +71,7 @@ class Application:
     def on_gone(self, site: Site) -> None:
         """A process that never returns is not waited for, and makes no more multicasts."""
         self.queues.pop(site.id, None)
+        self.gone.add(site.id)
         for id in list(self.missing):
             self._done(site, id)
 

@@ -38,7 +38,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
     if not RUN_NAME.fullmatch(facts.run):
-        raise TraceError(f"{facts.run!r} is no run name: use letters, digits, '.', '_' and '-'.")
+        raise TraceError(f"{facts.run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     _replace(folder / "runs" / f"{facts.run}.json", msgspec.json.encode(facts) + b"\n")
 

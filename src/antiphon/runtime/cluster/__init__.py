@@ -3,7 +3,6 @@
 from antiphon.runtime.cluster.control import ask
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.processes import (
-    DEFAULT_PROTOCOL,
     alive,
     create,
     is_stopped,
@@ -17,7 +16,6 @@ from antiphon.runtime.cluster.processes import (
 )
 
 __all__ = [
-    "DEFAULT_PROTOCOL",
     "ClusterConfig",
     "ClusterFolder",
     "alive",

@@ -15,7 +15,7 @@ from pathlib import Path
 from antiphon.core import FaultModel, ProcessId, Topology
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.options import parse_options
-from antiphon.protocols import protocol_named
+from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
 from antiphon.runtime.cluster.control import ask_all
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
@@ -26,7 +26,6 @@ BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far a
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
 GONE_SECONDS = 8.0  # within which a process that was told to end gives up its lock
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
-DEFAULT_PROTOCOL = "tom"  # goes on when a minority of each group is down
 
 
 def create(

@@ -143,7 +143,7 @@ class Judge:
             late = self.cast.names[missing[0]]
             sender = locals[self.cast.index[message.origin]]
             if message in delivered and agreement in self.promises:
-                detail = f"{message} was delivered, but {late} is correct, addressed and never delivers it."
+                detail = f"{message} was delivered, but {late} is correct and addressed, and never delivers it."
                 return Violation(agreement.value, (late,), (str(message),), detail)
             made = sender.alive and message.number <= sender.made
             if made and missing == correct and Promise.VALIDITY in self.promises:

@@ -1,0 +1,74 @@
+"""All commands together, and what a user gets when one of them fails."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from antiphon import __version__
+from antiphon.cli import EXIT_INTERRUPTED, bench, clients, cluster, simulate, spark
+from antiphon.core.errors import AntiphonError, TraceError, UsageError
+
+app = typer.Typer(
+    name="antiphon",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+simulate.register(app)
+spark.register(app)
+cluster.register(app)
+clients.register(app)
+bench.register(app)
+
+# Typer carries a copy of click with it. Its errors are found from a public name, whichever copy is in use.
+ClickError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"antiphon {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def antiphon(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Totally ordered multicast to any set of groups."""
+
+
+def run() -> NoReturn:
+    """Run a command. Bad input gets one sentence and exit code 2; what the cluster could not do, exit code 1."""
+    arguments = sys.argv[1:] or ["--help"]
+    try:
+        code = typer.main.get_command(app).main(arguments, prog_name="antiphon", standalone_mode=False)
+    except ClickError as error:
+        code = _refuse(error)
+    except (UsageError, TraceError) as error:
+        code = _fail(str(error), 2)
+    except AntiphonError as error:
+        code = _fail(str(error), 1)
+    except (typer.Abort, KeyboardInterrupt):
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has enough, as `head` does
+        sys.stderr.close()
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(error: Any) -> int:
+    """What click cannot make sense of. A command that is there only for its subcommands shows its help instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return 2
+    return _fail(error.format_message(), 2)
+
+
+def _fail(sentence: str, code: int) -> int:
+    print(f"antiphon: {' '.join(sentence.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,178 @@
+"""`antiphon send | tail`: the commands that are clients of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from antiphon.cli.cluster import DirFlag
+from antiphon.cli.lines import Lines
+from antiphon.cli.simulate import JsonFlag
+from antiphon.client import Client, Delivery, Receipt, connect
+from antiphon.core.errors import OutcomeUnknown, Unavailable
+from antiphon.runtime import cluster
+from antiphon.runtime.cluster import ClusterFolder
+
+LINES_UNDER_WAY_MAX = 1000  # lines on their way at once
+STANDARD_INPUT = 0
+
+
+def register(app: typer.Typer) -> None:
+    app.command("send")(send_command)
+    app.command("tail")(tail_command)
+
+
+def _need_somebody(path: Path) -> None:
+    """Say at once that nobody can answer, rather than wait for it."""
+    folder = ClusterFolder.load(path)
+    if not any(cluster.alive(folder).values()):
+        raise Unavailable(f"No process of {path} is running: start them with `antiphon up --dir {path}`.")
+
+
+def send_command(
+    dir: DirFlag,
+    to: Annotated[str, typer.Option(help="The destination groups: orders,billing.")],
+    text: Annotated[str | None, typer.Argument(help="The message; default: lines from standard input.")] = None,
+    name: Annotated[str | None, typer.Option(help="A prefix of the messages' names.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for a member.")] = 30.0,
+    json: JsonFlag = False,
+) -> None:
+    """Multicast a message to every member of some groups.
+
+    All of them deliver it, or none does, and in the same order as everything else. Each line of standard input is a
+    message of its own. Whatever ends the command early, it says how many were accepted until then.
+
+    Example: antiphon send --dir shop --to orders,billing "one espresso"
+
+    Many at once: seq 1000 | antiphon send --dir shop --to orders
+    """
+    destinations = {part.strip() for part in to.split(",") if part.strip()}
+    _need_somebody(dir)
+    sending = Sending(destinations, timeout)
+    try:
+        _run(sending.run(dir, name, text))
+    except BaseException:
+        if json:
+            print(sending.as_json())
+        elif sending.tasks:
+            print(sending.as_text(), file=sys.stderr)
+        raise
+    if json:
+        print(sending.as_json())
+    else:
+        print(sending.accepted[0] if text is not None else sending.as_text())
+
+
+class Sending:
+    """Messages on their way, and what has become of each so far."""
+
+    def __init__(self, destinations: set[str], timeout: float) -> None:
+        self.tasks: list[asyncio.Task[Receipt]] = []
+        self._destinations = destinations
+        self._timeout = timeout
+        self._room = asyncio.Semaphore(LINES_UNDER_WAY_MAX)
+
+    async def run(self, path: Path, name: str | None, text: str | None) -> None:
+        """Send the text, or the lines of standard input. The first failure ends it."""
+        async with connect(path, name=name) as client:
+            client.check(self._destinations)
+            payloads: AsyncIterable[bytes] = Lines(STANDARD_INPUT) if text is None else _only(text.encode())
+            async with asyncio.TaskGroup() as group:
+                async for payload in payloads:
+                    await self._room.acquire()
+                    self.tasks.append(group.create_task(self._send(client, payload)))
+
+    async def _send(self, client: Client, payload: bytes) -> Receipt:
+        try:
+            return await client.multicast(self._destinations, payload, timeout=self._timeout)
+        finally:
+            self._room.release()
+
+    @property
+    def accepted(self) -> list[str]:
+        """The names of those with a receipt."""
+        done = (task for task in self.tasks if task.done() and not task.cancelled())
+        return [task.result().name for task in done if task.exception() is None]
+
+    @property
+    def unknown(self) -> int:
+        """Those that were under way when they were given up: a member may have them."""
+        given_up = (task for task in self.tasks if not task.done() or task.cancelled())
+        unanswered = (task for task in self.tasks if task.done() and not task.cancelled())
+        return sum(1 for _ in given_up) + sum(isinstance(task.exception(), OutcomeUnknown) for task in unanswered)
+
+    def as_json(self) -> str:
+        names = self.accepted
+        return msgspec.json.encode({"accepted": len(names), "messages": names, "unknown": self.unknown}).decode()
+
+    def as_text(self) -> str:
+        count, unknown = len(self.accepted), self.unknown
+        more = f"; up to {unknown} more may have been, but no answer had come yet" if unknown else ""
+        return f"{count} message{'' if count == 1 else 's'} accepted{more}."
+
+
+async def _only(payload: bytes) -> AsyncIterator[bytes]:
+    yield payload
+
+
+def tail_command(
+    group: Annotated[str, typer.Argument(help="The group whose deliveries to show.")],
+    dir: DirFlag,
+    start: Annotated[int, typer.Option("--from", min=0, help="The position to begin with.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show what a group has delivered, in its order.
+
+    A line is position, name, destination groups, payload.
+
+    Example: antiphon tail --dir shop orders --from 0 --follow
+    """
+    if not follow:
+        _need_somebody(dir)
+    _run(_tail(dir, group, start, follow, json))
+
+
+async def _tail(path: Path, group: str, start: int, follow: bool, json: bool) -> None:
+    async with connect(path) as client, client.subscribe(group, start=start, follow=follow) as deliveries:
+        async for delivery in deliveries:
+            print(_as_json(delivery) if json else _as_text(delivery), flush=follow)
+
+
+def _as_text(delivery: Delivery) -> str:
+    text = delivery.payload.decode(errors="replace")
+    return f"{delivery.position}\t{delivery.name}\t{','.join(delivery.destinations)}\t{text}"
+
+
+def _as_json(delivery: Delivery) -> str:
+    shown: dict[str, Any] = {
+        "position": delivery.position,
+        "name": delivery.name,
+        "destinations": delivery.destinations,
+    }
+    try:
+        shown["text"] = delivery.payload.decode()
+    except UnicodeDecodeError:
+        shown["base64"] = base64.b64encode(delivery.payload).decode()
+    return msgspec.json.encode(shown).decode()
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a command's asynchronous part; the first failure of a group of tasks stands for all."""
+    import uvloop
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(work)
+    except BaseExceptionGroup as failures:
+        found = failures
+        while isinstance(found.exceptions[0], BaseExceptionGroup):
+            found = found.exceptions[0]
+        raise found.exceptions[0] from None
