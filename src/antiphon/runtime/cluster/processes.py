@@ -88,7 +88,7 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
     wanted = folder.config.processes if processes is None else [folder.config.known(p) for p in processes]
     down = [process for process in wanted if folder.process(process).pid() is None]
     for process in down:
-        _, port = folder.config.address(process)
+        _, port = folder.config.listens_on(process)
         if not becomes_free(port):
             raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
     if folder.config.trace and down:

@@ -102,14 +102,15 @@ class Node:
         finally:
             gc.enable()
         self._begin()
-        server = await self.port.listen(self._config.address(self.me))
+        host, port = self._config.listens_on(self.me)
+        server = await self.port.listen((host, port))
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, self.stop)
         self._start_tasks()
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        print(f"{self.me} listens on {self._config.addresses[self.me]} (incarnation {self.incarnation}).", flush=True)
+        print(f"{self.me} listens on {host}:{port} (incarnation {self.incarnation}).", flush=True)
         try:
             return await self._exit
         finally:
