@@ -187,6 +187,17 @@ def test_a_cut_is_inside_of_a_frame() -> None:
     try_out(story)
 
 
+def test_a_connection_ends_after_its_greeting() -> None:
+    async def story(network: Network, caller: Caller, another: Callable[[], Awaitable[Caller]]) -> None:
+        struck(network, NetworkFault.GREETED)
+        await asyncio.sleep(0.05)
+        fresh = await another()
+        fresh.writer.write(FRAME * 3)
+        assert await fresh.rest() == FRAME[: HEADER.size]
+
+    try_out(story)
+
+
 def test_where_frames_end_is_known_however_the_stream_is_cut() -> None:
     stream = FRAME * 3
     whole = FrameEnds().within(stream)

@@ -154,7 +154,9 @@ def test_a_route_without_receipts_is_found(tmp_path: Path) -> None:
 
 def test_a_client_that_cannot_send_once_more_is_found(tmp_path: Path) -> None:
     folder = cluster.create(tmp_path / "cluster", {"a": 1})  # nobody is there
-    task = Task(target=str(folder.path), name="c1", routes=[("a",)], pause_seconds=0.0, seconds=0.5, last_seconds=0.5)
+    task = Task(
+        target=str(folder.path), name="c1", routes=[("a",)], pause_seconds=0.0, timeouts=(0.5,), last_seconds=0.5
+    )
     client = LoadClient(task, tmp_path)
     client.start()
     while client.unknown == 0:
@@ -200,8 +202,8 @@ def memory_faults(sizes: list[float], restarts: int = 1) -> list[str]:
 
 def test_growing_memory_is_found() -> None:
     assert memory_faults([100.0] * 90) == []
-    grown = memory_faults([100.0 + k for k in range(90)])
-    assert grown == ["a.1 grew from 122.5 to 176.5 MiB: more than 32 MiB from the first third of the time to the last."]
+    grown = memory_faults([100.0 + 2 * k for k in range(90)])
+    assert grown == ["a.1 grew from 145.0 to 253.0 MiB: more than 64 MiB from the first third of the time to the last."]
 
 
 def test_growth_that_shows_only_from_life_to_life_is_found() -> None:

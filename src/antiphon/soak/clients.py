@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from antiphon.soak.records import RecordReader, Told
-from antiphon.soak.worker import EXIT_WEDGED, LAST_SECONDS, TIMEOUT_SECONDS, Task
+from antiphon.soak.worker import EXIT_WEDGED, LAST_SECONDS, TIMEOUTS_SECONDS, Task
 
 Route = tuple[str, ...]
 LOOK_SECONDS = 0.05
-END_SECONDS = TIMEOUT_SECONDS + LAST_SECONDS + 5.0
+END_SECONDS = max(TIMEOUTS_SECONDS) + LAST_SECONDS + 5.0
 
 
 class LoadClient:

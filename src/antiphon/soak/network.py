@@ -12,6 +12,7 @@ import random
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 
 from antiphon.core.errors import BadFrame
 from antiphon.runtime.net import Address
@@ -30,6 +31,7 @@ class NetworkFault(StrEnum):
     FREEZE = "freeze"  # the connections that are open pass nothing ever again; new ones are well
     RESET = "reset"  # connections are reset, again and again
     MID_FRAME = "cut in a frame"  # connections end in the middle of a frame
+    GREETED = "cut after the greeting"  # connections end right after the member's answer to the Hello
 
 
 class Trouble:
@@ -119,10 +121,9 @@ class Passage:
                 elif trouble.kind is NetworkFault.DELAY:
                     await asyncio.sleep(self._network.random.uniform(0.5, 1.0) * trouble.delay)
                 elif trouble.kind is NetworkFault.MID_FRAME:
-                    await _write(target, chunk[: self._network.cut(len(chunk), inside)])
-                    target.close()
-                    await target.wait_closed()  # so that the part arrives before the end does
-                    raise ConnectionError("The connection was cut.")
+                    await _write_last(target, chunk[: self._network.cut(len(chunk), inside)])
+                elif trouble.kind is NetworkFault.GREETED and inside and not outward:
+                    await _write_last(target, chunk[: min(inside)])
             await _write(target, chunk)
         if not target.is_closing():
             target.write_eof()
@@ -140,6 +141,14 @@ async def _write(target: asyncio.StreamWriter, data: bytes) -> None:
     await target.drain()
 
 
+async def _write_last(target: asyncio.StreamWriter, data: bytes) -> None:
+    """Let this arrive, and then the end of the connection."""
+    await _write(target, data)
+    target.close()
+    await target.wait_closed()
+    raise ConnectionError("The connection was cut.")
+
+
 class Network:
     """A proxy for each member, and the troubles that are on now."""
 
@@ -147,30 +156,42 @@ class Network:
         self.random = random.Random(seed)
         self._troubles: list[Trouble] = []
         self._passages: dict[Passage, asyncio.Task[None]] = {}
-        self._servers: list[asyncio.Server] = []
+        self._members: dict[str, tuple[Address, Address]] = {}
+        self._servers: dict[str, asyncio.Server] = {}
 
     async def open(self, members: Mapping[str, tuple[Address, Address]]) -> None:
         """``members``: for each, where others reach it and where it listens."""
-        for process, ((host, port), own) in members.items():
-            self._servers.append(await asyncio.start_server(self._accept(process, own), host, port))
+        self._members = dict(members)
+        await self.admit_all()
 
-    def _accept(self, process: str, address: Address):  # type: ignore[no-untyped-def]
-        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            passage = Passage(self, writer, reader)
-            task = asyncio.current_task()
-            assert task is not None
-            self._passages[passage] = task
-            try:
-                with suppress(asyncio.CancelledError):  # `close` ends it, and nobody waits to hear how
-                    await passage.run(process, address)
-            finally:
-                del self._passages[passage]
+    async def admit_all(self) -> None:
+        for process, ((host, port), own) in self._members.items():
+            if process not in self._servers:
+                accept = partial(self._accept, process, own)
+                self._servers[process] = await asyncio.start_server(accept, host, port)
 
-        return accept
+    def refuse(self, process: str) -> None:
+        """Let nobody in, as the system does where nobody listens, until `admit_all`: the process is down."""
+        server = self._servers.pop(process, None)
+        if server is not None:
+            server.close()
+
+    async def _accept(
+        self, process: str, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        passage = Passage(self, writer, reader)
+        task = asyncio.current_task()
+        assert task is not None
+        self._passages[passage] = task
+        try:
+            with suppress(asyncio.CancelledError):  # `close` ends it, and nobody waits to hear how
+                await passage.run(process, address)
+        finally:
+            del self._passages[passage]
 
     async def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        for process in self._members:
+            self.refuse(process)
         tasks = list(self._passages.values())
         for task in tasks:
             task.cancel()

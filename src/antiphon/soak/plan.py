@@ -137,7 +137,7 @@ class Planner:
             lambda: self._pause(self._some(self._random.choice((1, 1, 2)))),
             lambda: self._pause(self._groups[self._random.choice(list(self._groups))]),
             lambda: FailedDisk(process=self._random.choice(self._everyone)),
-            lambda: DownUp(seconds=self._seconds(0.0, 1.0)),
+            lambda: DownUp(seconds=self._seconds(0.0, 4.0)),
             lambda: KillClient(client=self._random.choice(self._clients)),
             *networks,
             lambda: FullDisk(disk=self._random.choice(self._disks), seconds=self._seconds(2.0, 8.0)),

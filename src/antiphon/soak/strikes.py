@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from antiphon.core.errors import AntiphonError
@@ -80,10 +80,19 @@ class Strikes:
 
     async def _start(self) -> None:
         async with self._commands:
-            await asyncio.to_thread(cluster.start, self._folder)
+            await self._up()
+
+    async def _up(self) -> None:
+        await self._network.admit_all()
+        await asyncio.to_thread(cluster.start, self._folder)
 
     async def _kill_now(self, processes: tuple[str, ...]) -> None:
         await asyncio.gather(*(asyncio.to_thread(cluster.kill, self._folder, process) for process in processes))
+        self._are_gone(processes)
+
+    def _are_gone(self, processes: Iterable[str]) -> None:
+        for process in processes:
+            self._network.refuse(process)
 
     async def _kill(self, fault: plan.Kill) -> float:
         await self._kill_now(fault.processes)
@@ -141,6 +150,7 @@ class Strikes:
                     await self._kill_now((fault.process,))
                     break
                 await asyncio.sleep(LOOK_SECONDS)
+            self._are_gone([fault.process])
         over = time.monotonic()
         with suppress(AntiphonError):
             await self._start()
@@ -149,10 +159,11 @@ class Strikes:
     async def _down_and_up(self, fault: plan.DownUp) -> float:
         async with self._commands:
             await asyncio.to_thread(cluster.stop, self._folder)
+            self._are_gone(self._folder.config.processes)
             await asyncio.sleep(fault.seconds)
             over = time.monotonic()
             with suppress(AntiphonError):
-                await asyncio.to_thread(cluster.start, self._folder)
+                await self._up()
         return over
 
 

@@ -22,7 +22,9 @@ from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
 from antiphon.soak.records import RecordWriter, Told, payload_of
 
 SENDERS = 2  # per route
-TIMEOUT_SECONDS = 10.0  # of a multicast; the next one begins then
+TIMEOUTS_SECONDS = (0.3, 2.0, 10.0)  # of a multicast: some give up soon
+LEAVES_ONE_IN = 50  # callers that do not wait for an answer
+LEAVE_SECONDS = 0.002
 LAST_SECONDS = 30.0  # for the last one on each route, on a cluster that is well
 BATCH_MAX = 8  # payloads of one multicast_many
 EXIT_WEDGED = 1
@@ -37,7 +39,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""  # of this life of it: its payloads carry it
     record: str = ""
     pause_seconds: float  # between two multicasts of one sender, on average
-    seconds: float = TIMEOUT_SECONDS
+    timeouts: tuple[float, ...] = TIMEOUTS_SECONDS
     last_seconds: float = LAST_SECONDS
 
 
@@ -58,19 +60,24 @@ class LoadClient:
 
     async def _keep_sending(self, client: Client, route: tuple[str, ...]) -> None:
         while not self._ending.is_set():
-            await self._send(client, route, self._random.choice((1, 1, 1, BATCH_MAX)), self._task.seconds)
+            amount, timeout = self._random.choice((1, 1, 1, BATCH_MAX)), self._random.choice(self._task.timeouts)
+            leaves = self._random.randrange(LEAVES_ONE_IN) == 0
+            await self._send(client, route, amount, timeout, LEAVE_SECONDS if leaves else None)
             await asyncio.sleep(self._random.uniform(0.0, 2 * self._task.pause_seconds))
 
-    async def _send(self, client: Client, route: tuple[str, ...], amount: int, timeout: float) -> bool:
+    async def _send(
+        self, client: Client, route: tuple[str, ...], amount: int, timeout: float, leave: float | None = None
+    ) -> bool:
         """Serials and the client's own numbers grow together on each route: nothing is awaited in between."""
         serials = [next(self._serials) for _ in range(amount)]
         payloads = [payload_of(self._task.tag, serial) for serial in serials]
         try:
-            if amount == 1:
-                receipt = await client.multicast(route, payloads[0], timeout=timeout)
-            else:
-                receipt = await client.multicast_many(route, payloads, timeout=timeout)
-        except (Unavailable, OutcomeUnknown):
+            async with asyncio.timeout(leave):
+                if amount == 1:
+                    receipt = await client.multicast(route, payloads[0], timeout=timeout)
+                else:
+                    receipt = await client.multicast_many(route, payloads, timeout=timeout)
+        except (Unavailable, OutcomeUnknown, TimeoutError):
             self._record.write(Told(time.monotonic(), route, serials[0], amount))
             return False
         self._record.write(
