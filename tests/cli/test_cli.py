@@ -23,7 +23,20 @@ from antiphon.trace import EVENTS
 from cli.command import Command, Result
 
 FIELDS = {"digest", "events", "multicasts", "deliveries", "messages_sent", "bytes_sent", "steps_max", "violations"}
-COMMANDS = ["simulate", "protocols", "verify", "metrics", "demo", "up", "node", "send", "tail", "status", "down"]
+COMMANDS = [
+    "simulate",
+    "protocols",
+    "verify",
+    "metrics",
+    "demo",
+    "up",
+    "node",
+    "send",
+    "tail",
+    "status",
+    "down",
+    "soak",
+]
 
 
 def simulate(antiphon: Command, *more: object) -> Result:

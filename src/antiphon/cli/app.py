@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from antiphon import __version__
-from antiphon.cli import EXIT_INTERRUPTED, bench, clients, cluster, simulate, spark
+from antiphon.cli import EXIT_INTERRUPTED, bench, clients, cluster, simulate, soak, spark
 from antiphon.core.errors import AntiphonError, TraceError, UsageError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ spark.register(app)
 cluster.register(app)
 clients.register(app)
 bench.register(app)
+soak.register(app)
 
 # Typer carries a copy of click with it. Its errors are found from a public name, whichever copy is in use.
 ClickError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

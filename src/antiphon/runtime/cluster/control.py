@@ -26,22 +26,36 @@ STATUS_ANSWER_SECONDS = 2.0
 
 
 def ask_all(
-    config: ClusterConfig, processes: Iterable[str], *, drain: bool = False, timeout: float = STATUS_ANSWER_SECONDS
+    config: ClusterConfig,
+    processes: Iterable[str],
+    *,
+    here: bool = False,
+    drain: bool = False,
+    timeout: float = STATUS_ANSWER_SECONDS,
 ) -> dict[str, StatusAnswer | None]:
-    """The status of each process, None where there is no answer in time; first tells them to drain, if wanted."""
+    """The status of each process, None where there is no answer in time; first tells them to drain, if wanted.
+
+    ``here``: they run on this machine, and are asked where they listen.
+    """
     wanted = list(processes)
     if not wanted:
         return {}
     with ThreadPoolExecutor(min(len(wanted), 32)) as pool:
-        answers = pool.map(lambda process: ask(config, process, drain=drain, timeout=timeout), wanted)
+        answers = pool.map(lambda process: ask(config, process, here=here, drain=drain, timeout=timeout), wanted)
         return dict(zip(wanted, answers, strict=True))
 
 
 def ask(
-    config: ClusterConfig, process: str, *, drain: bool = False, timeout: float = STATUS_ANSWER_SECONDS
+    config: ClusterConfig,
+    process: str,
+    *,
+    here: bool = False,
+    drain: bool = False,
+    timeout: float = STATUS_ANSWER_SECONDS,
 ) -> StatusAnswer | None:
     try:
-        with dial_blocking(config.address(process), timeout) as connection:
+        address = config.listens_on(process) if here else config.address(process)
+        with dial_blocking(address, timeout) as connection:
             connection.sendall(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, config.cluster, "client", "control")))
             for kind, body in _frames(connection):
                 if kind == FrameKind.WELCOME:

@@ -45,7 +45,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     protocol: str
     options: dict[str, str]
     groups: dict[str, list[str]]
-    addresses: dict[str, str]
+    addresses: dict[str, str]  # where others reach a process
+    listen: dict[str, str] = {}  # where it listens, if that is elsewhere: behind a proxy or NAT, in a container
     journal: bool = True
     trace: bool = True
     run: str
@@ -65,6 +66,9 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def address(self, process: str) -> Address:
         return parse_address(self.addresses[process])
+
+    def listens_on(self, process: str) -> Address:
+        return parse_address(self.listen.get(process, self.addresses[process]))
 
 
 class _Version(msgspec.Struct):

@@ -88,7 +88,7 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
     wanted = folder.config.processes if processes is None else [folder.config.known(p) for p in processes]
     down = [process for process in wanted if folder.process(process).pid() is None]
     for process in down:
-        _, port = folder.config.address(process)
+        _, port = folder.config.listens_on(process)
         if not becomes_free(port):
             raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
     spawned: dict[ProcessId, int] = {}
@@ -139,7 +139,7 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> 
     deadline, begun_by = time.monotonic() + START_SECONDS, 0.0
     while True:
         running = [process for process in spawned if process not in failed]
-        answers = ask_all(folder.config, running, timeout=1.0)
+        answers = ask_all(folder.config, running, here=True, timeout=1.0)
         for process in running:
             code = _reap(spawned[process])
             if code is not None:
@@ -272,7 +272,7 @@ def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> 
     deadline = time.monotonic() + seconds
     before: list[int] | None = None
     while True:
-        answers = list(ask_all(folder.config, running, drain=drain).values())
+        answers = list(ask_all(folder.config, running, here=True, drain=drain).values())
         present = [answer for answer in answers if answer is not None]
         is_idle = len(present) == len(running) and all(_is_idle(answer) for answer in present)
         delivered = [answer.delivered for answer in present]

@@ -107,14 +107,14 @@ class Node:
         finally:
             gc.enable()
         self._connect()
-        server = await self.port.listen(self._config.address(self.me))
+        host, port = self._config.listens_on(self.me)
+        server = await self.port.listen((host, port))
         self._start_tasks()
         self._begin_if_known()
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        listening = f"{self.me} listens on {self._config.addresses[self.me]} (incarnation {self.incarnation})."
-        _tell(listening, sys.stdout)
+        _tell(f"{self.me} listens on {host}:{port} (incarnation {self.incarnation}).", sys.stdout)
         try:
             return await self._exit
         finally:

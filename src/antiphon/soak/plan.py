@@ -1,0 +1,197 @@
+"""Which faults strike in which episode: drawn from the seed alone, so that a seed names a whole campaign.
+
+The kinds of faults are cards of a deck that is shuffled anew when all are drawn: even a short campaign meets most.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from antiphon.core import Topology
+from antiphon.soak.network import NetworkFault, Wire
+
+TRACE = "trace"  # the name of the disk that the trace is on
+FAULTS_PER_EPISODE = ([1, 2, 3], [50, 35, 15])
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, tag_field="fault"):
+    """Something that goes wrong ``after`` so many seconds of an episode."""
+
+    after: float = 0.0
+
+
+class Kill(Fault, frozen=True, tag="kill"):
+    """kill -9; they are started again after ``seconds``."""
+
+    processes: tuple[str, ...]
+    seconds: float
+
+
+class KillStarting(Fault, frozen=True, tag="kill while starting"):
+    """kill -9 of a process, and then of each of its next starts after so many seconds."""
+
+    process: str
+    moments: tuple[float, ...]
+
+
+class Pause(Fault, frozen=True, tag="pause"):
+    processes: tuple[str, ...]
+    seconds: float
+
+
+class Network(Fault, frozen=True, tag="network"):
+    kind: NetworkFault
+    wires: tuple[Wire, ...]
+    where: str  # in words
+    outward: bool
+    delay: float
+    seconds: float
+
+
+class FullDisk(Fault, frozen=True, tag="full disk"):
+    disk: str  # a process, or TRACE
+    seconds: float
+
+
+class FailedDisk(Fault, frozen=True, tag="failed disk"):
+    process: str
+
+
+class DownUp(Fault, frozen=True, tag="down and up"):
+    seconds: float
+
+
+class KillClient(Fault, frozen=True, tag="client killed"):
+    client: str
+
+
+class Episode(msgspec.Struct, frozen=True):
+    number: int
+    faults: tuple[Fault, ...]
+
+
+def describe(fault: Fault) -> str:
+    match fault:
+        case Kill():
+            return f"kill -9 of {', '.join(fault.processes)} for {fault.seconds:.1f} s"
+        case KillStarting():
+            return f"kill -9 of {fault.process} and of its next {len(fault.moments)} starts"
+        case Pause():
+            return f"pause of {', '.join(fault.processes)} for {fault.seconds:.1f} s"
+        case Network():
+            return f"{fault.kind} {fault.where} for {fault.seconds:.1f} s"
+        case FullDisk():
+            return f"full disk of {fault.disk} for {fault.seconds:.1f} s"
+        case FailedDisk():
+            return f"failed disk of {fault.process}"
+        case DownUp():
+            return f"down, and up after {fault.seconds:.1f} s"
+        case KillClient():
+            return f"kill -9 of client {fault.client}"
+    raise AssertionError(f"{fault!r} is a fault that has no words.")
+
+
+class Planner:
+    """Draws episodes for a cluster, its clients, and the processes whose disks can be filled."""
+
+    def __init__(self, topology: Topology, clients: Sequence[str], disks: Sequence[str], seed: int) -> None:
+        self._groups = {str(group): [str(p) for p in members] for group, members in topology.groups.items()}
+        self._everyone = [str(process) for process in topology.processes]
+        self._clients = list(clients)
+        self._disks = list(disks)
+        self._random = random.Random(seed)
+
+    def episodes(self) -> Iterator[Episode]:
+        cards = self._draw()
+        number = 0
+        while True:
+            amount = self._random.choices(*FAULTS_PER_EPISODE)[0]
+            faults: list[Fault] = []
+            while len(faults) < amount:
+                fault = next(cards)()
+                after = self._random.uniform(0.0, 2.0) if faults else 0.0
+                faults.append(msgspec.structs.replace(fault, after=round(after, 2)))
+            number += 1
+            yield Episode(number, tuple(faults))
+
+    def _draw(self) -> Iterator[Callable[[], Fault]]:
+        while True:
+            deck = self._deck()
+            self._random.shuffle(deck)
+            yield from deck
+
+    def _deck(self) -> list[Callable[[], Fault]]:
+        networks = [
+            partial(self._network, kind, wires) for kind in NetworkFault for wires in (self._between, self._from)
+        ]
+        return [
+            lambda: self._kill(1),
+            lambda: self._kill(2),
+            self._kill_group,
+            lambda: self._kill(len(self._everyone)),
+            self._kill_starting,
+            lambda: self._pause(self._some(self._random.choice((1, 1, 2)))),
+            lambda: self._pause(self._groups[self._random.choice(list(self._groups))]),
+            lambda: FailedDisk(process=self._random.choice(self._everyone)),
+            lambda: DownUp(seconds=self._seconds(0.0, 4.0)),
+            lambda: KillClient(client=self._random.choice(self._clients)),
+            *networks,
+            lambda: FullDisk(disk=self._random.choice(self._disks), seconds=self._seconds(2.0, 8.0)),
+            lambda: FullDisk(disk=TRACE, seconds=self._seconds(2.0, 8.0)),
+        ]
+
+    # The cards ------------------------------------------------------------------------------------------------------
+
+    def _kill(self, amount: int) -> Fault:
+        return Kill(processes=tuple(self._some(amount)), seconds=self._seconds(0.0, 3.0))
+
+    def _kill_group(self) -> Fault:
+        members = self._groups[self._random.choice(list(self._groups))]
+        return Kill(processes=tuple(members), seconds=self._seconds(0.0, 3.0))
+
+    def _kill_starting(self) -> Fault:
+        moments = [self._seconds(0.02, 1.0) for _ in range(self._random.randint(1, 3))]
+        return KillStarting(process=self._random.choice(self._everyone), moments=tuple(moments))
+
+    def _pause(self, processes: Sequence[str]) -> Fault:
+        return Pause(processes=tuple(processes), seconds=self._seconds(0.5, 6.0))
+
+    def _network(self, kind: NetworkFault, wires: Callable[[], tuple[list[Wire], str]]) -> Fault:
+        chosen, where = wires()
+        outward = self._random.random() < 0.5
+        delay = self._seconds(0.02, 0.5)
+        shortest = 3.0 if kind in (NetworkFault.FREEZE, NetworkFault.SILENCE, NetworkFault.ONE_WAY) else 1.0
+        seconds = self._seconds(shortest, 4 * shortest)
+        return Network(kind=kind, wires=tuple(chosen), where=where, outward=outward, delay=delay, seconds=seconds)
+
+    def _between(self) -> tuple[list[Wire], str]:
+        """Wires between members: one of them, all of one member, or all between two groups."""
+        shape = self._random.choice(("one", "member", "groups") if len(self._groups) > 1 else ("one", "member"))
+        if shape == "one":
+            source, target = self._random.sample(self._everyone, 2)
+            return [(source, target)], f"from {source} to {target}"
+        if shape == "member":
+            one = self._random.choice(self._everyone)
+            wires = [wire for other in self._everyone if other != one for wire in ((one, other), (other, one))]
+            return wires, f"between {one} and all others"
+        here, there = self._random.sample(list(self._groups), 2)
+        wires = [wire for a in self._groups[here] for b in self._groups[there] for wire in ((a, b), (b, a))]
+        return wires, f"between {here} and {there}"
+
+    def _from(self) -> tuple[list[Wire], str]:
+        """Wires from clients: all of one client, or all to one member."""
+        if self._random.random() < 0.5:
+            client = self._random.choice(self._clients)
+            return [(client, process) for process in self._everyone], f"between client {client} and all members"
+        member = self._random.choice(self._everyone)
+        return [(client, member) for client in self._clients], f"between {member} and all clients"
+
+    def _some(self, amount: int) -> list[str]:
+        return self._random.sample(self._everyone, min(amount, len(self._everyone)))
+
+    def _seconds(self, shortest: float, longest: float) -> float:
+        return round(self._random.uniform(shortest, longest), 2)

@@ -1,0 +1,173 @@
+"""Lets the faults of a plan happen to a cluster. Everything returns: a strike ends when what it struck is well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from antiphon.core.errors import AntiphonError
+from antiphon.runtime import cluster
+from antiphon.runtime.cluster import ClusterFolder
+from antiphon.soak import plan
+from antiphon.soak.clients import LoadClient
+from antiphon.soak.disks import SmallDisk, fail_writes
+from antiphon.soak.network import Network, Trouble
+
+END_SECONDS_MAX = 10.0  # within which a process ends whose disk has failed
+LOOK_SECONDS = 0.01
+START_ATTEMPTS = 3
+
+
+class Strikes:
+    """``on_finding`` hears of what a struck process does wrong: kind, sentence."""
+
+    def __init__(
+        self,
+        folder: ClusterFolder,
+        network: Network,
+        clients: Mapping[str, LoadClient],
+        disks: Mapping[str, SmallDisk],
+        on_finding: Callable[[str, str], None],
+    ) -> None:
+        self._folder = folder
+        self._network = network
+        self._clients = clients
+        self._disks = disks
+        self._on_finding = on_finding
+        self._commands = asyncio.Lock()  # `up` and `down` of one cluster take turns
+
+    def can(self, fault: plan.Fault) -> bool:
+        return not isinstance(fault, plan.FullDisk) or fault.disk in self._disks
+
+    async def strike(self, fault: plan.Fault) -> float:
+        """Let it happen, and mend it; returns when the fault itself was over, and the mending began."""
+        await asyncio.sleep(fault.after)
+        match fault:
+            case plan.Kill():
+                return await self._kill(fault)
+            case plan.KillStarting():
+                return await self._kill_starting(fault)
+            case plan.Pause():
+                return await self._pause(fault)
+            case plan.Network():
+                trouble = Trouble(fault.kind, frozenset(fault.wires), outward=fault.outward, delay=fault.delay)
+                await self._network.strike(trouble, fault.seconds)
+            case plan.FullDisk():
+                await self._fill(fault)
+            case plan.FailedDisk():
+                return await self._fail_disk(fault)
+            case plan.DownUp():
+                return await self._down_and_up(fault)
+            case plan.KillClient():
+                await asyncio.to_thread(self._clients[fault.client].kill)
+                self._clients[fault.client].start()
+        return time.monotonic()
+
+    async def bring_back(self) -> None:
+        """Start whatever is down, after all faults are over."""
+        for attempt in range(START_ATTEMPTS):
+            try:
+                await self._start()
+                return
+            except AntiphonError as error:
+                if attempt == START_ATTEMPTS - 1:
+                    raise
+                self._on_finding("no start", str(error))
+
+    async def _start(self) -> None:
+        async with self._commands:
+            await self._up()
+
+    async def _up(self) -> None:
+        await self._network.admit_all()
+        await asyncio.to_thread(cluster.start, self._folder)
+
+    async def _kill_now(self, processes: tuple[str, ...]) -> None:
+        await asyncio.gather(*(asyncio.to_thread(cluster.kill, self._folder, process) for process in processes))
+        self._are_gone(processes)
+
+    def _are_gone(self, processes: Iterable[str]) -> None:
+        for process in processes:
+            self._network.refuse(process)
+
+    async def _kill(self, fault: plan.Kill) -> float:
+        await self._kill_now(fault.processes)
+        await asyncio.sleep(fault.seconds)
+        over = time.monotonic()
+        with suppress(AntiphonError):  # other faults are still on; at the end of the episode it must start
+            await self._start()
+        return over
+
+    async def _kill_starting(self, fault: plan.KillStarting) -> float:
+        await self._kill_now((fault.process,))
+        own = self._folder.process(fault.process)
+        for moment in fault.moments:
+            starting = asyncio.create_task(self._start())
+            while (pid := own.pid()) is None and not starting.done():
+                await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(moment)
+            if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # its start reaps it
+            with suppress(AntiphonError):
+                await starting
+        over = time.monotonic()
+        with suppress(AntiphonError):
+            await self._start()
+        return over
+
+    async def _pause(self, fault: plan.Pause) -> float:
+        pids = [pid for process in fault.processes if (pid := self._folder.process(process).pid()) is not None]
+        _signal(pids, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(fault.seconds)
+        finally:
+            _signal(pids, signal.SIGCONT)
+        return time.monotonic()
+
+    async def _fill(self, fault: plan.FullDisk) -> None:
+        disk = self._disks[fault.disk]
+        disk.fill()
+        try:
+            await asyncio.sleep(fault.seconds)
+        finally:
+            disk.free()
+
+    async def _fail_disk(self, fault: plan.FailedDisk) -> float:
+        own = self._folder.process(fault.process)
+        pid = own.pid()
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                fail_writes(pid)
+            deadline = time.monotonic() + END_SECONDS_MAX
+            while own.pid() == pid:
+                if time.monotonic() > deadline:
+                    self._on_finding("ghost", f"{fault.process}'s disk failed, and it did not end within 10 s.")
+                    await self._kill_now((fault.process,))
+                    break
+                await asyncio.sleep(LOOK_SECONDS)
+            self._are_gone([fault.process])
+        over = time.monotonic()
+        with suppress(AntiphonError):
+            await self._start()
+        return over
+
+    async def _down_and_up(self, fault: plan.DownUp) -> float:
+        async with self._commands:
+            await asyncio.to_thread(cluster.stop, self._folder)
+            self._are_gone(self._folder.config.processes)
+            await asyncio.sleep(fault.seconds)
+            over = time.monotonic()
+            with suppress(AntiphonError):
+                await self._up()
+        return over
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,0 +1,58 @@
+"""Logs and receipts of a cluster that never ran: honest ones, to be forged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from antiphon.core.buffers import Buffers
+from antiphon.core.events import Delivered, encode_event
+from antiphon.core.model import GroupId, MessageId, ProcessId
+from antiphon.core.requests import encode_request, parse_request
+from antiphon.runtime import cluster
+from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.soak.judge import Entry
+from antiphon.soak.records import Told, payload_of
+
+CLIENT, TAG = "c1-00", "c1.0"
+BOTH = ("a", "b")
+ROUTES = (("a",), BOTH, ("b",), BOTH)
+ROUNDS = 4
+
+Logs = dict[str, list[Entry]]
+
+
+def honest() -> tuple[Logs, list[Told]]:
+    """A client sends by turns to a, both, b and both again; each group delivers in the order of its calls."""
+    logs: Logs = {"a": [], "b": []}
+    receipts = []
+    numbers: dict[tuple[str, ...], int] = {}
+    for serial, route in enumerate(ROUTES * ROUNDS):
+        number = numbers.get(route, 0)
+        numbers[route] = number + 1
+        receipts.append(Told(float(serial), route, serial, 1, CLIENT, number))
+        for group in route:
+            logs[group].append(Entry(CLIENT, route, number, payload_of(TAG, serial)))
+    return logs, receipts
+
+
+def written(path: Path, logs: Mapping[str, Sequence[Entry]]) -> ClusterFolder:
+    """A cluster of two groups of two that is down, whose members have these logs on disk, by process or by group."""
+    folder = cluster.create(path, {"a": 2, "b": 2}, protocol="skeen", segment_bytes=1 << 16)
+    for process in folder.config.processes:
+        own = folder.process(process)
+        own.path.mkdir(parents=True)
+        identity = JournalIdentity(folder.config.cluster, process, "")
+        log = SegmentedLog.open(own.delivered, identity, segment_bytes=folder.config.segment_bytes)
+        for position, each in enumerate(logs.get(process, logs[process.partition(".")[0]])):
+            log.append(_record(position, each))
+        log.close()
+    return folder
+
+
+def _record(position: int, each: Entry) -> Buffers:
+    request = parse_request(encode_request(each.client, each.number, 0, [each.payload]))
+    groups = tuple(GroupId(group) for group in each.destinations)
+    id = MessageId(ProcessId("a.1"), position)
+    return encode_event(Delivered(id, groups, position, 1, (request,), None, 0))

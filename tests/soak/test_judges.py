@@ -1,0 +1,226 @@
+"""Each judge of the soak passes what is honest, and catches what is forged: one thing wrong at a time, on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from antiphon.cli.soak import judge_trace
+from antiphon.core.errors import AntiphonError
+from antiphon.runtime import cluster
+from antiphon.soak import Outcome, Settings
+from antiphon.soak.clients import LoadClient, wait_for_receipts
+from antiphon.soak.judge import Digest, judge_logs
+from antiphon.soak.memory import GROWTH_MIB_MAX, PEAK_MIB_MAX, SETTLED_SECONDS, MemorySamples, judge_memory
+from antiphon.soak.records import RecordReader, RecordWriter, Told, payload_of
+from antiphon.soak.values import DELIVERY_SECONDS_MAX, judge_delivery
+from antiphon.soak.worker import Task
+from soak.forged import BOTH, CLIENT, TAG, Logs, honest, written
+
+replace = msgspec.structs.replace
+
+
+def faults_of(path: Path, logs: Logs, receipts: list[Told], read: Logs | None = None) -> list[str]:
+    digests = {}
+    for group, entries in (read or {}).items():
+        digests[group] = Digest()
+        for entry in entries:
+            digests[group].add(entry)
+    faults, _ = judge_logs(written(path / "cluster", logs), {TAG: receipts}, digests)
+    return faults
+
+
+def test_nothing_is_found_in_an_honest_record(tmp_path: Path) -> None:
+    logs, receipts = honest()
+    assert faults_of(tmp_path, logs, receipts, read=logs) == []
+
+
+# Each takes something honest and forges it; and what the judge has to say.
+
+
+def lose_the_last(logs: Logs, receipts: list[Told]) -> None:
+    for group in BOTH:
+        logs[group].pop()
+
+
+def lose_in_one_group(logs: Logs, receipts: list[Told]) -> None:
+    logs["b"].remove(next(entry for entry in reversed(logs["b"]) if entry.destinations == BOTH))
+
+
+def double(logs: Logs, receipts: list[Told]) -> None:
+    logs["a"].append(logs["a"][2])
+
+
+def leave_a_hole(logs: Logs, receipts: list[Told]) -> None:
+    gone = next(entry for entry in logs["a"] if entry.destinations == ("a",) and entry.number == 1)
+    logs["a"].remove(gone)
+
+
+def change_a_byte(logs: Logs, receipts: list[Told]) -> None:
+    entry = logs["a"][0]
+    logs["a"][0] = replace(entry, payload=entry.payload[:-1] + bytes([entry.payload[-1] ^ 1]))
+
+
+def swap_two_payloads(logs: Logs, receipts: list[Told]) -> None:
+    """The names are in order, and the bytes behind them are not."""
+    at = [k for k, entry in enumerate(logs["a"]) if entry.destinations == ("a",)]
+    one, other = logs["a"][at[0]], logs["a"][at[1]]
+    logs["a"][at[0]], logs["a"][at[1]] = replace(one, payload=other.payload), replace(other, payload=one.payload)
+
+
+def mix_up_receipts(logs: Logs, receipts: list[Told]) -> None:
+    """The client was told the number of another payload of its own."""
+    one, other = [k for k, told in enumerate(receipts) if told.destinations == BOTH][:2]
+    receipts[one], receipts[other] = (
+        replace(receipts[one], serial=receipts[other].serial),
+        replace(receipts[other], serial=receipts[one].serial),
+    )
+
+
+def swap_between_groups(logs: Logs, receipts: list[Told]) -> None:
+    """Two clients, whose messages b delivers the other way round."""
+    for group, clients in (("a", ("c2-00", "c3-00")), ("b", ("c3-00", "c2-00"))):
+        for client in clients:
+            for entry in [e for e in logs[group] if e.destinations == BOTH and e.client == CLIENT][:1]:
+                tag = client.replace("-00", ".0")
+                logs[group].append(replace(entry, client=client, payload=payload_of(tag, 0)))
+
+
+def differ_within_a_group(logs: Logs, receipts: list[Told]) -> None:
+    logs["b.2"] = [*logs["b"][:-2], logs["b"][-1], logs["b"][-2]]
+
+
+FORGERIES: dict[Callable[[Logs, list[Told]], None], str] = {
+    lose_the_last: "has a receipt and is lost in a",
+    lose_in_one_group: "has a receipt and is lost in b",
+    double: "is doubled in a",
+    leave_a_hole: "stands in a where 1 is due",
+    change_a_byte: "has other bytes in a than anybody sent",
+    swap_two_payloads: "is not in the order of its client's calls in a",
+    mix_up_receipts: "where its receipt is for",
+    swap_between_groups: "a and b deliver what both get in different orders: at the",
+    differ_within_a_group: "b.1 and b.2 deliver differently",
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
+def test_a_forged_record_is_found(tmp_path: Path, forge: Callable[[Logs, list[Told]], None]) -> None:
+    logs, receipts = honest()
+    forge(logs, receipts)
+    faults = faults_of(tmp_path, logs, receipts)
+    assert any(FORGERIES[forge] in sentence for sentence in faults), faults
+
+
+def test_a_reader_that_saw_something_else_is_found(tmp_path: Path) -> None:
+    logs, receipts = honest()
+    read = {"a": logs["a"], "b": logs["b"][:-1]}
+    assert [fault for fault in faults_of(tmp_path, logs, receipts, read) if "The reader of b saw" in fault]
+
+
+def test_a_log_that_cannot_be_read_is_found(tmp_path: Path) -> None:
+    logs, receipts = honest()
+    folder = written(tmp_path / "cluster", logs)
+    (segment,) = folder.process("a.2").delivered.glob("segment-*.log")
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"c1.0")] ^= 0xFF
+    segment.write_bytes(data)
+    faults, _ = judge_logs(folder, {TAG: receipts}, {})
+    assert [fault for fault in faults if fault.startswith("A log of a cannot be read")]
+
+
+# The clients ----------------------------------------------------------------------------------------------------
+
+
+def test_a_route_without_receipts_is_found(tmp_path: Path) -> None:
+    """A client of which one route is dead and the others are well, as its own record tells."""
+    client = LoadClient(Task(target="", name="c1", routes=[("a",), BOTH], pause_seconds=0.0), tmp_path)
+    client.read(tmp_path / TAG, TAG)
+    record = RecordWriter(tmp_path / TAG)
+    record.write(Told(5.0, BOTH, 0, 1, CLIENT, 0))
+    record.write(Told(15.0, ("a",), 1, 1, CLIENT, 0))
+    record.write(Told(16.0, BOTH, 2, 1))  # this one came to nothing
+    assert asyncio.run(wait_for_receipts([client], since=10.0, patience=0.0, known=set())) == {("c1", BOTH)}
+    record.write(Told(17.0, BOTH, 3, 1, CLIENT, 1))
+    since = time.monotonic()
+    record.write(Told(since + 1, BOTH, 4, 1, CLIENT, 2))
+    record.write(Told(since + 1, ("a",), 5, 1, CLIENT, 1))
+    assert asyncio.run(wait_for_receipts([client], since, patience=5.0, known=set())) == set()
+
+
+def test_a_client_that_cannot_send_once_more_is_found(tmp_path: Path) -> None:
+    folder = cluster.create(tmp_path / "cluster", {"a": 1})  # nobody is there
+    task = Task(
+        target=str(folder.path), name="c1", routes=[("a",)], pause_seconds=0.0, timeouts=(0.5,), last_seconds=0.5
+    )
+    client = LoadClient(task, tmp_path)
+    client.start()
+    while client.unknown == 0:
+        client.look()
+    client.tell_to_end()
+    complaint = client.complaint(time.monotonic() + 20)
+    assert complaint == "c1.0 could not send once more on each of its routes, on a cluster that is well."
+
+
+def test_a_record_outlives_its_client_and_a_line_that_was_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / TAG
+    RecordWriter(path).write(Told(1.0, BOTH, 0, 1, CLIENT, 0))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:-5])
+    reader = RecordReader(path)
+    assert len(list(reader.news())) == 1
+    path.write_bytes(whole * 2)
+    assert len(list(reader.news())) == 1
+
+
+# Time and memory ------------------------------------------------------------------------------------------------
+
+
+def test_late_deliveries_are_found() -> None:
+    assert judge_delivery(DELIVERY_SECONDS_MAX, 60.0) is None
+    assert judge_delivery(DELIVERY_SECONDS_MAX + 0.1, 60.0) == (
+        "late",
+        "Deliveries were on only 10.1 s after the last fault.",
+    )
+    assert judge_delivery(None, 60.0) == ("stuck", "Nothing was delivered for 60 s after the last fault.")
+
+
+def memory_faults(sizes: list[float], restarts: int = 1) -> list[str]:
+    """What is said of a process that has these sizes, one a second, over so many lives."""
+    now = 0.0
+    samples = MemorySamples(lambda: now)
+    life = len(sizes) // restarts
+    for at, size in enumerate(sizes):
+        now = float(at)
+        samples.add("a.1", 100 + at // life, size)
+    return judge_memory(samples.summary())
+
+
+def test_growing_memory_is_found() -> None:
+    assert memory_faults([100.0] * 90) == []
+    grown = memory_faults([100.0 + 2 * k for k in range(90)])
+    assert grown == ["a.1 grew from 145.0 to 253.0 MiB: more than 64 MiB from the first third of the time to the last."]
+
+
+def test_growth_that_shows_only_from_life_to_life_is_found() -> None:
+    lives = [100.0 + (GROWTH_MIB_MAX + 1) * life for life in range(3) for _ in range(30)]
+    assert memory_faults(lives, restarts=3)
+
+
+def test_growth_after_a_start_is_none_and_a_high_peak_is_found_even_then() -> None:
+    start = [10.0 * k for k in range(int(SETTLED_SECONDS))]
+    assert memory_faults([*start, *[150.0] * 50]) == []
+    assert memory_faults([*start, PEAK_MIB_MAX + 1, *[150.0] * 50]) == ["a.1 took 301.0 MiB, more than 300."]
+
+
+# The trace ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_trace_is_not_passed_over(tmp_path: Path) -> None:
+    outcome = Outcome(settings=Settings(protocol="tom", groups={"a": 1}))
+    with pytest.raises(AntiphonError, match="is not a trace"):
+        judge_trace(tmp_path, outcome)

@@ -1,0 +1,31 @@
+"""One minute of `antiphon soak`, as its own program: a real cluster under faults of all kinds, and every judge."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SEED = 1
+
+
+def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
+    folder = tmp_path / "soak"
+    command = [sys.executable, "-m", "antiphon", "soak", "--minutes", "1", "--json"]
+    command += ["--seed", str(SEED), "--dir", str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+    assert ended.stdout, ended.stderr
+    outcome = json.loads(ended.stdout)
+    # How fast deliveries go on is judged where a soak is recorded: what runs beside a test may take all the time.
+    found = [finding for finding in outcome["findings"] if finding["kind"] != "late"]
+    assert found == [], ended.stderr
+    assert outcome["came_to_its_end"]
+    assert ended.returncode == (1 if outcome["findings"] else 0)
+    assert len(outcome["episodes"]) >= 3
+    assert sum(outcome["faults"].values()) >= 4
+    assert outcome["receipts"] > 1000
+    assert set(outcome["verdicts"].values()) == {"holds", "not promised"}
+    assert set(outcome["memory"]) == {"g1.1", "g1.2", "g1.3", "g2.1", "g2.2", "g2.3", "c1", "c2", "c3"}
+    assert not list(folder.glob("*.kept")), "what was on the small disks is in its place"
+    assert all((folder / process / "delivered").is_dir() for process in ("g1.3", "g2.3"))
