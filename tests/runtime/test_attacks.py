@@ -103,8 +103,8 @@ def test_a_signal_ends_a_process_whose_disk_can_take_nothing(make_cluster: MakeC
 HANGS = """
 import os, sys, threading, time
 from pathlib import Path
-from antiphon.runtime.node import node
-node.STOP_SECONDS = node.LAST_RESORT_SECONDS = 0.3
+from antiphon.runtime.node import node, serve
+node.STOP_SECONDS = node.CLOSE_SECONDS = 0.3
 sync, syncs = os.fdatasync, []
 def hang(fd):
     syncs.append(fd)
@@ -112,7 +112,7 @@ def hang(fd):
         time.sleep(3600)
     sync(fd)
 os.fdatasync = hang
-sys.exit(node.serve(Path(sys.argv[1]), "a.1"))
+sys.exit(serve(Path(sys.argv[1]), "a.1"))
 """
 
 

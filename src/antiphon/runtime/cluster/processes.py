@@ -24,7 +24,7 @@ from antiphon.runtime.net.frames import StatusAnswer
 START_SECONDS = 20.0
 BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
-GONE_SECONDS = 8.0  # within which a process that was told to end gives up its lock
+GONE_SECONDS = 18.0  # within which a process that was told to end gives up its lock
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
 
 

@@ -6,18 +6,16 @@ import asyncio
 import gc
 import math
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TextIO
 
 from antiphon.core import Detector, Gather, Process, ProcessId, Topology
 from antiphon.core.channel import ChannelId
 from antiphon.core.effects import Send
-from antiphon.core.errors import AntiphonError, JournalError, JournalFull
+from antiphon.core.errors import JournalError
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ClusterFolder
@@ -26,18 +24,17 @@ from antiphon.runtime.net import Port
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.runtime.node.company import awaited, too_few_keep_up
 from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
-from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, EXIT_REFUSED, Driver
+from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, Driver
 from antiphon.runtime.node.gateway import Gateway
 from antiphon.runtime.node.links import PeerLink
 from antiphon.runtime.node.reception import Reception
 
-EXIT_USAGE = 2
 KEEP_ALIVE_SECONDS = 1.0
 STOP_SECONDS = 5.0
 STOP_AFTER_DRAIN_SECONDS = 0.3
-LAST_RESORT_SECONDS = 3.0  # for all that an orderly end takes; then the process ends without it
+CLOSE_SECONDS = 10.0  # for all that an orderly end writes; then the process ends without it ...
+FAIL_SECONDS = 3.0  # ... and after a failure
 LAG_BYTES_MAX = 32 << 20  # a peer that lacks more than this does not keep up
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CODE = f"antiphon {__version__}"  # only this code may replay what it journaled
 
 
@@ -114,7 +111,7 @@ class Node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        _tell(f"{self.me} listens on {host}:{port} (incarnation {self.incarnation}).", sys.stdout)
+        tell(f"{self.me} listens on {host}:{port} (incarnation {self.incarnation}).", sys.stdout)
         try:
             return await self._exit
         finally:
@@ -200,7 +197,7 @@ class Node:
         """End cleanly, after what is under way; but do not wait forever for others."""
         if not self._stopping:
             self._stopping = True
-            self.end_without_fail(EXIT_DISK, STOP_SECONDS + LAST_RESORT_SECONDS)
+            self.end_in_time()
             # Whoever told us to drain before has waited already.
             seconds = STOP_AFTER_DRAIN_SECONDS if self.gateway.draining else STOP_SECONDS
             self.gateway.drain(math.inf)
@@ -236,12 +233,16 @@ class Node:
 
     def _on_failure(self, code: int, sentence: str) -> None:
         """The process cannot go on: it ends at once, whatever else fails on the way."""
-        self.end_without_fail(code, LAST_RESORT_SECONDS)
+        self._end_surely(code, FAIL_SECONDS)
         self.port.close()
         self._end(code)
-        _tell(f"{self.me} stops: {sentence}")
+        tell(f"{self.me} stops: {sentence}")
 
-    def end_without_fail(self, code: int, seconds: float) -> None:
+    def end_in_time(self) -> None:
+        """The process was told to end; from here on it does, in an orderly way or not."""
+        self._end_surely(EXIT_DISK, STOP_SECONDS + CLOSE_SECONDS)
+
+    def _end_surely(self, code: int, seconds: float) -> None:
         """A disk that hangs may hold up all that is orderly; a process that cannot go on must not seem alive."""
         if self._last_resort is not None:
             self._last_resort.cancel()
@@ -307,70 +308,7 @@ class Node:
         )
 
 
-def serve(folder: Path, name: str) -> int:
-    """Run one process of a cluster in the foreground; returns its exit code."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # for all threads that are started from now on
-    return _run(folder, name, _serve)
-
-
-def salvage_trace(folder: Path, name: str) -> int:
-    """Write what a killed process saw and did but did not get to write: its journal has all of it."""
-    return _run(folder, name, _salvage)
-
-
-def _run(folder: Path, name: str, work: Callable[[ClusterFolder, ProcessId], Coroutine[Any, Any, int]]) -> int:
-    import uvloop
-
-    try:
-        cluster = ClusterFolder.load(folder)
-        me = cluster.config.known(name)
-        with cluster.process(me).lock(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work(cluster, me))
-    except JournalFull as error:
-        _tell(f"{name} cannot start: {error}")
-        return EXIT_DISK
-    except JournalError as error:
-        _tell(f"{name} stops: {error}")
-        return EXIT_REFUSED
-    except AntiphonError as error:
-        _tell(f"{name} stops: {error}")
-        return EXIT_USAGE
-    except OSError as error:
-        _tell(f"{name} cannot start: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}.")
-        return EXIT_DISK
-
-
-def _tell(sentence: str, stream: TextIO | None = None) -> None:
+def tell(sentence: str, stream: TextIO | None = None) -> None:
     """Say it, if that is possible: the disk that the words go to may be the one that failed."""
     with suppress(OSError, ValueError):
         print(sentence, file=stream or sys.stderr, flush=True)
-
-
-async def _serve(cluster: ClusterFolder, me: ProcessId) -> int:
-    node = Node(cluster, me)
-    _stop_on_signals(node)
-    return await node.run()
-
-
-def _stop_on_signals(node: Node) -> None:
-    """Signals are heard by a thread of their own, also while a disk holds up the event loop."""
-    loop = asyncio.get_running_loop()
-
-    def wait() -> None:
-        signal.sigwait(_SIGNALS)
-        node.end_without_fail(EXIT_DISK, STOP_SECONDS + LAST_RESORT_SECONDS)
-        with suppress(RuntimeError):  # the loop has ended already
-            loop.call_soon_threadsafe(node.stop)
-
-    threading.Thread(target=wait, name="signals", daemon=True).start()
-
-
-async def _salvage(cluster: ClusterFolder, me: ProcessId) -> int:
-    driver = Node(cluster, me).driver
-    try:
-        driver.recover()
-        if driver.recorder is not None and not driver.recorder.write(driver.recorder.take()):
-            raise JournalFull("There is no room for the trace.")
-    finally:
-        driver.abandon()
-    return 0
