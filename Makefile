@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo pictures test lint bench lock clean help
+.PHONY: install demo pictures pages test lint bench lock clean help
 
 help:            ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -36,6 +36,9 @@ bench: $(STAMP)  ## the simulator's and the cluster's speed
 
 pictures: $(STAMP) ## draw the docs' pictures again; REPORT=antiphon-demo/report.html photographs that too
 	@$(BIN)/python docs/pictures/make.py $(REPORT)
+
+pages: $(STAMP)  ## write into the pages what their commands print now, where that has changed (PAGE=docs/tutorial.md)
+	@$(BIN)/python tests/docs/update.py $(PAGE)
 
 lock: $(STAMP)   ## resolve the dependencies again and write requirements.lock
 	@$(BIN)/python -m pip install --quiet uv

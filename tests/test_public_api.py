@@ -13,7 +13,7 @@ from antiphon.cli.app import app
 from antiphon.core.errors import AntiphonError
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 EXPORTS = {
     "AntiphonError",
     "Batch",
@@ -62,6 +62,14 @@ def test_every_command_and_flag_in_a_page_exists(page: Path) -> None:
             known = {flag for parameter in command.params for flag in [*parameter.opts, *parameter.secondary_opts]}
             for flag in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", rest):
                 assert flag in known | {"--help"}, f"{page.name}: `antiphon {name}` has no {flag}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_program_and_flag_in_a_page_exists(page: Path) -> None:
+    for file, rest in re.findall(r"python ((?:benchmarks|examples|tests)/\S+?\.py)([^`\n]*)", page.read_text()):
+        source = (ROOT / file).read_text()
+        for flag in re.findall(r"(?<!\S)--[a-z][a-z-]*", rest):
+            assert f'"{flag}"' in source, f"{page.name}: {file} has no {flag}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -10,7 +10,7 @@ What a reader does not see stands in comments before a block:
 - ``<!-- not run: reason -->``: it takes half an hour, or needs what a test does not have.
 - ``<!-- before: command -->``: done first, without a word.
 - ``<!-- instead: command -->``: this is run in its place, and all numbers of its output may differ.
-- ``<!-- exits with 1 -->``.
+- ``<!-- exits with 1: command -->``: of the commands of the block, this one does; all others exit with 0.
 - ``<!-- file: path -->``: the block is not a program but the content of this file.
 """
 
@@ -45,16 +45,16 @@ class Example:
     def why_not_run(self) -> str | None:
         return self.markers.get("not run", [None])[0]
 
-    @property
-    def exit_code(self) -> int:
-        return int(self.markers.get("exits with", ["0"])[0])
+    def exit_code(self, command: str) -> int:
+        told = (marker.partition(": ") for marker in self.markers.get("exits with", []))
+        return next((int(code) for code, _, of in told if of == command), 0)
 
     @property
     def file(self) -> str | None:
         return self.markers.get("file", [None])[0]
 
     def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{self.page.name}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -113,5 +113,6 @@ def _console(page: Path, block: Block) -> Iterator[Example]:
             output.pop()
         begin = block.line + start + 1
         command = [block.lines[start].removeprefix("$ ")]
-        markers = block.markers if start == 0 else {}
+        every = {name: values for name, values in block.markers.items() if name == "exits with"}
+        markers = block.markers if start == 0 else every
         yield Example(page, begin, "sh", command, output, begin, begin + len(output), markers)

@@ -58,11 +58,11 @@ class Stage:
             self._write(example.file, "\n".join(example.source) + "\n")
             return ""
         for command in example.markers.get("before", []):
-            self._done(command, 0)
+            self._done(example, command)
         if example.kind == "python":
             return self._run_python("\n".join(example.source))
         commands = example.markers.get("instead") or example.source
-        return "".join(self._done(command, example.exit_code if command is commands[-1] else 0) for command in commands)
+        return "".join(self._done(example, command) for command in commands)
 
     def close(self) -> None:
         for description in self.folder.glob("*/cluster.json"):
@@ -72,9 +72,9 @@ class Stage:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _done(self, command: str, exit_code: int) -> str:
+    def _done(self, example: Example, command: str) -> str:
         code, printed = self._run(command)
-        assert code == exit_code, f"`{command}` exits with {code}:\n{printed}"
+        assert code == example.exit_code(command), f"{example}: `{command}` exits with {code}:\n{printed}"
         return printed
 
     def _run(self, command: str) -> tuple[int, str]:

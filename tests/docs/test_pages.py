@@ -74,11 +74,11 @@ def test_examples_are_found_with_their_outputs(tmp_path: Path) -> None:
     first, second, third = page_of(
         tmp_path,
         "```sh\necho a\necho b\n```\nIt prints:\n```output\na\n...\n```\n"
-        "<!-- exits with 1 -->\n```console\n$ false\n\n$ echo c\nc\n```\n",
+        "<!-- exits with 1: false -->\n```console\n$ false\n\n$ echo c\nc\n```\n",
     )
-    assert (first.source, first.expected, first.exit_code) == (["echo a", "echo b"], ["a", "..."], 0)
-    assert (second.source, second.expected, second.exit_code) == (["false"], [], 1)
-    assert (third.source, third.expected, third.exit_code) == (["echo c"], ["c"], 0)
+    assert (first.source, first.expected) == (["echo a", "echo b"], ["a", "..."])
+    assert (second.source, second.expected, second.exit_code("false")) == (["false"], [], 1)
+    assert (third.source, third.expected, third.exit_code("echo c")) == (["echo c"], ["c"], 0)
 
 
 @pytest.mark.parametrize(
