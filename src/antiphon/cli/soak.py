@@ -114,6 +114,7 @@ def show(console: Console, outcome: Outcome) -> None:
         ("soak", f"{settings.protocol}, seed {settings.seed}, {outcome.seconds:.0f} s"),
         ("episodes", f"{len(outcome.episodes)}"),
         ("faults", ", ".join(f"{count} {kind}" for kind, count in outcome.faults.items())),
+        ("full disks not felt", f"{outcome.unfelt}"),
         ("receipts", f"{outcome.receipts:,} payloads ({outcome.unknown:,} sent without one)"),
         ("delivered", ", ".join(f"{count:,} by {group}" for group, count in outcome.delivered.items())),
         ("deliveries on after", _middle_and_last(delivered)),

@@ -31,8 +31,8 @@ from antiphon.soak.strikes import Strikes
 from antiphon.soak.values import EpisodeReport, Outcome, Settings, judge_delivery
 from antiphon.soak.worker import Task
 
-SEGMENT_BYTES = 256 << 10  # small, so that a full disk is soon felt
-SNAPSHOT_BYTES = 1 << 20  # small, so that kills also meet snapshots
+SEGMENT_BYTES = 128 << 10  # small, so that a full disk is soon felt
+SNAPSHOT_BYTES = 512 << 10  # small, so that kills also meet snapshots
 STUCK_SECONDS = 60.0  # then deliveries are not late: they do not come
 WEDGED_SECONDS = 30.0  # without a receipt on a route, on a cluster that delivers
 SAMPLE_SECONDS = 1.0
@@ -189,6 +189,7 @@ class Soak:
         except AntiphonError as error:
             self._add("no start", str(error))
             return False
+        self.outcome.unfelt = len(strikes.unfelt)
         delivered = await probe.seconds_until_delivery(over, STUCK_SECONDS)
         heard = await self._clients_heard(over) if delivered is not None else None
         report = EpisodeReport(

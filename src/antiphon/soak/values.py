@@ -35,9 +35,9 @@ class EpisodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Resident MiB of one process: medians of the first and the last third of what was seen after its starts."""
+    """Resident MiB of one process at most: in the first third of the time, in the last, and ever."""
 
-    early: float | None  # None: it never ran for long enough
+    early: float | None  # None: the time was too short to tell
     late: float | None
     peak: float
 
@@ -55,6 +55,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     episodes: list[EpisodeReport] = []
     faults: dict[str, int] = {}  # how many of each kind struck
+    unfelt: int = 0  # full disks that the member did not notice in time
     skipped: list[str] = []  # why some kinds could not
     receipts: int = 0  # payloads that clients were told are safe
     unknown: int = 0  # payloads without a receipt
