@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from antiphon.core.errors import AntiphonError
+from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.soak import plan
@@ -86,7 +86,17 @@ class Strikes:
 
     async def _up(self) -> None:
         await self._network.admit_all()
-        await asyncio.to_thread(cluster.start, self._folder)
+        await self._command("up", cluster.start)
+
+    async def _command(self, name: str, command: Callable[[ClusterFolder], object]) -> None:
+        """Do what `antiphon up` or `antiphon down` does. It may fail while faults are on, but in a sentence."""
+        try:
+            await asyncio.to_thread(command, self._folder)
+        except AntiphonError:
+            raise
+        except Exception as error:
+            self._on_finding("traceback", f"`{name}` failed with {error!r}.")
+            raise Unavailable(f"`{name}` failed.") from None
 
     async def _kill_now(self, processes: tuple[str, ...]) -> None:
         await asyncio.gather(*(asyncio.to_thread(cluster.kill, self._folder, process) for process in processes))
@@ -175,7 +185,8 @@ class Strikes:
 
     async def _down_and_up(self, fault: plan.DownUp) -> float:
         async with self._commands:
-            await asyncio.to_thread(cluster.stop, self._folder)
+            with suppress(AntiphonError):
+                await self._command("down", cluster.stop)
             for process in self._folder.config.processes:
                 self._network.refuse(process)
             await asyncio.sleep(fault.seconds)

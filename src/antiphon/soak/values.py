@@ -20,7 +20,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True):
     """Something that must not be. It can be looked for again: the seed gives the same episodes."""
 
-    kind: str  # receipts, trace, late, stuck, wedged client, memory, no start, ghost, reader, not drained
+    kind: str  # receipts, trace, late, stuck, wedged client, memory, no start, ghost, traceback, reader, not drained
     sentence: str
     seed: int
     episode: int | None = None  # None: found at the end
