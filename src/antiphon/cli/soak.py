@@ -81,8 +81,7 @@ def run_soak(path: Path, settings: Settings, console: Console, *, keep: bool) ->
             with one_sentence(), console.status("Spark judges the trace"):
                 judge_trace(path / "trace", outcome)
     finally:
-        if keep:
-            soak.keep()
+        soak.leave(keep=keep)
     return outcome
 
 
