@@ -9,8 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
-from antiphon.cli.soak import judge_trace
+from antiphon.checks import Status
+from antiphon.cli.soak import judge_trace, show, take_verdicts
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.soak import Outcome, Settings
@@ -225,7 +227,29 @@ def test_a_high_peak_is_found_however_short_it_is() -> None:
 # The trace ------------------------------------------------------------------------------------------------------
 
 
+def an_outcome() -> Outcome:
+    return Outcome(settings=Settings(protocol="tom", groups={"a": 1}, seed=7))
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_promise_that_does_not_hold_is_found(status: Status) -> None:
+    outcome = an_outcome()
+    broken = [{"property": "integrity", "detail": "a.1 delivers a.1:1 twice"}] if status is Status.BROKEN else []
+    take_verdicts(outcome, [{"property": "integrity", "status": status.value}], broken)
+    assert outcome.verdicts == {"integrity": status.value}
+    assert outcome.holds == (status in (Status.HOLDS, Status.NOT_PROMISED))
+
+
+def test_a_finding_names_the_seed_and_the_episode(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = an_outcome()
+    outcome.add("late", "Deliveries were on only 12.0 s after the last fault.", 3)
+    show(Console(width=120), outcome)
+    out = capsys.readouterr().out
+    assert "FOUND late (seed 7, episode 3): Deliveries were on only 12.0 s after the last fault." in out
+    assert "Nothing lost" not in out
+
+
 def test_what_is_no_trace_is_not_passed_over(tmp_path: Path) -> None:
-    outcome = Outcome(settings=Settings(protocol="tom", groups={"a": 1}))
+    outcome = an_outcome()
     with pytest.raises(AntiphonError, match="is not a trace"):
         judge_trace(tmp_path, outcome)
