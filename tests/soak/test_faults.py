@@ -16,8 +16,8 @@ from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.net.frames import HEADER, MAGIC, VERSION, FrameKind, Hello, encode
 from antiphon.soak import Settings, create, plan
-from antiphon.soak.campaign import routes_of
 from antiphon.soak.network import FrameEnds, Network, NetworkFault, Trouble, Wire
+from antiphon.soak.stage import routes_of
 
 WIRE = ("c1", "a.1")
 HELLO = encode(FrameKind.HELLO, Hello(MAGIC, VERSION, "", "client", "c1-ab12", "a.1"))
@@ -231,6 +231,8 @@ except OSError as error:
 disk.free()
 (folder / "more").write_bytes(bytes(100_000))
 disk.keep()
+SmallDisk(folder / "another").drop()
+(folder / "another").rmdir()
 """
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
-from antiphon.cli.soak import judge_trace
+from antiphon.checks import Status
+from antiphon.cli.soak import judge_trace, show, take_verdicts
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.soak import Outcome, Settings
 from antiphon.soak.clients import LoadClient, wait_for_receipts
 from antiphon.soak.judge import Digest, judge_logs
-from antiphon.soak.memory import GROWTH_MIB_MAX, PEAK_MIB_MAX, SETTLED_SECONDS, MemorySamples, judge_memory
+from antiphon.soak.memory import PEAK_MIB_MAX, THIRD_SECONDS_MIN, MemorySamples, judge_memory
 from antiphon.soak.records import RecordReader, RecordWriter, Told, payload_of
 from antiphon.soak.values import DELIVERY_SECONDS_MAX, judge_delivery
 from antiphon.soak.worker import Task
@@ -189,38 +191,65 @@ def test_late_deliveries_are_found() -> None:
     assert judge_delivery(None, 60.0) == ("stuck", "Nothing was delivered for 60 s after the last fault.")
 
 
-def memory_faults(sizes: list[float], restarts: int = 1) -> list[str]:
-    """What is said of a process that has these sizes, one a second, over so many lives."""
+def memory_faults(sizes: list[float], seconds: float = THIRD_SECONDS_MIN / 20) -> list[str]:
+    """What is said of a process that has these sizes, one in so many seconds."""
     now = 0.0
     samples = MemorySamples(lambda: now)
-    life = len(sizes) // restarts
-    for at, size in enumerate(sizes):
-        now = float(at)
-        samples.add("a.1", 100 + at // life, size)
+    for size in sizes:
+        samples.add("a.1", size)
+        now += seconds
     return judge_memory(samples.summary())
 
 
 def test_growing_memory_is_found() -> None:
     assert memory_faults([100.0] * 90) == []
-    grown = memory_faults([100.0 + 2 * k for k in range(90)])
-    assert grown == ["a.1 grew from 145.0 to 253.0 MiB: more than 64 MiB from the first third of the time to the last."]
+    grown = memory_faults([100.0 + k for k in range(90)])
+    assert grown == [
+        "a.1 grew by more than 48 MiB: to 129.0 MiB in the first third of the time, and to 189.0 MiB in the last."
+    ]
 
 
 def test_growth_that_shows_only_from_life_to_life_is_found() -> None:
-    lives = [100.0 + (GROWTH_MIB_MAX + 1) * life for life in range(3) for _ in range(30)]
-    assert memory_faults(lives, restarts=3)
+    """Each life begins small again, and ends larger than the one before."""
+    lives = [50.0 + k * (1 + life) for life in range(9) for k in range(10)]
+    assert memory_faults(lives)
 
 
-def test_growth_after_a_start_is_none_and_a_high_peak_is_found_even_then() -> None:
-    start = [10.0 * k for k in range(int(SETTLED_SECONDS))]
-    assert memory_faults([*start, *[150.0] * 50]) == []
-    assert memory_faults([*start, PEAK_MIB_MAX + 1, *[150.0] * 50]) == ["a.1 took 301.0 MiB, more than 300."]
+def test_growth_after_each_start_is_none() -> None:
+    assert memory_faults([50.0 + 10 * k for _ in range(9) for k in range(10)]) == []
+    assert memory_faults([100.0 + k for k in range(90)], seconds=0.5) == [], "too short a time to tell"
+
+
+def test_a_high_peak_is_found_however_short_it_is() -> None:
+    assert memory_faults([150.0, PEAK_MIB_MAX + 1, 150.0], seconds=1.0) == ["a.1 took 301.0 MiB, more than 300."]
 
 
 # The trace ------------------------------------------------------------------------------------------------------
 
 
+def an_outcome() -> Outcome:
+    return Outcome(settings=Settings(protocol="tom", groups={"a": 1}, seed=7))
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_promise_that_does_not_hold_is_found(status: Status) -> None:
+    outcome = an_outcome()
+    broken = [{"property": "integrity", "detail": "a.1 delivers a.1:1 twice"}] if status is Status.BROKEN else []
+    take_verdicts(outcome, [{"property": "integrity", "status": status.value}], broken)
+    assert outcome.verdicts == {"integrity": status.value}
+    assert outcome.holds == (status in (Status.HOLDS, Status.NOT_PROMISED))
+
+
+def test_a_finding_names_the_seed_and_the_episode(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = an_outcome()
+    outcome.add("late", "Deliveries were on only 12.0 s after the last fault.", 3)
+    show(Console(width=120), outcome)
+    out = capsys.readouterr().out
+    assert "FOUND late (seed 7, episode 3): Deliveries were on only 12.0 s after the last fault." in out
+    assert "Nothing lost" not in out
+
+
 def test_what_is_no_trace_is_not_passed_over(tmp_path: Path) -> None:
-    outcome = Outcome(settings=Settings(protocol="tom", groups={"a": 1}))
+    outcome = an_outcome()
     with pytest.raises(AntiphonError, match="is not a trace"):
         judge_trace(tmp_path, outcome)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -81,8 +82,7 @@ def run_soak(path: Path, settings: Settings, console: Console, *, keep: bool) ->
             with one_sentence(), console.status("Spark judges the trace"):
                 judge_trace(path / "trace", outcome)
     finally:
-        if keep:
-            soak.keep()
+        soak.leave(keep=keep)
     return outcome
 
 
@@ -95,11 +95,15 @@ def judge_trace(trace: Path, outcome: Outcome) -> None:
 
     events, runs = read_events(spark, trace), read_runs(spark, trace)
     violations = verify(events, runs)
-    for row in collected(verdicts(violations, runs)):
+    take_verdicts(outcome, collected(verdicts(violations, runs)), collected(violations))
+
+
+def take_verdicts(outcome: Outcome, judged: Sequence[dict[str, Any]], broken: Sequence[dict[str, Any]]) -> None:
+    for row in judged:
         outcome.verdicts[row["property"]] = row["status"]
         if row["status"] in (Status.INCOMPLETE, Status.UNCHECKED):
             outcome.add("trace", f"{row['property']} is {row['status']}.")
-    for row in collected(violations):
+    for row in broken:
         outcome.add("trace", f"{row['property']} is broken: {row['detail']}")
 
 
@@ -114,6 +118,7 @@ def show(console: Console, outcome: Outcome) -> None:
         ("soak", f"{settings.protocol}, seed {settings.seed}, {outcome.seconds:.0f} s"),
         ("episodes", f"{len(outcome.episodes)}"),
         ("faults", ", ".join(f"{count} {kind}" for kind, count in outcome.faults.items())),
+        ("full disks not felt", f"{outcome.unfelt}"),
         ("receipts", f"{outcome.receipts:,} payloads ({outcome.unknown:,} sent without one)"),
         ("delivered", ", ".join(f"{count:,} by {group}" for group, count in outcome.delivered.items())),
         ("deliveries on after", _middle_and_last(delivered)),

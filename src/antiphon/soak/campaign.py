@@ -7,32 +7,27 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import combinations
-from pathlib import Path
 
 import msgspec
 
 from antiphon.client import connect
 from antiphon.core import Topology
 from antiphon.core.errors import AntiphonError
-from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
-from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.soak import plan
-from antiphon.soak.clients import END_SECONDS, LoadClient, Route, all_receipts, wait_for_receipts
+from antiphon.soak.clients import END_SECONDS, LoadClient, all_receipts, wait_for_receipts
 from antiphon.soak.disks import NotHere, SmallDisk, enter_namespace
 from antiphon.soak.judge import judge_logs
 from antiphon.soak.memory import MemorySamples, judge_memory
 from antiphon.soak.network import Network
 from antiphon.soak.probe import Probe, Reader
 from antiphon.soak.records import Told
+from antiphon.soak.stage import Route, routes_of
 from antiphon.soak.strikes import Strikes
 from antiphon.soak.values import EpisodeReport, Outcome, Settings, judge_delivery
 from antiphon.soak.worker import Task
 
-SEGMENT_BYTES = 256 << 10  # small, so that a full disk is soon felt
-SNAPSHOT_BYTES = 1 << 20  # small, so that kills also meet snapshots
 STUCK_SECONDS = 60.0  # then deliveries are not late: they do not come
 WEDGED_SECONDS = 30.0  # without a receipt on a route, on a cluster that delivers
 SAMPLE_SECONDS = 1.0
@@ -40,39 +35,6 @@ QUIET_SECONDS = 1.0  # before each episode, in which nothing is wrong
 DRAIN_SECONDS = 30.0
 
 Tell = Callable[[str], None]
-
-
-def create(path: Path, settings: Settings) -> ClusterFolder:
-    """A cluster whose processes listen behind the addresses that others dial."""
-    folder = cluster.create(
-        path,
-        settings.groups,
-        protocol=settings.protocol,
-        options=settings.options,
-        run=f"soak-{settings.seed}",
-        snapshot_bytes=SNAPSHOT_BYTES,
-        segment_bytes=SEGMENT_BYTES,
-    )
-    own = folder.config.addresses
-    proxies = free_ports(len(own), None)
-    while {f"{HOST}:{port}" for port in proxies} & set(own.values()):
-        proxies = free_ports(len(own), None)
-    addresses = {process: f"{HOST}:{port}" for process, port in zip(own, proxies, strict=True)}
-    folder.config = msgspec.structs.replace(folder.config, addresses=addresses, listen=own)
-    folder.save()
-    return folder
-
-
-def routes_of(settings: Settings) -> list[Route]:
-    """The sets of groups that are sent to: all that the protocol takes, up to pairs."""
-    groups = tuple(settings.groups)
-    assumes = protocol_named(settings.protocol).declaration.assumes
-    if assumes.all_groups:
-        return [groups]
-    single: list[Route] = [(group,) for group in groups]
-    if assumes.one_group:
-        return single
-    return list(dict.fromkeys([*single, *combinations(groups, min(2, len(groups))), groups]))
 
 
 class Soak:
@@ -135,10 +97,13 @@ class Soak:
             with suppress(AntiphonError):
                 cluster.kill(self._folder, process)
 
-    def keep(self) -> None:
-        """Leave everything in the cluster's folder, which is about to be looked at by others."""
+    def leave(self, *, keep: bool) -> None:
+        """Take the small disks away, after everything was judged; ``keep`` leaves what was on them in the folder."""
         for disk in self._disks.values():
-            disk.keep()
+            if keep:
+                disk.keep()
+            else:
+                disk.drop()
 
     # Episodes -------------------------------------------------------------------------------------------------------
 
@@ -189,6 +154,7 @@ class Soak:
         except AntiphonError as error:
             self._add("no start", str(error))
             return False
+        self.outcome.unfelt = len(strikes.unfelt)
         delivered = await probe.seconds_until_delivery(over, STUCK_SECONDS)
         heard = await self._clients_heard(over) if delivered is not None else None
         report = EpisodeReport(
@@ -210,7 +176,7 @@ class Soak:
         silent = await wait_for_receipts(self._clients.values(), since, WEDGED_SECONDS, self._wedged)
         for name, route in sorted(silent):
             to = " and ".join(route)
-            self._add("wedged client", f"{name} has had no receipt from {to} for {WEDGED_SECONDS:.0f} s.")
+            self._add("wedged client", f"{name} got no receipt from {to} for {WEDGED_SECONDS:.0f} s.")
         self._wedged |= silent  # told once
         return None if silent else time.monotonic() - since
 

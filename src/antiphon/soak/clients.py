@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from antiphon.soak.records import RecordReader, Told
+from antiphon.soak.stage import Route
 from antiphon.soak.worker import EXIT_WEDGED, LAST_SECONDS, TIMEOUTS_SECONDS, Task
 
-Route = tuple[str, ...]
 LOOK_SECONDS = 0.05
 END_SECONDS = max(TIMEOUTS_SECONDS) + LAST_SECONDS + 5.0
 
@@ -97,11 +97,12 @@ class LoadClient:
 async def wait_for_receipts(
     clients: Iterable[LoadClient], since: float, patience: float, known: Set[tuple[str, Route]]
 ) -> set[tuple[str, Route]]:
-    """Wait until each client has had a receipt on each route, but for ``known``; returns where none came in time."""
+    """Wait until each client has had a receipt on each route since then, but for ``known``; returns where none came."""
     wanted = list(clients)
+    deadline = time.monotonic() + patience
     while True:
         silent = {(client.name, route) for client in wanted for route in client.silent_routes(since)} - known
-        if not silent or time.monotonic() - since > patience:
+        if not silent or time.monotonic() > deadline:
             return silent
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 _NEW_MOUNTS, _NEW_USERS = 0x00020000, 0x10000000  # of unshare(2)
 _REMOUNT, _RECURSIVE, _PRIVATE = 0x20, 0x4000, 0x40000  # of mount(2)
+_DETACH = 2  # of umount2(2)
 ROOM_BYTES = 16 << 30  # while it is not full; only what is used takes memory
 FILL_ATTEMPTS = 100  # somebody may write between two calls
 
@@ -69,11 +70,15 @@ class SmallDisk:
     def free(self) -> None:
         self._mount(_REMOUNT, ROOM_BYTES)
 
+    def drop(self) -> None:
+        """Leave an empty folder."""
+        _call(_libc.umount2, os.fsencode(self.folder), _DETACH)
+
     def keep(self) -> None:
         """Leave what is on it in an ordinary folder."""
         aside = self.folder.with_name(f"{self.folder.name}.kept")
         shutil.copytree(self.folder, aside)
-        _call(_libc.umount2, os.fsencode(self.folder), 2)
+        self.drop()
         self.folder.rmdir()
         aside.rename(self.folder)
 

@@ -53,6 +53,8 @@ class Network(Fault, frozen=True, tag="network"):
 
 
 class FullDisk(Fault, frozen=True, tag="full disk"):
+    """``seconds`` count from when the process says that it is full."""
+
     disk: str  # a process, or TRACE
     seconds: float
 
@@ -140,8 +142,8 @@ class Planner:
             lambda: DownUp(seconds=self._seconds(0.0, 4.0)),
             lambda: KillClient(client=self._random.choice(self._clients)),
             *networks,
-            lambda: FullDisk(disk=self._random.choice(self._disks), seconds=self._seconds(2.0, 8.0)),
-            lambda: FullDisk(disk=TRACE, seconds=self._seconds(2.0, 8.0)),
+            lambda: FullDisk(disk=self._random.choice(self._disks), seconds=self._seconds(1.0, 5.0)),
+            lambda: FullDisk(disk=TRACE, seconds=self._seconds(4.0, 10.0)),
         ]
 
     # The cards ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from antiphon.core.errors import AntiphonError
+from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.soak import plan
@@ -20,6 +20,7 @@ from antiphon.soak.network import Network, Trouble
 END_SECONDS_MAX = 10.0  # within which a process ends whose disk has failed
 LOOK_SECONDS = 0.01
 START_ATTEMPTS = 3
+FELT_SECONDS = 15.0  # within which a member under load feels that its disk is full
 
 
 class Strikes:
@@ -38,6 +39,7 @@ class Strikes:
         self._clients = clients
         self._disks = disks
         self._on_finding = on_finding
+        self.unfelt: list[str] = []  # faults that came to nothing
         self._commands = asyncio.Lock()  # `up` and `down` of one cluster take turns
 
     def can(self, fault: plan.Fault) -> bool:
@@ -84,15 +86,28 @@ class Strikes:
 
     async def _up(self) -> None:
         await self._network.admit_all()
-        await asyncio.to_thread(cluster.start, self._folder)
+        await self._command("up", cluster.start)
+
+    async def _command(self, name: str, command: Callable[[ClusterFolder], object]) -> None:
+        """Do what `antiphon up` or `antiphon down` does. It may fail while faults are on, but in a sentence."""
+        try:
+            await asyncio.to_thread(command, self._folder)
+        except AntiphonError:
+            raise
+        except Exception as error:
+            self._on_finding("traceback", f"`{name}` failed with {error!r}.")
+            raise Unavailable(f"`{name}` failed.") from None
 
     async def _kill_now(self, processes: tuple[str, ...]) -> None:
         await asyncio.gather(*(asyncio.to_thread(cluster.kill, self._folder, process) for process in processes))
-        self._are_gone(processes)
+        await self._refuse(processes)
 
-    def _are_gone(self, processes: Iterable[str]) -> None:
-        for process in processes:
-            self._network.refuse(process)
+    async def _refuse(self, processes: Iterable[str]) -> None:
+        """Nobody listens where these did; unless another fault's mending has started them again meanwhile."""
+        async with self._commands:
+            for process in processes:
+                if self._folder.process(process).pid() is None:
+                    self._network.refuse(process)
 
     async def _kill(self, fault: plan.Kill) -> float:
         await self._kill_now(fault.processes)
@@ -130,12 +145,24 @@ class Strikes:
         return time.monotonic()
 
     async def _fill(self, fault: plan.FullDisk) -> None:
+        """Room that was reserved before lasts for a while: the fault begins when the process feels it."""
         disk = self._disks[fault.disk]
         disk.fill()
         try:
+            if fault.disk != plan.TRACE and not await self._says_full(fault.disk):
+                self.unfelt.append(plan.describe(fault))
             await asyncio.sleep(fault.seconds)
         finally:
             disk.free()
+
+    async def _says_full(self, process: str) -> bool:
+        deadline = time.monotonic() + FELT_SECONDS
+        while time.monotonic() < deadline:
+            answer = await asyncio.to_thread(cluster.ask, self._folder.config, process)
+            if answer is not None and answer.full:
+                return True
+            await asyncio.sleep(LOOK_SECONDS)
+        return False
 
     async def _fail_disk(self, fault: plan.FailedDisk) -> float:
         own = self._folder.process(fault.process)
@@ -150,7 +177,7 @@ class Strikes:
                     await self._kill_now((fault.process,))
                     break
                 await asyncio.sleep(LOOK_SECONDS)
-            self._are_gone([fault.process])
+            await self._refuse([fault.process])
         over = time.monotonic()
         with suppress(AntiphonError):
             await self._start()
@@ -158,8 +185,10 @@ class Strikes:
 
     async def _down_and_up(self, fault: plan.DownUp) -> float:
         async with self._commands:
-            await asyncio.to_thread(cluster.stop, self._folder)
-            self._are_gone(self._folder.config.processes)
+            with suppress(AntiphonError):
+                await self._command("down", cluster.stop)
+            for process in self._folder.config.processes:
+                self._network.refuse(process)
             await asyncio.sleep(fault.seconds)
             over = time.monotonic()
             with suppress(AntiphonError):

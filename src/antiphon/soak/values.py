@@ -20,7 +20,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True):
     """Something that must not be. It can be looked for again: the seed gives the same episodes."""
 
-    kind: str  # receipts, trace, late, stuck, wedged client, memory, no start, ghost, reader, not drained
+    kind: str  # receipts, trace, late, stuck, wedged client, memory, no start, ghost, traceback, reader, not drained
     sentence: str
     seed: int
     episode: int | None = None  # None: found at the end
@@ -35,9 +35,9 @@ class EpisodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Resident MiB of one process: medians of the first and the last third of what was seen after its starts."""
+    """Resident MiB of one process at most: in the first third of the time, in the last, and ever."""
 
-    early: float | None  # None: it never ran for long enough
+    early: float | None  # None: the time was too short to tell
     late: float | None
     peak: float
 
@@ -55,6 +55,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     episodes: list[EpisodeReport] = []
     faults: dict[str, int] = {}  # how many of each kind struck
+    unfelt: int = 0  # full disks that the member did not notice in time
     skipped: list[str] = []  # why some kinds could not
     receipts: int = 0  # payloads that clients were told are safe
     unknown: int = 0  # payloads without a receipt
