@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from antiphon.cli.simulate import OptionFlag, parse_option_flags
 from antiphon.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def cluster_command(
     protocol: Annotated[str | None, typer.Option(help="The protocol; see `antiphon protocols`.")] = None,
-    option: Annotated[list[str] | None, typer.Option("-o", help="An option of the protocol: name=value.")] = None,
+    option: OptionFlag = [],  # noqa: B006 - typer wants a list
     groups: Annotated[str, typer.Option(help="The groups: 2x3, or orders=3,billing=3.")] = "1x3",
     fanout: Annotated[int | None, typer.Option(help="How many groups each request addresses; all by default.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Payloads per request; with 1, single calls.")] = 100,
@@ -51,7 +52,6 @@ def cluster_command(
     """
     from antiphon.bench import ClusterLoad, measure
     from antiphon.bench.cluster import with_cluster
-    from antiphon.cli.simulate import parse_option_flags
     from antiphon.core import parse_groups
     from antiphon.protocols import DEFAULT_PROTOCOL
     from antiphon.runtime.cluster import ClusterFolder
@@ -75,7 +75,7 @@ def cluster_command(
                 parse_groups(groups),
                 lambda folder: measure(folder, load),
                 protocol=protocol or DEFAULT_PROTOCOL,
-                options=parse_option_flags(option or []),
+                options=parse_option_flags(option),
                 journal=journal,
                 gather=gather,
             )
