@@ -205,7 +205,7 @@ def test_growing_memory_is_found() -> None:
     assert memory_faults([100.0] * 90) == []
     grown = memory_faults([100.0 + k for k in range(90)])
     assert grown == [
-        "a.1 grew by more than 48 MiB: to 124.0 MiB in the first third of the time, and to 184.0 MiB in the last."
+        "a.1 grew by more than 48 MiB: to 123.8 MiB in the first third of the time, and to 183.8 MiB in the last."
     ]
 
 
