@@ -205,13 +205,13 @@ def test_growing_memory_is_found() -> None:
     assert memory_faults([100.0] * 90) == []
     grown = memory_faults([100.0 + k for k in range(90)])
     assert grown == [
-        "a.1 grew by more than 48 MiB: to 129.0 MiB in the first third of the time, and to 189.0 MiB in the last."
+        "a.1 grew by more than 48 MiB: to 123.8 MiB in the first third of the time, and to 183.8 MiB in the last."
     ]
 
 
 def test_growth_that_shows_only_from_life_to_life_is_found() -> None:
     """Each life begins small again, and ends larger than the one before."""
-    lives = [50.0 + k * (1 + life) for life in range(9) for k in range(10)]
+    lives = [50.0 + k * (1 + 2 * life) for life in range(9) for k in range(10)]
     assert memory_faults(lives)
 
 

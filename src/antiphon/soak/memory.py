@@ -7,6 +7,7 @@ is compared is how large it became early and late in the campaign, over all its 
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -51,9 +52,14 @@ def _summary(samples: list[tuple[float, float]]) -> Memory:
     peak = max(mib for _, mib in samples)
     if third < THIRD_SECONDS_MIN:
         return Memory(None, None, round(peak, 1))
-    early = max(mib for at, mib in samples if at <= begin + third)
-    late = max(mib for at, mib in samples if at >= end - third)
+    early = _large([mib for at, mib in samples if at <= begin + third])
+    late = _large([mib for at, mib in samples if at >= end - third])
     return Memory(round(early, 1), round(late, 1), round(peak, 1))
+
+
+def _large(sizes: list[float]) -> float:
+    """What a process takes when it is large: a fifth of the samples are above this."""
+    return statistics.quantiles(sizes, n=5)[3] if len(sizes) > 1 else sizes[0]
 
 
 def judge_memory(found: Mapping[str, Memory]) -> list[str]:

@@ -81,7 +81,8 @@ def describe(fault: Fault) -> str:
         case Kill():
             return f"kill -9 of {', '.join(fault.processes)} for {fault.seconds:.1f} s"
         case KillStarting():
-            return f"kill -9 of {fault.process} and of its next {len(fault.moments)} starts"
+            starts = "start" if len(fault.moments) == 1 else f"{len(fault.moments)} starts"
+            return f"kill -9 of {fault.process} and of its next {starts}"
         case Pause():
             return f"pause of {', '.join(fault.processes)} for {fault.seconds:.1f} s"
         case Network():

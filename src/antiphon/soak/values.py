@@ -35,7 +35,7 @@ class EpisodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Resident MiB of one process at most: in the first third of the time, in the last, and ever."""
+    """Resident MiB of one process: when it was large in the first third of the time, in the last, and at most ever."""
 
     early: float | None  # None: the time was too short to tell
     late: float | None
