@@ -145,9 +145,6 @@ def test_a_start_where_nothing_can_be_written_is_one_sentence(tmp_path: Path) ->
     sentence = str(failure.value)
     assert sentence.startswith("a.1 did not start: it ended with exit code 4 and could not write why")
     assert "a.2 did not start" in sentence, "all that failed are named"
-    traced = cluster.create(tmp_path / "t", {"a": 1})
-    with nothing_can_be_written(), pytest.raises(Unavailable, match=r"a\.1 did not start: .*File too large"):
-        cluster.start(traced)
     cluster.start(folder)
     assert cluster.stop(folder)
 
@@ -214,6 +211,20 @@ def test_a_trace_without_room_at_the_stop_is_incomplete_and_blames_nobody(make_c
     assert cluster.untraced(folder) == []
     (facts,) = read_facts(folder.trace)
     assert check_run(facts, read_rows(folder.trace, facts.run)) == []
+
+
+def test_a_trace_without_room_does_not_keep_a_process_from_returning(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 2}, trace=True)
+    send(folder, 5)
+    assert cluster.stop(folder)
+    (facts,) = read_facts(folder.trace)
+    assert facts.drained
+    runs = folder.trace / "runs"
+    (runs / f".{folder.config.run}.json.tmp").mkdir()  # where the new facts would be written
+    cluster.start(folder)
+    assert not list(runs.glob("*.json")), "the old ones would say that all is known"
+    send(folder, 5)
+    cluster.stop(folder)
 
 
 # Old copies ---------------------------------------------------------------------------------------------------------

@@ -43,6 +43,11 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
     _replace(folder / "runs" / f"{facts.run}.json", msgspec.json.encode(facts) + b"\n")
 
 
+def remove_facts(folder: Path, run: str) -> None:
+    """Of a run of which nothing may be said."""
+    (folder / "runs" / f"{run}.json").unlink(missing_ok=True)
+
+
 def write_events(folder: Path, run: str, name: str, rows: Sequence[Row]) -> None:
     """Write one Parquet file of a run; it appears whole or not at all."""
     events = folder / "events" / f"run={run}"

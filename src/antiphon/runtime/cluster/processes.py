@@ -93,10 +93,9 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
             raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
     spawned: dict[ProcessId, int] = {}
     failed: dict[ProcessId, str] = {}
+    if folder.config.trace and down:
+        _begin_facts(folder, down)
     try:
-        if folder.config.trace and down:
-            incomplete = dict.fromkeys((*untraced(folder), *down))
-            write_run_facts(folder, drained=False, faulty=[], incomplete=incomplete)
         for process in down:
             spawned[process] = _spawn(folder, process)
     except OSError as error:
@@ -108,6 +107,17 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
             " ".join(f"{process} did not start: {failed[process]}." for process in down if process in failed)
         )
     return down
+
+
+def _begin_facts(folder: ClusterFolder, started: Iterable[ProcessId]) -> None:
+    """Until the run ends nobody's trace is whole. Where there is no room to say so, nothing is said of the run."""
+    from antiphon.trace import remove_facts
+
+    try:
+        write_run_facts(folder, drained=False, faulty=[], incomplete=dict.fromkeys((*untraced(folder), *started)))
+    except OSError:
+        with suppress(OSError):
+            remove_facts(folder.trace, folder.config.run)
 
 
 def _spawn(folder: ClusterFolder, process: ProcessId) -> int:
@@ -245,7 +255,7 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
     if folder.config.trace:
         for process in folder.config.processes:
             _salvage_trace(folder, process)
-        with suppress(OSError):  # those of the start stand: not drained, and nobody's trace is known to be whole
+        with suppress(OSError):  # those of the start stand, if any: not drained, and nobody's trace is whole
             write_run_facts(folder, drained=drained, faulty=down)
     return drained
 
