@@ -9,10 +9,13 @@ from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
     CtDecidesOnOneAcknowledgement,
     CtNeverSuspects,
+    CtRotatesAmongAMajority,
     HrDecidesItsOwnValueOnSuspicion,
     HrDecidesWithoutAMajority,
     HrNeverSuspects,
+    HrRotatesAmongAMajority,
     HrVotesWithItsOwnEstimate,
+    UniformDeliversTheFirstCopy,
     UniformDoesNotEcho,
     over_consensus,
     over_reliable,
@@ -133,7 +136,9 @@ def mutants_of(protocol: type[CtBroadcast]) -> tuple[type[CtBroadcast], ...]:
     return (
         *found,
         *(over_consensus(protocol, *kinds) for kinds in CONSENSUS_MISTAKES),
+        over_consensus(protocol, CtRotatesAmongAMajority, HrRotatesAmongAMajority),
         over_reliable(protocol, UniformDoesNotEcho),
+        over_reliable(protocol, UniformDeliversTheFirstCopy),
     )
 
 

@@ -10,7 +10,7 @@ from antiphon.services import hurfin_raynal as hr
 from antiphon.services.chandra_toueg import ChandraToueg
 from antiphon.services.consensus import Consensus, Decide
 from antiphon.services.hurfin_raynal import HurfinRaynal
-from antiphon.services.label import Label
+from antiphon.services.label import Label, majority
 from antiphon.services.reliable import (
     Copy,
     EagerReliableMulticast,
@@ -109,6 +109,28 @@ class CtDoesNotFlood(ChandraToueg):
         _decide_silently(self, decision)
 
 
+class CtCountsAcknowledgementsOfAllRounds(ChandraToueg):
+    """A process coordinates every n-th round, so that it errs in round n + 1 at the earliest; and the coordinator holds
+    what it proposed, so that it errs among five or more only. Random seeds do not show it: among five it takes eight
+    rounds with votes that are split just so. tests/services/test_consensus.py has the schedule.
+    """
+
+    def on_ack(self, sender: ProcessId, ack: ct.Ack) -> None:
+        run = self.run_of(sender, ack)
+        if run is not None:
+            acks = run.acks.setdefault(0, set())
+            acks.add(sender)
+            if self.is_quorum(ack.instance, acks):
+                self.decide(ack.instance, run.proposals[ack.round], self.me)
+
+
+class CtRotatesAmongAMajority(ChandraToueg):
+    """A majority has a correct member; but all may suspect that one for ever, and the trusted one is outside."""
+
+    def coordinator(self, instance: Label, round: int) -> ProcessId:
+        return _coordinator_of_a_majority(self, instance, round)
+
+
 # Hurfin-Raynal ---------------------------------------------------------------------------------------------------
 
 
@@ -190,9 +212,30 @@ class HrDoesNotJoinNext(HurfinRaynal):
         super().on_next(sender, vote)
 
 
+class HrCountsVotesOfAllRounds(HurfinRaynal):
+    """Votes for an estimate stay counted in the rounds that follow."""
+
+    def enter(self, instance: Label, run: hr.HrRun, round: int) -> None:
+        kept, run.later = run.later, []
+        currents = run.currents
+        super().enter(instance, run, round)
+        run.currents = currents
+        self.handle_kept(instance, kept)
+
+
+class HrRotatesAmongAMajority(HurfinRaynal):
+    def coordinator(self, instance: Label, round: int) -> ProcessId:
+        return _coordinator_of_a_majority(self, instance, round)
+
+
 class HrDoesNotFlood(HurfinRaynal):
     def on_decide(self, sender: ProcessId, decision: Decide) -> None:
         _decide_silently(self, decision)
+
+
+def _coordinator_of_a_majority(consensus: Consensus, instance: Label, round: int) -> ProcessId:
+    members = consensus.members(instance)
+    return members[(round - 1) % majority(members)]
 
 
 def _decide_silently(consensus: Consensus, decision: Decide) -> None:
@@ -213,6 +256,7 @@ CT_MUTANTS: tuple[type[Consensus], ...] = (
     CtDropsWhatComesEarly,
     CtLeavesTheOthersBehind,
     CtDoesNotFlood,
+    CtRotatesAmongAMajority,
 )
 HR_MUTANTS: tuple[type[Consensus], ...] = (
     HrDecidesItsOwnValueOnSuspicion,
@@ -225,6 +269,8 @@ HR_MUTANTS: tuple[type[Consensus], ...] = (
     HrNeverSuspects,
     HrDropsVotesOfRoundsToCome,
     HrDoesNotFlood,
+    HrCountsVotesOfAllRounds,
+    HrRotatesAmongAMajority,
 )
 
 

@@ -12,8 +12,11 @@ from antiphon.protocols.scalatom import History, KnownHistory, Received, RecTs, 
 from antiphon.services.label import Label, has_qualified_majority, majority
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
+    CtRotatesAmongAMajority,
     HrDecidesItsOwnValueOnSuspicion,
+    HrRotatesAmongAMajority,
     HrVotesWithItsOwnEstimate,
+    UniformDeliversTheFirstCopy,
     UniformDoesNotEcho,
     over_consensus,
     over_reliable,
@@ -253,5 +256,7 @@ MUTANTS = (
     GossipsToOldAcquaintances,
     over_consensus(Scalatom, CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
     over_consensus(Scalatom, HrVotesWithItsOwnEstimate),
+    over_consensus(Scalatom, CtRotatesAmongAMajority, HrRotatesAmongAMajority),
     over_reliable(Scalatom, UniformDoesNotEcho),
+    over_reliable(Scalatom, UniformDeliversTheFirstCopy),
 )

@@ -9,8 +9,11 @@ from antiphon.protocols.tom import Decision, GroupTimestamp, Queued, Stamp, Tom
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
     CtDecidesOnOneAcknowledgement,
+    CtRotatesAmongAMajority,
     HrDecidesItsOwnValueOnSuspicion,
     HrDecidesWithoutAMajority,
+    HrRotatesAmongAMajority,
+    UniformDeliversTheFirstCopy,
     UniformDoesNotEcho,
     over_consensus,
     over_reliable,
@@ -228,5 +231,7 @@ MUTANTS = (
     ShowsTheTimestampToABystander,
     over_consensus(Tom, CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
     over_consensus(Tom, CtDecidesOnOneAcknowledgement, HrDecidesWithoutAMajority),
+    over_consensus(Tom, CtRotatesAmongAMajority, HrRotatesAmongAMajority),
     over_reliable(Tom, UniformDoesNotEcho),
+    over_reliable(Tom, UniformDeliversTheFirstCopy),
 )

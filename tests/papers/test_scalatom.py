@@ -150,7 +150,7 @@ def deadly(seed: int) -> Scenario:
 
 def test_the_runs_of_the_lemmas_have_faults_of_every_kind() -> None:
     kinds = {type(fault).__name__ for run in runs() for fault in run.outcome.faults_effective}
-    assert kinds == {"Crash", "Pause", "Slow", "Partition", "WrongSuspicion"}
+    assert kinds == {"Crash", "Pause", "Slow", "Partition", "WrongSuspicion", "Distrust"}
     assert sum(len(run.outcome.facts.faulty) for run in runs()) > 20
     assert sum(len(log.pps) for run in runs() for _, log in run.correct.values()) > 3000
     assert not any(run.outcome.violations for run in runs())

@@ -31,7 +31,7 @@ from antiphon.core.effects import Monitor
 from antiphon.core.inputs import Multicast, Receive, Suspect
 from antiphon.core.keys import encode_key
 from antiphon.core.requests import encode_request
-from antiphon.services.chandra_toueg import ChandraToueg
+from antiphon.services.chandra_toueg import Ack, ChandraToueg, Estimate
 from antiphon.services.consensus import Consensus, ConsensusOptions, Decide
 from antiphon.services.hurfin_raynal import HurfinRaynal
 from antiphon.services.label import Label, Labeller
@@ -47,7 +47,7 @@ from antiphon.simulation import (
     place_faults,
     simulate,
 )
-from mutants.parts import CT_MUTANTS, HR_MUTANTS
+from mutants.parts import CT_MUTANTS, HR_MUTANTS, CtCountsAcknowledgementsOfAllRounds
 
 KINDS: dict[str, tuple[type[Consensus], ConsensusOptions]] = {
     "ct": (ChandraToueg, ConsensusOptions()),
@@ -220,6 +220,29 @@ def test_every_mutant_of_the_consensus_is_caught(mutant: type[Consensus]) -> Non
         if any(verdicts(simulate(nasty(seed), over(mutant)))):
             return
     pytest.fail(f"{mutant.__name__} survived")
+
+
+def test_acknowledgements_of_two_rounds_are_not_added_up() -> None:
+    """g.1 coordinates rounds 1 and 6 of five. In each, it and one other acknowledge: three in all, but no majority."""
+    names = [ProcessId(f"g.{i}") for i in range(1, 6)]
+
+    def decides(kind: type[Consensus]) -> bool:
+        topology = Topology.sized({"g": 5})
+        process = Process(names[0], topology, over(kind, ConsensusOptions(estimates=False)))
+        process.step(Multicast(0, topology.destinations({"g"}), (b"",)))
+        consensus = process.protocol.consensus
+        ((instance, run),) = consensus.runs.items()
+        messages = [
+            (names[1], Ack(instance, 1)),
+            *((name, Estimate(instance, 6, run.estimate, 0)) for name in names[2:]),
+            (names[4], Ack(instance, 6)),
+        ]
+        for sender, message in messages:
+            process.step(Receive(0, sender, Transport.DATAGRAM, 0, process.encode(consensus, message)))
+        return consensus.is_done(instance)
+
+    assert not decides(ChandraToueg)
+    assert decides(CtCountsAcknowledgementsOfAllRounds)
 
 
 # What it costs ---------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from mutants.parts import (
 )
 
 KINDS = ("eager", "lazy", "uniform")
-SEED_OF_THE_LOST_COPIES = 6
+SEED_OF_THE_LOST_COPIES = 1
 STACKED = sorted(name for name, protocol in protocols().items() if issubclass(protocol, StackedProtocol))
 
 

@@ -24,9 +24,11 @@ from antiphon.core import (
 from antiphon.protocols import protocols
 from antiphon.protocols.skeen import Skeen
 from antiphon.simulation import (
+    LIVELOCK,
     MILLISECOND,
     Constant,
     Crash,
+    Distrust,
     Exponential,
     Partition,
     Pause,
@@ -42,6 +44,7 @@ from antiphon.simulation import (
     simulate,
 )
 from antiphon.simulation.campaign import run_campaign, scenarios
+from antiphon.simulation.detector import DETECTION_NS, LATE_DETECTION_NS
 from antiphon.trace import Row
 from mutants.skeen import DoesNotRaiseTheClock
 
@@ -77,7 +80,8 @@ def test_the_same_seed_gives_the_same_digest_under_every_hash_seed() -> None:
 
 FAULTS = (
     Crash("a.1", at=5 * MILLISECOND, down_ns=10 * MILLISECOND),
-    Crash("a.1", at=5 * MILLISECOND, down_ns=10 * MILLISECOND, effects=1),
+    Crash("c1", at=5 * MILLISECOND, down_ns=10 * MILLISECOND, effects=1),
+    Crash("a.1", at=5 * MILLISECOND, down_ns=10 * MILLISECOND, effects="delivery"),
     Crash("c1", at=5 * MILLISECOND, down_ns=10 * MILLISECOND),
     Pause("b.1", at=5 * MILLISECOND, for_ns=20 * MILLISECOND),
     Slow("b.2", at=5 * MILLISECOND, for_ns=9 * MILLISECOND, delay_ns=7 * MILLISECOND),
@@ -128,6 +132,23 @@ def test_a_crash_in_the_middle_of_an_input_releases_some_of_its_effects() -> Non
         assert tuple(row.process for row in came[: len(receivers)]) == receivers
         sent = sum(len(row.peers or ()) for row in outcome.rows if row.kind == "send")
         assert outcome.messages_sent == sent == (12 if down_ns else 4)
+
+
+def test_a_crash_amid_a_release_waits_for_one_that_it_can_cut() -> None:
+    """The first message has one receiver, the second one four."""
+    crash = Crash("c1", at=0, effects=1)
+    plans = (Plan("c1", MILLISECOND, ("one",)), Plan("c1", 2 * MILLISECOND, ("a", "b")))
+    groups = {"one": 1, "a": 2, "b": 2}
+    outcome = simulate(small(protocol="reliable", groups=groups, faults=(crash,), plans=plans, sent_survives=True))
+    assert [row.peers for row in outcome.rows if row.kind == "send" and row.process == "c1"] == [("one.1",), ("a.1",)]
+
+
+def test_a_crash_after_a_delivery_lets_nothing_else_out() -> None:
+    crash = Crash("a.1", at=5 * MILLISECOND, effects="delivery")
+    rows = [row for row in simulate(small(protocol="reliable", faults=(crash,))).rows if row.process == "a.1"]
+    assert rows[-1].kind == "crash"
+    assert rows[-2].kind == "deliver"
+    assert rows[-1].time_ns == rows[-2].time_ns > 5 * MILLISECOND
 
 
 def test_a_crash_without_return_is_waited_for_by_nobody() -> None:
@@ -225,8 +246,60 @@ def test_a_crash_is_noticed_by_those_who_asked_and_only_by_them() -> None:
     rows = shouting(faults=(crash,)).rows
     suspicions = {row.process: row.time_ns for row in rows if row.kind == "suspect" and row.peers == ("b.2",)}
     assert suspicions.keys() == {"a.1", "a.2", "b.1", "c1"}
-    assert all(MILLISECOND < time < 40 * MILLISECOND for time in suspicions.values())
+    assert all(MILLISECOND + DETECTION_NS[0] <= time < LATE_DETECTION_NS[1] for time in suspicions.values())
+    assert len(set(suspicions.values())) == 4, "each at a time of its own"
     assert not any(row.kind == "suspect" for row in simulate(small(protocol="reliable", faults=(crash,))).rows)
+
+
+@pytest.mark.parametrize("fifo", [True, False])
+def test_a_crash_loses_some_of_the_frames_under_way_and_of_ordered_channels_only_the_last(fifo: bool) -> None:
+    """Twenty multicasts to two members leave within a millisecond, and their sender is gone before any arrives."""
+    plans = tuple(Plan("c1", i * MILLISECOND // 20, ("a",)) for i in range(20))
+    crash = Crash("c1", at=MILLISECOND)
+    apart = ends = 0
+    for seed in range(40):
+        latency = Uniform(2 * MILLISECOND, 9 * MILLISECOND)
+        run = small(
+            protocol="telling", journal=False, plans=plans, faults=(crash,), latency=latency, seed=seed, fifo=fifo
+        )
+        came: dict[str, set[str]] = {"a.1": set(), "a.2": set()}
+        for row in simulate(run, Telling).rows:
+            if row.kind == "deliver":
+                came[row.process].add(row.message or "")
+        apart += came["a.1"] != came["a.2"]
+        beginnings = [{f"c1:{i + 1}" for i in range(len(ids))} for ids in came.values()]
+        ends += beginnings == list(came.values())
+    assert apart > 10, "some of a send's receivers get it, and some do not"
+    assert (ends == 40) == fifo
+
+
+def test_distrust_is_of_all_but_the_trusted_and_may_never_end() -> None:
+    for for_ns, ended in ((10 * MILLISECOND, True), (None, False)):
+        fault = Distrust(("a.1", "b.1"), ("a.2",), at=5 * MILLISECOND, for_ns=for_ns)
+        outcome = shouting(faults=(fault,))
+        assert outcome.faults_effective == [fault]
+        told = {(row.kind, row.process, *row.peers) for row in outcome.rows if row.kind in ("suspect", "trust")}
+        suspected = {("a.1", "b.1"), ("a.1", "b.2"), ("b.1", "a.1"), ("b.1", "b.2")}  # nobody asks about c1
+        assert told == {(kind, *pair) for kind in ("suspect", "trust")[: 1 + ended] for pair in suspected}
+
+
+class Restless(Telling):
+    """Whoever hears of a message tells the others of it, again and again."""
+
+    def on_shout(self, sender: ProcessId, shout: Shout) -> None:
+        self.send([p for p in self.topology.addressees(shout.message.destinations) if p != self.me], shout)
+        if sender == shout.message.id.origin:
+            self.deliver(shout.message)
+
+
+def test_a_run_that_does_not_come_to_rest_is_a_finding_that_shrinks() -> None:
+    scenario = small(protocol="restless", journal=False, faults=(Pause("b.1", MILLISECOND, 1),), events_max=2_000)
+    outcome = simulate(scenario, Restless)
+    assert [violation.property for violation in outcome.violations] == [LIVELOCK]
+    assert outcome.violations[0].detail == "The run is not at rest after 2000 events and 6 ms."
+    smallest = shrink(outcome, Restless)
+    assert [violation.property for violation in smallest.violations] == [LIVELOCK]
+    assert (len(smallest.scenario.plans), smallest.scenario.faults) == (1, ())
 
 
 @pytest.mark.parametrize(("through_members", "plans_max"), [(False, 6), (True, 8)])

@@ -4,7 +4,7 @@ from antiphon.core.buffers import Buffers
 from antiphon.core.channel import Transport
 from antiphon.core.component import Component, NoOptions, OrderingProtocol
 from antiphon.core.contract import Timer, Wire
-from antiphon.core.declaration import Assumptions, Declaration, Detector, Failures, FaultModel
+from antiphon.core.declaration import Assumptions, Declaration, Detector, Failures, FaultModel, Watched
 from antiphon.core.gather import Gather
 from antiphon.core.host import Host
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, parse_groups
@@ -36,6 +36,7 @@ __all__ = [
     "Timer",
     "Topology",
     "Transport",
+    "Watched",
     "Wire",
     "option_choices",
     "parse_groups",

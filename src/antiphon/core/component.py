@@ -16,7 +16,7 @@ import msgspec
 from antiphon.core.buffers import encode_inside
 from antiphon.core.channel import Transport
 from antiphon.core.contract import Timer, Wire, contract_of, handlers_of
-from antiphon.core.declaration import Declaration, FaultModel
+from antiphon.core.declaration import Declaration, Detector, FaultModel, Watched
 from antiphon.core.errors import UsageError
 from antiphon.core.keys import Key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
@@ -198,6 +198,11 @@ class OrderingProtocol(Component):
     @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
         """Refuse options that cannot keep the promises in a run with these faults."""
+
+    @classmethod
+    def watched(cls, options: Any) -> Watched:
+        """About whom processes ask their failure detector with these options."""
+        return Watched.NOBODY if cls.declaration.assumes.detector is Detector.NONE else Watched.MEMBERS
 
     @classmethod
     def admit(cls, topology: Topology, destinations: tuple[GroupId, ...]) -> None:

@@ -21,6 +21,14 @@ class Detector(StrEnum):
     EVENTUALLY_STRONG = "eventually strong"
 
 
+class Watched(StrEnum):
+    """About whom processes ask their failure detector."""
+
+    NOBODY = "nobody"
+    MEMBERS = "the members of the groups that agree on something"
+    SENDERS = "the senders of messages"
+
+
 class FaultModel(msgspec.Struct, frozen=True):
     """What crashes can do in a run, beyond making processes slow."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any, Protocol
 
 import msgspec
@@ -162,6 +163,10 @@ class Host:
     def held(self) -> int:
         """How many inputs wait for the disk."""
         return len(self._held)
+
+    def releasable(self, index: int) -> Iterator[Turn]:
+        """What ``durable(index)`` will let out."""
+        return takewhile(lambda turn: turn.index < index, self._held)
 
     def durable(self, index: int) -> None:
         """The journal is durable below ``index``: let the world see what came of it, in the order in which it came."""

@@ -6,7 +6,17 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core import Assumptions, Declaration, Detector, Failures, Message, OrderingProtocol, ProcessId, Promise
+from antiphon.core import (
+    Assumptions,
+    Declaration,
+    Detector,
+    Failures,
+    Message,
+    OrderingProtocol,
+    ProcessId,
+    Promise,
+    Watched,
+)
 from antiphon.services.label import Label
 from antiphon.services.reliable import KINDS, ReliableKind, ReliableMulticast
 
@@ -35,6 +45,10 @@ class Reliable(OrderingProtocol):
     def own_promises(cls, options: Any) -> tuple[Promise, ...]:
         promised = super().own_promises(options)
         return (*promised, Promise.UNIFORM_AGREEMENT) if options.reliable == "uniform" else promised
+
+    @classmethod
+    def watched(cls, options: Any) -> Watched:
+        return Watched.SENDERS if options.reliable == "lazy" else Watched.NOBODY
 
     def multicast(self, m: Message) -> None:
         self.multicasting.multicast(m)

@@ -14,11 +14,32 @@ from antiphon.core.component import OrderingProtocol
 from antiphon.protocols import protocol_named
 from antiphon.simulation.generate import random_scenario
 from antiphon.simulation.run import Outcome, simulate
-from antiphon.simulation.values import Scenario
+from antiphon.simulation.values import Scenario, kind_of
 
 MULTICASTS_MIN = 20
 FAULTS_MIN = 3
 CHUNK = 50
+NO_FIFO = "No FIFO"
+ROUNDS_TOLD_APART = 5
+
+
+class Tally(msgspec.Struct):
+    """Of one kind of fault: how many were placed, how many took effect; and in how many runs each happened."""
+
+    placed: int = 0
+    effective: int = 0
+    runs_placed: int = 0
+    runs_effective: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.effective:,} of {self.placed:,}"
+
+    def add(self, placed: int, effective: int) -> None:
+        self.merge(Tally(placed, effective, placed > 0, effective > 0))
+
+    def merge(self, other: Tally) -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Campaign(msgspec.Struct, kw_only=True):
@@ -32,7 +53,9 @@ class Campaign(msgspec.Struct, kw_only=True):
     multicasts: int = 0
     deliveries: int = 0
     payloads: int = 0  # delivered
-    faults: dict[str, int] = {}  # that took effect, by kind
+    faults: dict[str, Tally] = {}  # by kind, of all seeds; a run without FIFO channels counts as one, too
+    rounds: dict[str, int] = {}  # instances of consensus by the highest round in which anybody was, of all seeds
+    highest_round: int = 0
     options: dict[str, int] = {}  # runs by option value
     failures: list[Scenario] = []
 
@@ -40,6 +63,8 @@ class Campaign(msgspec.Struct, kw_only=True):
         self.seeds += 1
         if outcome.violations:
             self.failures.append(outcome.scenario)
+        self._add_faults(outcome)
+        self._add_rounds(outcome)
         if not counts(outcome):
             return
         self.runs += 1
@@ -47,17 +72,32 @@ class Campaign(msgspec.Struct, kw_only=True):
         self.multicasts += outcome.multicasts
         self.deliveries += outcome.deliveries
         self.payloads += outcome.payloads
-        for fault in outcome.faults_effective:
-            name = type(fault).__name__
-            self.faults[name] = self.faults.get(name, 0) + 1
         for name, value in outcome.scenario.options.items():
             choice = f"{name}={value}"
             self.options[choice] = self.options.get(choice, 0) + 1
 
+    def _add_faults(self, outcome: Outcome) -> None:
+        placed = Counter(kind_of(fault) for fault in outcome.scenario.faults)
+        effective = Counter(kind_of(fault) for fault in outcome.faults_effective)
+        if not outcome.scenario.fifo:
+            placed[NO_FIFO] = 1
+            effective[NO_FIFO] = int(outcome.overtakings > 0)
+        for name in placed:
+            self.faults.setdefault(name, Tally()).add(placed[name], effective[name])
+
+    def _add_rounds(self, outcome: Outcome) -> None:
+        for round in outcome.rounds.values():
+            name = str(round) if round <= ROUNDS_TOLD_APART else f"more than {ROUNDS_TOLD_APART}"
+            self.rounds[name] = self.rounds.get(name, 0) + 1
+            self.highest_round = max(self.highest_round, round)
+
     def merge(self, other: Campaign) -> None:
         for name in ("seeds", "runs", "events", "multicasts", "deliveries", "payloads"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.faults = dict(Counter(self.faults) + Counter(other.faults))
+        for name, tally in sorted(other.faults.items()):
+            self.faults.setdefault(name, Tally()).merge(tally)
+        self.rounds = dict(sorted((Counter(self.rounds) + Counter(other.rounds)).items()))
+        self.highest_round = max(self.highest_round, other.highest_round)
         self.options = dict(Counter(self.options) + Counter(other.options))
         self.failures += other.failures
 

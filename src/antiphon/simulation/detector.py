@@ -1,10 +1,12 @@
-"""A failure detector of class ◇S for the virtual world.
+"""A failure detector of class ◇S for the virtual world, and no better than that.
 
-Whoever has crashed is suspected sooner or later by everybody who asks; wrong suspicions are faults, and end.
+Whoever has crashed is suspected sooner or later by everybody who asks, by each at a time of its own. Wrong suspicions
+are faults. Some of them never end, but there is a member of each group whom in the end nobody suspects.
 """
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from antiphon.core.inputs import Suspect, Trust
@@ -15,7 +17,10 @@ from antiphon.simulation.values import MILLISECOND
 if TYPE_CHECKING:
     from antiphon.simulation.world import World
 
-DETECTION_NS = (5 * MILLISECOND, 30 * MILLISECOND)  # how long it takes to notice a crash
+DETECTION_NS = (5 * MILLISECOND, 30 * MILLISECOND)  # how long it takes one process to notice a crash
+LATE_DETECTION_NS = (30 * MILLISECOND, 400 * MILLISECOND)
+LATE = 0.2  # how likely it takes one process so long
+RETURN_NS = (0, 10 * MILLISECOND)  # how long it takes one process to notice that somebody is back
 
 
 class FailureDetector:
@@ -28,35 +33,45 @@ class FailureDetector:
             return
         world, suspected = self._world, site.process.state.suspects
         for other in site.monitored:
-            fault = site.wronged.get(other)
-            is_suspect = fault is not None or other in site.known_down
+            faults = site.wronged.get(other)
+            is_suspect = bool(faults) or other in site.known_down
             if is_suspect and other not in suspected:
-                world.effective(fault)
+                for fault in faults or ():
+                    world.effective(fault)
                 world.take(site, Suspect(world.now, other))
             elif not is_suspect and other in suspected:
                 world.take(site, Trust(world.now, other))
 
-    def crashed(self, site: Site) -> None:
-        world = self._world
-        world.at(world.now + world.rng.randrange(*DETECTION_NS), self._notice, site, site.life)
-
-    def _notice(self, crashed: Site, life: int) -> None:
+    def crashed(self, crashed: Site, rng: random.Random) -> None:
         """Completeness: some time after a crash, everybody who asks is told."""
-        if not crashed.up and crashed.life == life:
-            for site in self._world.sites.values():
-                site.known_down.add(crashed.id)
-                self.tell(site)
-
-    def returned(self, returned: Site) -> None:
-        returned.monitored = returned.process.monitored()
         for site in self._world.sites.values():
+            if site is not crashed:
+                after = rng.randrange(*(LATE_DETECTION_NS if rng.random() < LATE else DETECTION_NS))
+                self._world.at(self._world.now + after, self._notice, site, crashed, crashed.life)
+
+    def _notice(self, site: Site, crashed: Site, life: int) -> None:
+        if not crashed.up and crashed.life == life:
+            site.known_down.add(crashed.id)
+            self.tell(site)
+
+    def returned(self, returned: Site, rng: random.Random) -> None:
+        returned.monitored = returned.process.monitored()
+        self.tell(returned)
+        for site in self._world.sites.values():
+            if returned.id in site.known_down:
+                due = self._world.now + rng.randrange(*RETURN_NS)
+                self._world.at(due, self._notice_return, site, returned, returned.life)
+
+    def _notice_return(self, site: Site, returned: Site, life: int) -> None:
+        if returned.life == life:  # else it is down again, or was
             site.known_down.discard(returned.id)
             self.tell(site)
 
     def wrong(self, site: Site, other: ProcessId, fault: object, *, suspected: bool) -> None:
         """From now on, or no longer, a process is suspected for no reason."""
+        faults = site.wronged.setdefault(other, [])
         if suspected:
-            site.wronged[other] = fault
-        elif site.wronged.get(other) is fault:
-            del site.wronged[other]
+            faults.append(fault)
+        else:
+            faults.remove(fault)
         self.tell(site)

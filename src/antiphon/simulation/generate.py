@@ -7,35 +7,23 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from antiphon.core.channel import Transport
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.declaration import Assumptions, Detector, Failures, FaultModel
+from antiphon.core.declaration import Assumptions, Failures, FaultModel, Watched
 from antiphon.core.errors import UsageError
-from antiphon.core.model import ProcessId, Topology
+from antiphon.core.model import Topology
 from antiphon.core.options import option_choices, parse_options
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
+from antiphon.simulation.placing import FaultKind, place_faults
 from antiphon.simulation.values import (
     MILLISECOND,
     Constant,
-    Crash,
     Exponential,
-    Fault,
     Latency,
-    Partition,
-    Pause,
     Plan,
     Scenario,
-    Slow,
     Uniform,
-    WrongSuspicion,
 )
-
-
-class FaultKind(StrEnum):
-    CRASH = "crash"
-    PAUSE = "pause"
-    SLOW = "slow"
-    PARTITION = "partition"
-    SUSPICION = "suspicion"
 
 
 class Workload(StrEnum):
@@ -55,10 +43,9 @@ def parse_faults(text: str) -> tuple[FaultKind, ...]:
         raise UsageError(f"{text!r} names no faults: use all, none, or some of {', '.join(FaultKind)}.") from None
 
 
-def faults_for(protocol: type[OrderingProtocol]) -> tuple[FaultKind, ...]:
-    """The faults that a protocol's assumptions allow."""
-    has_detector = protocol.declaration.assumes.detector is not Detector.NONE
-    return tuple(kind for kind in FaultKind if has_detector or kind is not FaultKind.SUSPICION)
+def faults_for(watched: Watched) -> tuple[FaultKind, ...]:
+    """The faults that can strike: wrong suspicions only where anybody asks a failure detector."""
+    return tuple(kind for kind in FaultKind if kind is not FaultKind.SUSPICION or watched is not Watched.NOBODY)
 
 
 def plan(
@@ -103,61 +90,7 @@ def _gap(rng: random.Random, workload: Workload, interval_ns: int, index: int) -
     return 0
 
 
-def place_faults(
-    rng: random.Random,
-    processes: Sequence[str],
-    kinds: Sequence[FaultKind],
-    count: int,
-    span_ns: int,
-    topology: Topology,
-    *,
-    returning: bool,
-    permanent: bool,
-    effects_max: int = 4,
-) -> tuple[Fault, ...]:
-    """Faults at random moments of the workload, all of which end but crashes for good.
-
-    ``returning``: a crashed process may restart from its journal. ``permanent``: a minority of each group, and any
-    sender outside, may crash for good.
-    """
-    faults: list[Fault] = []
-    minority = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
-    gone: set[str] = set()
-    for _ in range(count if kinds else 0):
-        kind = rng.choice(kinds)
-        at = rng.randrange(max(span_ns, 1))
-        last = rng.randrange(MILLISECOND, max(span_ns // 3, 4 * MILLISECOND))
-        process = rng.choice(processes)
-        if kind is FaultKind.CRASH:
-            effects = rng.randrange(effects_max) if rng.random() < 0.5 else None
-            group = topology.group_of.get(ProcessId(process))
-            expendable = group is None or process in gone or minority[group] > 0
-            if permanent and expendable and (not returning or rng.random() < 0.5):
-                if group is not None and process not in gone:
-                    minority[group] -= 1
-                gone.add(process)
-                faults.append(Crash(process, at, None, effects))
-            elif returning:
-                faults.append(Crash(process, at, last, effects))
-        elif kind is FaultKind.PAUSE:
-            faults.append(Pause(process, at, last))
-        elif kind is FaultKind.SLOW:
-            faults.append(Slow(process, at, last, rng.randrange(100_000, 5 * MILLISECOND)))
-        elif kind is FaultKind.PARTITION:
-            faults.append(_partition(rng, processes, at, last))
-        elif len(processes) > 1:
-            other = rng.choice([p for p in processes if p != process])
-            faults.append(WrongSuspicion(process, other, at, last))
-    return tuple(sorted(faults, key=lambda fault: fault.at))
-
-
-def _partition(rng: random.Random, processes: Sequence[str], at: int, last: int) -> Partition:
-    side = rng.sample(list(processes), rng.randint(1, max(1, len(processes) - 1)))
-    shape = rng.choice(("symmetric", "one-way", "bridge"))
-    bridge = rng.choice(list(processes)) if shape == "bridge" else None
-    return Partition(tuple(sorted(side)), at, last, shape == "one-way", bridge)
-
-
+EVENTS_MAX = 100_000  # of a random run; the longest has a fifth of that
 SIZES, HARSH_SIZES = (1, 2, 3, 3), (1, 2, 3, 3, 3, 5)
 LATENCIES: tuple[Latency, ...] = (
     Constant(MILLISECOND),
@@ -186,26 +119,32 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
     chosen = {**drawn, **(options or {})}
     model = fault_model(rng, protocol, chosen)
+    watched = protocol.watched(parse_options(protocol, chosen))
     returning = not model.permanent or rng.random() < 0.5
     faults = place_faults(
         rng,
         [*topology.processes, *(() if load.through_members else load.clients)],
-        faults_for(protocol),
+        faults_for(watched),
         rng.randint(5, 9),
         load.span_ns + 5 * MILLISECOND,
         topology,
         returning=returning,
         permanent=model.permanent,
-        effects_max=12 if harsh else 4,
+        effects_max=8 if harsh else 3,
+        plans=load.plans,
+        watched=watched,
     )
+    fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
+    latencies = HARSH_LATENCIES if harsh else LATENCIES
     return Scenario(
         protocol=protocol.declaration.name,
         options=chosen,
         groups=sizes,
         plans=load.plans,
         faults=faults,
-        latency=rng.choice(HARSH_LATENCIES if harsh else LATENCIES),
-        fifo=rng.random() < 0.5,
+        # A latency that is always the same reorders nothing.
+        latency=rng.choice([latency for latency in latencies if fifo or not isinstance(latency, Constant)]),
+        fifo=fifo,
         loss=0.1,
         duplication=0.1,
         sent_survives=model.sent_survives,
@@ -218,6 +157,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         through_members=load.through_members,
         seed=seed,
         limit_ns=load.span_ns * 2 + 30_000 * MILLISECOND,
+        events_max=EVENTS_MAX,
     )
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
+
 from antiphon.core.model import ProcessId
 from antiphon.simulation.links import Link
 from antiphon.simulation.site import Site
-from antiphon.simulation.values import Crash, Fault, Partition, Pause, Slow, WrongSuspicion
+from antiphon.simulation.values import MILLISECOND, Crash, Distrust, Fault, Partition, Pause, Slow, WrongSuspicion
 from antiphon.simulation.world import World
+
+SPREAD_NS = 5 * MILLISECOND  # within this time distrust reaches all those whom it befalls
 
 
 def schedule(world: World, fault: Fault) -> None:
@@ -16,6 +21,9 @@ def schedule(world: World, fault: Fault) -> None:
 def _begin(world: World, fault: Fault) -> None:
     if isinstance(fault, Partition):
         _cut(world, fault)
+        return
+    if isinstance(fault, Distrust):
+        _distrust(world, fault)
         return
     site = world.sites.get(ProcessId(fault.process))
     if site is None or not site.up:
@@ -29,12 +37,12 @@ def _begin(world: World, fault: Fault) -> None:
         site.delay_ns, site.slowness = fault.delay_ns, fault
         world.at(world.now + fault.for_ns, _speed_up, site, fault)
     else:
-        _suspect(world, site, fault)
+        _suspect(world, site, (ProcessId(fault.suspect),), fault)
 
 
 def _crash(world: World, site: Site, fault: Crash) -> None:
     if fault.effects is not None:
-        site.doom = (fault.effects, fault)
+        site.doom = fault
         return
     world.effective(fault)
     world.crash(site, fault.down_ns)
@@ -73,11 +81,22 @@ def _heal(world: World, fault: Partition, links: list[Link]) -> None:
             world.reconnect(link)
 
 
-def _suspect(world: World, site: Site, fault: WrongSuspicion) -> None:
-    other = ProcessId(fault.suspect)
-    world.detector.wrong(site, other, fault, suspected=True)
-    world.at(world.now + fault.for_ns, _trust, world, site, fault)
+def _distrust(world: World, fault: Distrust) -> None:
+    """Also of processes that are down: they suspect the same when they are back."""
+    rng = random.Random(f"{world.scenario.seed}/{fault}")
+    for name in fault.by:
+        site = world.sites[ProcessId(name)]
+        others = [other for other in world.sites if other != site.id and other not in fault.trusted]
+        world.at(world.now + rng.randrange(SPREAD_NS), _suspect, world, site, others, fault)
 
 
-def _trust(world: World, site: Site, fault: WrongSuspicion) -> None:
-    world.detector.wrong(site, ProcessId(fault.suspect), fault, suspected=False)
+def _suspect(world: World, site: Site, others: Iterable[ProcessId], fault: WrongSuspicion | Distrust) -> None:
+    for other in others:
+        world.detector.wrong(site, other, fault, suspected=True)
+    if fault.for_ns is not None:
+        world.at(world.now + fault.for_ns, _trust, world, site, others, fault)
+
+
+def _trust(world: World, site: Site, others: Iterable[ProcessId], fault: WrongSuspicion | Distrust) -> None:
+    for other in others:
+        world.detector.wrong(site, other, fault, suspected=False)

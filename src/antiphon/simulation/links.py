@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Link:
     """One direction between two processes."""
 
-    __slots__ = ("channels", "cuts", "delay", "last_arrival", "rng", "site", "source", "target", "void_before")
+    __slots__ = ("channels", "cuts", "delay", "last_arrival", "lost", "rng", "site", "source", "target")
 
     def __init__(self, source: ProcessId, site: Site, latency: Latency, seed: int) -> None:
         self.source = source
@@ -29,7 +29,7 @@ class Link:
         self.delay = sampler(latency, self.rng)
         self.last_arrival = 0
         self.cuts: list[object] = []  # the partitions that keep it down
-        self.void_before = 0  # frames scheduled before this event number were lost with their sender
+        self.lost: set[int] = set()  # the tickets of frames under way that were lost with their sender
 
 
 def sampler(latency: Latency, rng: random.Random) -> Callable[[], int]:

@@ -8,6 +8,9 @@ from antiphon.core.effects import AnyEffect, Log, Record, Send
 from antiphon.core.host import Turn
 from antiphon.core.model import MessageId
 from antiphon.core.process import Process
+from antiphon.services.causal import Carried
+from antiphon.services.consensus import Consensus
+from antiphon.services.label import Label
 from antiphon.simulation.site import Site, Steps
 from antiphon.trace import Row, add_rows
 
@@ -41,6 +44,22 @@ class Observations:
                     step_of = partial(_step, turn.note) if turn.note else None
                     add_rows(rows, process, turn, now, step_of, after, receives)
         return rows
+
+    def rounds(self) -> dict[Label, int]:
+        """The highest round in which anybody sent something, by instance of consensus."""
+        highest: dict[Label, int] = {}
+        for process, _, _, turns in self._seen:
+            for turn in turns:
+                for effect in turn.effects:
+                    if type(effect) is not Send:
+                        continue
+                    part, message = process.decode_frame(effect.frame)
+                    if isinstance(message, Carried):
+                        part, message = process.decode(message.frame.joined())
+                    if isinstance(part, Consensus) and (round := getattr(message, "round", None)) is not None:
+                        instance: Label = message.instance  # type: ignore[attr-defined]
+                        highest[instance] = max(highest.get(instance, 0), round)
+        return highest
 
     # Steps --------------------------------------------------------------------------------------------------------
 

@@ -14,12 +14,13 @@ from antiphon.checks import Violation, check_run
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
+from antiphon.services.label import Label
 from antiphon.simulation.clients import MemberClient
 from antiphon.simulation.injection import schedule
 from antiphon.simulation.observation import Observations
-from antiphon.simulation.values import INVARIANT, Crash, Fault, Scenario
+from antiphon.simulation.values import INVARIANT, LIVELOCK, Crash, Fault, Scenario
 from antiphon.simulation.workload import SETTLE_NS, Application
-from antiphon.simulation.world import World
+from antiphon.simulation.world import Livelock, World
 from antiphon.trace import EventKind, Row, RunFacts
 
 
@@ -38,6 +39,7 @@ class Outcome(msgspec.Struct, kw_only=True, dict=True):
     bytes_sent: int
     steps_max: int | None
     virtual_ns: int
+    overtakings: int
     faults_effective: list[Fault]
     violations: list[Violation]
 
@@ -49,6 +51,11 @@ class Outcome(msgspec.Struct, kw_only=True, dict=True):
     def digest(self) -> str:
         """Equal where all that happened is equal."""
         return hashlib.blake2b(msgspec.msgpack.encode(self.rows), digest_size=16).hexdigest()
+
+    @cached_property
+    def rounds(self) -> dict[Label, int]:
+        """The highest round of each instance of consensus."""
+        return self.observations.rounds()
 
     def summary(self) -> dict[str, object]:
         """The outcome for machines, without the trace."""
@@ -86,6 +93,8 @@ def simulate(scenario: Scenario, protocol: type[OrderingProtocol] | None = None)
 def _run(world: World) -> list[Violation]:
     try:
         world.run()
+    except Livelock as endless:
+        return [Violation(LIVELOCK, (), (), str(endless))]
     except Exception as error:  # a protocol's own assertion, or any other way in which it breaks
         where = traceback.extract_tb(error.__traceback__)[-1]
         detail = f"{type(error).__name__} in {where.name}: {error} ({where.line})"
@@ -130,6 +139,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         bytes_sent=sum(receivers * size for receivers, size in sent),
         steps_max=max([row[11] for row in delivered if row[11] is not None], default=None),
         virtual_ns=world.now,
+        overtakings=world.overtakings,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
         violations=broken + check_run(facts, evidence),
     )
@@ -137,4 +147,5 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
 
 def _calm_at(scenario: Scenario) -> int:
     """When the last fault is over."""
-    return max((f.at + (f.down_ns or 0 if isinstance(f, Crash) else f.for_ns) for f in scenario.faults), default=0)
+    lasting = ((f.at, f.down_ns if isinstance(f, Crash) else f.for_ns) for f in scenario.faults)
+    return max((at + (lasts or 0) for at, lasts in lasting), default=0)

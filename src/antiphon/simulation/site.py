@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.events import Event
@@ -12,6 +12,7 @@ from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
+from antiphon.simulation.values import Crash
 
 if TYPE_CHECKING:
     from antiphon.simulation.world import World
@@ -41,13 +42,14 @@ class Site:
         self.delay_ns = 0
         self.slowness: object = None
         self.last_release = 0
-        self.doom: tuple[int, Any] | None = None  # crash after so many effects of the next release
-        self._left: int | None = None  # of these, in the present release
+        self.doom: Crash | None = None  # it strikes in the middle of a release that is yet to come
+        self._left: int | None = None  # effects that may leave before it strikes, in the present release
+        self._last_words = False  # whether it strikes after the first delivery of the present release
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.links: dict[ProcessId, Link] = {}
         self.monitored: tuple[ProcessId, ...] = ()
         self.known_down: set[ProcessId] = set()  # crashed, and the failure detector has noticed
-        self.wronged: dict[ProcessId, object] = {}  # suspected for no reason, and the fault that makes it so
+        self.wronged: dict[ProcessId, list[object]] = {}  # suspected for no reason, and the faults that make it so
         self.steps: Steps = {}
         self.releases = 0  # since the last acknowledgements
         self.released_seq = 0  # traced events up to this one left the process, in this life or an earlier one
@@ -58,14 +60,22 @@ class Site:
 
     def release(self, index: int) -> None:
         """What is durable below ``index`` may go out. Interrupted: the process crashed on the way."""
-        if self.doom is None:
+        if self.doom is None or not self._strikes(self.doom.effects, index):
             self.host.durable(index)
             return
-        if self.host.held == 0:
-            return
-        self._left = self.doom[0]
         self.host.durable(index)
-        raise Interrupted  # after all of it
+        raise Interrupted  # the delivery was the last effect
+
+    def _strikes(self, moment: int | str | None, index: int) -> bool:
+        """Whether the release up to ``index`` has the moment in it at which the process is doomed to crash."""
+        effects = [effect for turn in self.host.releasable(index) for effect in turn.effects]
+        if moment == "delivery":
+            self._last_words = any(type(effect) is Log for effect in effects)
+            return self._last_words
+        assert isinstance(moment, int)
+        visible = sum(len(e.to) if type(e) is Send else type(e) in (Log, Reply) for e in effects)
+        self._left = moment if visible > moment else None
+        return self._left is not None
 
     def reborn(self, process: Process) -> None:
         """A new life, with what the disk holds."""
@@ -74,6 +84,7 @@ class Site:
 
     def undoom(self) -> None:
         self.doom = self._left = None
+        self._last_words = False
 
     def _mortal(self) -> None:
         if self._left == 0:
@@ -92,6 +103,8 @@ class Site:
             self._mortal()
         if self.up:  # else it is a replay: see on_turns
             self.world.on_delivered(self, event)
+        if self._last_words:
+            self._left = 0
 
     def on_record(self, record: Record) -> None:
         if record.kind == "multicast":
@@ -105,8 +118,6 @@ class Site:
         self.world.on_reply(self, reply)
 
     def on_set_timer(self, timer: SetTimer) -> None:
-        if self._left is not None:
-            self._mortal()
         self.world.at(timer.due, self.world.fire, self, self.life, timer)
 
     def on_cancel_timer(self, timer: CancelTimer) -> None:

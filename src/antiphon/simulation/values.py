@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from antiphon.core.declaration import FaultModel
 
 MILLISECOND = 1_000_000  # virtual time is in nanoseconds
 INVARIANT = "invariant"  # the name under which an exception in a protocol is reported
+LIVELOCK = "livelock"  # the name under which a run that does not come to rest is reported
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -50,14 +53,15 @@ Latency = Constant | Uniform | Exponential
 class Crash(Value, frozen=True, tag=True):
     """A process loses all but the durable part of its disk.
 
-    ``effects``: crash while the effects of the next input are being released, after that many of them.
+    ``effects``: crash in the middle of a release, the first that has more sends to single receivers, deliveries and
+    answers than this, after so many of them; or right after the first delivery that leaves the process.
     ``down_ns``: how long until it restarts from its disk; None means never.
     """
 
     process: str
     at: int
     down_ns: int | None = None
-    effects: int | None = None
+    effects: int | Literal["delivery"] | None = None
 
 
 class Pause(Value, frozen=True, tag=True):
@@ -99,7 +103,28 @@ class WrongSuspicion(Value, frozen=True, tag=True):
     for_ns: int
 
 
-Fault = Crash | Pause | Slow | Partition | WrongSuspicion
+class Distrust(Value, frozen=True, tag=True):
+    """The failure detectors of some processes suspect everybody but the trusted, for no reason, one after the other.
+
+    ``for_ns``: how long; None means for ever. ◇S promises no more than one correct process that, in the end, no correct
+    process suspects. A consensus is among whole groups, so one trusted member of each group is enough.
+    """
+
+    by: tuple[str, ...]
+    trusted: tuple[str, ...]
+    at: int
+    for_ns: int | None = None
+
+
+Fault = Crash | Pause | Slow | Partition | WrongSuspicion | Distrust
+
+
+def kind_of(fault: Fault) -> str:
+    """Under which name campaigns count a fault."""
+    name = type(fault).__name__
+    if isinstance(fault, Crash) and fault.effects is not None:
+        return f"{name} after a delivery" if fault.effects == "delivery" else f"{name} amid a release"
+    return f"{name} for ever" if isinstance(fault, Distrust) and fault.for_ns is None else name
 
 
 # Workload --------------------------------------------------------------------------------------------------------
@@ -138,6 +163,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     through_members: bool = False  # clients hand requests to members and retry, instead of running the protocol
     seed: int = 0
     limit_ns: int = 3_600 * 1_000 * MILLISECOND  # give up then: what is missing is missing
+    events_max: int = 0  # a run that has more is a livelock; 0: as many as its multicasts could possibly need
 
     @property
     def model(self) -> FaultModel:

@@ -26,10 +26,16 @@ from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 from antiphon.simulation.observation import Observations
 from antiphon.simulation.site import Interrupted, Site, Steps
-from antiphon.simulation.values import Scenario
+from antiphon.simulation.values import MILLISECOND, Scenario
 
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
+LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
+EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
 ACKNOWLEDGE_EVERY = 64  # releases of a process between two rounds of acknowledgements
+
+
+class Livelock(Exception):
+    """Things happen without end."""
 
 
 class World:
@@ -43,6 +49,7 @@ class World:
         self.now = 0
         self.end_ns = scenario.limit_ns
         self.events = 0  # inputs handled
+        self.overtakings = 0  # frames that arrive before one that was sent earlier on the same link
         self.observations = Observations(follow_steps=scenario.steps)
         self.took_effect: list[object] = []  # the faults that changed something
         self.on_multicast: Callable[[Site, MessageId, tuple[str, ...]], None] = lambda site, id, destinations: None
@@ -88,9 +95,13 @@ class World:
         heappush(self._heap, (max(time, self.now), self._ticket, None, action, arguments))
 
     def run(self) -> None:
-        """Let things happen until nothing is left to happen or time is up."""
+        """Let things happen until nothing is left to happen or time is up. Livelock: they happen without end."""
         heap, arrive = self._heap, self._arrive
-        while heap:
+        scenario = self.scenario
+        most = scenario.events_max or EVENTS_MAX + EVENTS_MAX_PER_PLAN * len(scenario.plans)
+        for _ in range(most):
+            if not heap:
+                return
             happening = heappop(heap)
             time = happening[0]
             if time > self.end_ns:
@@ -100,6 +111,7 @@ class World:
                 happening[3](*happening[4])
             else:
                 arrive(happening)
+        raise Livelock(f"The run is not at rest after {most} events and {self.now / MILLISECOND:.0f} ms.")
 
     # Inputs -----------------------------------------------------------------------------------------------------
 
@@ -119,7 +131,7 @@ class World:
         transport: Transport
         _, ticket, link, transport, number, frame, carried = arriving
         site = link.site
-        if ticket < link.void_before or not site.up:
+        if ticket in link.lost or not site.up:
             return
         if link.cuts:
             self.effective(link.cuts[-1])
@@ -202,7 +214,7 @@ class World:
             site.release(index)
         except Interrupted:
             assert site.doom is not None
-            fault = site.doom[1]
+            fault = site.doom
             self.effective(fault)
             self.crash(site, fault.down_ns)
             return False
@@ -232,11 +244,12 @@ class World:
                 heappush(self._heap, (due, ticket, link, transport, number, frame, carried))
             return
         due = self.now + link.delay()
-        if self._fifo or transport is _FIFO:
-            if due < link.last_arrival:
-                due = link.last_arrival
-            else:
-                link.last_arrival = due
+        if due >= link.last_arrival:
+            link.last_arrival = due
+        elif self._fifo or transport is _FIFO:
+            due = link.last_arrival
+        else:
+            self.overtakings += 1
         self._ticket = ticket = self._ticket + 1
         heappush(self._heap, (due, ticket, link, transport, number, frame, carried))
 
@@ -275,18 +288,33 @@ class World:
         site.crashed_at = self.now
         site.held = site.pause = site.turn_ends_at = None
         site.undoom()
+        # A stream of its own for each crash, for the same reason as for each link.
+        rng = random.Random(f"{self.scenario.seed}/{site.id}/crash {site.life}")
         if site.disk is not None:
-            site.disk.crash(self.rng)
-        self.detector.crashed(site)
-        for link in site.links.values():
-            if not self.scenario.sent_survives and self.rng.random() < 0.5:
-                link.void_before = self._ticket + 1
+            site.disk.crash(rng)
+        self.detector.crashed(site, rng)
+        if not self.scenario.sent_survives:
+            self._lose(site, rng)
         self.on_crash(site)
         if down_ns is not None:
             assert site.disk is not None, "only a journal lets a process return"
             self.at(self.now + down_ns, self._restart, site)
         else:
             self.on_gone(site)
+
+    def _lose(self, crashed: Site, rng: random.Random) -> None:
+        """Of what is under way from a process some is lost: any frames to any receivers, but from a channel that keeps
+        its order only the last ones."""
+        chance = rng.choice(LOST)
+        broken: set[tuple[Link, Transport]] = set()
+        under_way = [happening for happening in self._heap if happening[2] is not None]
+        for _, ticket, link, transport, *_ in sorted(under_way, key=lambda happening: happening[1]):
+            if link.source != crashed.id:
+                continue
+            ordered = transport is _FIFO or (self._fifo and transport is not _DATAGRAM)
+            if rng.random() < chance or (ordered and (link, transport) in broken):
+                link.lost.add(ticket)
+                broken.add((link, transport))
 
     def _restart(self, site: Site) -> None:
         """The newest snapshot, and the rest replayed; then what the peers do not hold is sent again."""
@@ -304,12 +332,12 @@ class World:
                 self.reconnect(site.links[peer.id])
                 self.reconnect(peer.links[site.id])
         self.take(site, Recover(self.now, site.crashed_at))
-        self.detector.returned(site)
+        self.detector.returned(site, random.Random(f"{self.scenario.seed}/{site.id}/return {site.life}"))
         self.on_restart(site)
 
     def _receive_late(self, site: Site, received: Receive, carried: Steps | None) -> None:
         link = self.sites[received.sender].links[site.id]
-        self._arrive((self.now, link.void_before, link, received.transport, received.number, received.frame, carried))
+        self._arrive((self.now, 0, link, received.transport, received.number, received.frame, carried))
 
     def pause(self, site: Site, fault: object) -> None:
         site.pause = fault

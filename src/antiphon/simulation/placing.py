@@ -1,0 +1,216 @@
+"""Which faults strike a run, and where they hurt: among those who take part, at moments when they do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Literal
+
+from antiphon.core.declaration import Watched
+from antiphon.core.model import GroupId, ProcessId, Topology
+from antiphon.simulation.values import (
+    MILLISECOND,
+    Crash,
+    Distrust,
+    Fault,
+    Partition,
+    Pause,
+    Plan,
+    Slow,
+    WrongSuspicion,
+)
+
+Moment = int | Literal["delivery"] | None  # see Crash.effects
+
+
+SENT_NS = 2 * MILLISECOND  # what a process sent so long ago is still under way, or some of it
+FETCHED_NS = 25 * MILLISECOND  # and so long after a message reached one process alone it still is nowhere else
+
+
+class FaultKind(StrEnum):
+    CRASH = "crash"
+    PAUSE = "pause"
+    SLOW = "slow"
+    PARTITION = "partition"
+    SUSPICION = "suspicion"
+
+
+def place_faults(
+    rng: random.Random,
+    processes: Sequence[str],
+    kinds: Sequence[FaultKind],
+    count: int,
+    span_ns: int,
+    topology: Topology,
+    *,
+    returning: bool,
+    permanent: bool,
+    effects_max: int = 4,
+    plans: Sequence[Plan] = (),
+    watched: Watched = Watched.MEMBERS,
+) -> tuple[Fault, ...]:
+    """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
+
+    ``returning``: a crashed process may restart from its journal. ``permanent``: a minority of each group, and any
+    sender outside, may crash for good. ``plans``: the workload, where faults may be aimed at its multicasts.
+    """
+    placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
+    placing.returning, placing.permanent = returning, permanent
+    if FaultKind.CRASH in kinds and permanent and rng.random() < 0.5:
+        placing.silence(rng.randrange(max(span_ns, 1)), MILLISECOND)
+    while kinds and len(placing.faults) < count and placing.tries < 4 * count:
+        placing.place(rng.choice(kinds))
+    return tuple(sorted(placing.faults, key=lambda fault: fault.at))
+
+
+class Placing:
+    """The faults of one run, as they are chosen one after the other."""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        processes: Sequence[str],
+        span_ns: int,
+        topology: Topology,
+        plans: Sequence[Plan],
+        effects_max: int,
+        watched: Watched,
+    ) -> None:
+        self.rng = rng
+        self.processes = list(processes)
+        self.span_ns = max(span_ns, 1)
+        self.topology = topology
+        self.plans = [plan for plan in plans if plan.sender in self.processes]
+        self.effects_max = effects_max
+        self.watched = watched
+        self.returning = self.permanent = False
+        self.faults: list[Fault] = []
+        self.tries = 0
+        # Who stays, and is trusted by all in the end: one member of each group, for what a failure detector promises.
+        # Seldom the first one, who coordinates the first round of a consensus.
+        self.steady = {rng.choice((*members, *members[1:], *members[1:])) for members in topology.groups.values()}
+        self.minority = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
+        self.gone: set[str] = set()
+
+    def place(self, kind: FaultKind) -> None:
+        self.tries += 1
+        rng = self.rng
+        at = rng.randrange(self.span_ns)
+        lasts = rng.randrange(MILLISECOND, max(self.span_ns // 3, 4 * MILLISECOND))
+        process = rng.choice([p for p in self.processes if p not in self.gone] or self.processes)
+        if kind is FaultKind.CRASH:
+            rng.choice((self._crash, self._crash_amid, self._crash_after_delivery, self.silence))(at, lasts)
+        elif kind is FaultKind.PAUSE:
+            self.faults.append(Pause(process, at, lasts))
+        elif kind is FaultKind.SLOW:
+            self.faults.append(Slow(process, at, lasts, rng.randrange(100_000, 5 * MILLISECOND)))
+        elif kind is FaultKind.PARTITION:
+            self.faults.append(self._partition(at, lasts))
+        else:
+            rng.choice((self._suspicion, self._storm, self._distrust))(at, lasts)
+
+    # Crashes --------------------------------------------------------------------------------------------------------
+
+    def _crash(self, at: int, lasts: int) -> None:
+        self._add_crash(self._victim(self.processes), at, lasts, None)
+
+    def _crash_amid(self, at: int, lasts: int) -> None:
+        """Of those who send to many at once: senders, and the first of each group, who coordinates it."""
+        first = [str(members[0]) for members in self.topology.groups.values() if len(members) > 1]
+        senders = [plan.sender for plan in self.plans if plan.at >= at] or self.processes
+        chosen = self._victim(self.rng.choice((first or senders, senders)))
+        self._add_crash(chosen, at, lasts, self.rng.randint(1, self.rng.randint(1, self.effects_max)))
+
+    def _crash_after_delivery(self, at: int, lasts: int) -> None:
+        self._add_crash(self._victim(self._members()), at, lasts, "delivery")
+
+    def silence(self, at: int, lasts: int) -> None:
+        """A message of which few hear, and they are gone before they tell: its sender crashes while it sends it, when
+        it has just sent it, or when it has delivered it itself; and so do those whom it reached."""
+        aims = [plan for plan in self.plans if self._may_go(plan.sender) and self._may_go(self._first_reader(plan))]
+        if not aims:
+            self._crash_after_delivery(at, lasts)
+            return
+        plan = self.rng.choice(aims)
+        destinations = self.topology.destinations(plan.destinations)
+        if self._group_of(plan.sender) in destinations:
+            self._end_soon(plan.sender, plan.at, SENT_NS)
+            return
+        self._add_crash(plan.sender, max(plan.at - 1, 0), None, 1)
+        self._end_soon(self._first_reader(plan), plan.at, FETCHED_NS)
+
+    def _first_reader(self, plan: Plan) -> str:
+        """Who gets a message first, and may be the only one: its sender, where that is an addressee."""
+        addressees = self.topology.addressees(self.topology.destinations(plan.destinations))
+        return plan.sender if plan.sender in addressees else str(addressees[0])
+
+    def _end_soon(self, process: str, at: int, within_ns: int) -> None:
+        after_delivery = self.rng.random() < 0.4
+        moment: Moment = "delivery" if after_delivery else None
+        self._add_crash(process, at if after_delivery else at + self.rng.randrange(within_ns), None, moment)
+
+    def _victim(self, candidates: Sequence[str]) -> str | None:
+        able = [p for p in candidates if p not in self.gone and (self.returning or self._may_go(p))]
+        return self.rng.choice(able) if able else None
+
+    def _may_go(self, process: str) -> bool:
+        """Whether the process may crash for good."""
+        group = self._group_of(process)
+        if not self.permanent or process not in self.processes or process in self.steady or process in self.gone:
+            return False
+        return group is None or self.minority[group] > 0
+
+    def _add_crash(self, process: str | None, at: int, lasts: int | None, effects: Moment) -> None:
+        if process is None:
+            return
+        for_good = lasts is None or (self._may_go(process) and (not self.returning or self.rng.random() < 0.5))
+        if for_good:
+            self.gone.add(process)
+            group = self._group_of(process)
+            if group is not None:
+                self.minority[group] -= 1
+        self.faults.append(Crash(process, at, None if for_good else lasts, effects))
+
+    # Links ----------------------------------------------------------------------------------------------------------
+
+    def _partition(self, at: int, lasts: int) -> Partition:
+        rng, processes = self.rng, self.processes
+        side = rng.sample(processes, rng.randint(1, max(1, len(processes) - 1)))
+        shape = rng.choice(("symmetric", "one-way", "bridge"))
+        bridge = rng.choice(processes) if shape == "bridge" else None
+        return Partition(tuple(sorted(side)), at, lasts, shape == "one-way", bridge)
+
+    # Wrong suspicions -----------------------------------------------------------------------------------------------
+
+    def _suspicion(self, at: int, lasts: int) -> None:
+        """One process suspects another one about whom it asks."""
+        group = self._group()
+        process = self.rng.choice(group)
+        senders = list(dict.fromkeys(plan.sender for plan in self.plans))
+        others = [p for p in (senders if self.watched is Watched.SENDERS else group) if p != process]
+        if others:
+            self.faults.append(WrongSuspicion(process, self.rng.choice(others), at, lasts))
+
+    def _storm(self, at: int, lasts: int) -> None:
+        """All members of a group suspect everybody else for a while, so that rounds follow one another fast."""
+        self.faults.append(Distrust(tuple(self._group()), (), at, lasts))
+
+    def _distrust(self, at: int, lasts: int) -> None:
+        """Some suspect for ever all whom ◇S does not save from it."""
+        members = self._members()
+        by = members if self.rng.random() < 0.5 else self.rng.sample(members, self.rng.randint(1, len(members)))
+        self.faults.append(Distrust(tuple(sorted(by)), tuple(sorted(self.steady)), at))
+
+    # Who ------------------------------------------------------------------------------------------------------------
+
+    def _members(self) -> list[str]:
+        return [p for p in self.processes if self._group_of(p) is not None]
+
+    def _group(self) -> list[str]:
+        """The members of a group, which has more than one of them if any has."""
+        groups = [[str(p) for p in members] for members in self.topology.groups.values()]
+        return self.rng.choice([group for group in groups if len(group) > 1] or groups)
+
+    def _group_of(self, process: str) -> GroupId | None:
+        return self.topology.group_of.get(ProcessId(process))
