@@ -10,7 +10,7 @@ from antiphon.trace.files import (
     write_facts,
     write_run,
 )
-from antiphon.trace.rows import add_rows, rows_of
+from antiphon.trace.rows import add_rows, receipt_row, rows_of
 from antiphon.trace.schema import EVENTS, TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "event_files",
     "read_facts",
     "read_rows",
+    "receipt_row",
     "rows_of",
     "write_events",
     "write_facts",
