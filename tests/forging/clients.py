@@ -99,6 +99,17 @@ def request_to_another_set(t: Tape) -> None:
     t.deliver(_ask(t, 2), *t.alive("g1", "g2"), requests=[FIRST])
 
 
+@breaks("integrity")
+def hole_before_a_position(t: Tape) -> None:
+    t.misplaced["g2.1"] = 1
+
+
+@breaks("integrity")
+def position_twice(t: Tape) -> None:
+    """What one reads there depends on when it asks."""
+    t.misplaced["g3.2"] = -1
+
+
 # A client's order -------------------------------------------------------------------------------------------------
 
 

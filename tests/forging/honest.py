@@ -54,6 +54,7 @@ class Tape:
         self.origin: dict[str, str] = {}
         self.keys: dict[str, bytes] = {}
         self.sessions: dict[str, Sessions] = {}
+        self.misplaced: dict[str, int] = {}  # by process: how far its last delivery stands from its place
         self.now = 0
         for row in sorted(rows, key=lambda row: (row.process, row.seq)):
             self._add(row)
@@ -167,7 +168,10 @@ class Tape:
         for rows in self.rows.values():
             times = sorted(row.time_ns for row in rows)
             position = 0
+            last = max((i for i, row in enumerate(rows) if row.kind == EventKind.DELIVER), default=-1)
             for i, row in enumerate(rows):
+                if i == last:
+                    position += self.misplaced.get(row.process, 0)
                 at = position if row.kind == EventKind.DELIVER else None
                 found.append(row._replace(seq=i, time_ns=times[i], position=at))
                 if row.kind == EventKind.DELIVER:

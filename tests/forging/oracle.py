@@ -68,7 +68,15 @@ class Oracle:
                 row.message or ""
             ):
                 return False
-        return self._requests_are_real() and self._no_number_twice()
+        return self._requests_are_real() and self._no_number_twice() and self._positions_follow()
+
+    def _positions_follow(self) -> bool:
+        for p in self.processes:
+            rows = [row for row in self.deliver if row.process == p]
+            ends = [0, *((row.position or 0) + sum(cell.payloads for cell in row.requests or ()) for row in rows)]
+            if [row.position for row in rows] != ends[:-1]:
+                return False
+        return True
 
     def _requests_are_real(self) -> bool:
         sent = [(frozenset(row.destinations or ()), cell) for row, cell in _cells(self.multicast)]

@@ -20,6 +20,7 @@ from mutants.parts import (
     over_consensus,
     with_parts,
 )
+from mutants.services import under
 
 
 class Opened(Mto):
@@ -147,7 +148,63 @@ def over_causal(kind: type[CausalOrder]) -> type[Mto]:
     return with_parts(Mto, kind)
 
 
+class ProposesItsOwnTimestamp(Mto):
+    """And not the highest that it received."""
+
+    def start(self, id: MessageId) -> None:
+        received = self.rec_ts.get(id)
+        own = self.entries[id].rec_ts if id in self.entries else None
+        before = dict(received or {})
+        if received is not None and own is not None:
+            for process in received:
+                received[process] = own
+        super().start(id)
+        if received is not None:
+            received.update(before)
+
+
+class DoesNotRaiseTheClockToItsNumber(Mto):
+    def number(self, id: MessageId, sn: int) -> None:
+        ts = self.ts
+        super().number(id, sn)
+        self.ts = ts
+
+
+class LooksForPredecessorsTooEarly(Mto):
+    """The potential predecessors are those of the moment at which m came, and not at which it was decided."""
+
+    early: dict[MessageId, list[tuple[MessageId, Label]]]
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.early = {}
+        self.wanted: MessageId | None = None
+
+    def when_r_delivered(self, m: Message, label: Label) -> None:
+        self.early[m.id] = super().potential_predecessors()
+        super().when_r_delivered(m, label)
+
+    def number(self, id: MessageId, sn: int) -> None:
+        self.wanted = id
+        super().number(id, sn)
+
+    def potential_predecessors(self) -> list[tuple[MessageId, Label]]:
+        assert self.wanted is not None
+        return self.early.pop(self.wanted, [])
+
+
+class LetsAnEqualNumberPass(Mto):
+    """Equal numbers: whoever comes first, and not the lower id."""
+
+    def may_precede(self, other: MessageId, label: Label, key: tuple[int, MessageId]) -> bool:
+        sn = self.sn(other)
+        return super().may_precede(other, label, key) and (sn is None or sn < key[0])
+
+
 MUTANTS = (
+    *under(Mto),
+    ProposesItsOwnTimestamp,
+    LooksForPredecessorsTooEarly,
     TakesTheMinimumForTheMaximum,
     DeliversOnTheProposal,
     DoesNotAdvanceTheClock,

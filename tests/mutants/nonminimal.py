@@ -45,7 +45,33 @@ class DeliversSmallMessagesFirst(NonMinimal):
             super().order(m)
 
 
+class NumbersWhatItDelivers(NonMinimal):
+    """The number in the order counts the messages of the own group only, so it is not the same in all groups."""
+
+    own: int
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.own = 0
+
+    def order(self, m: Message) -> None:
+        if self.group in m.destinations:
+            self.own += 1
+            self.deliver(m, (self.own,))
+
+
+class OrdersOnlyWhatItIsAddressedBy(NonMinimal):
+    """A decision waits for the messages of the own group only; the others it takes for done."""
+
+    def apply(self) -> None:
+        batch = self.decisions.get(self.applied + 1)
+        if batch is not None and self.present == 0:
+            self.decisions[self.applied + 1] = [id for id in batch if id in self.received]
+        super().apply()
+
+
 MUTANTS = (
+    OrdersOnlyWhatItIsAddressedBy,
     TellsTheAddresseesOnly,
     DeliversItsOwnMessagesAtOnce,
     DeliversToTheFirstGroupOnly,

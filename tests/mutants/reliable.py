@@ -12,6 +12,7 @@ from antiphon.services.reliable import (
     UniformReliableMulticast,
 )
 from mutants.parts import UNIFORM_MUTANTS, with_parts
+from mutants.services import under
 
 
 class NoForwarding(EagerReliableMulticast):
@@ -73,7 +74,7 @@ def _without_origin(copy: Copy) -> Copy:
     return Copy(copy.message, Label("all", label.groups, label.numbers))
 
 
-MUTANTS = tuple(
+MUTANTS = under(Reliable) + tuple(
     with_parts(Reliable, kind)
     for kind in (
         NoForwarding,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from antiphon.core import Message, MessageId, ProcessId
+from antiphon.core import Message, MessageId, ProcessId, Wire
 from antiphon.core.keys import Key
 from antiphon.protocols.scalatom import History, KnownHistory, Received, RecTs, Scalatom
 from antiphon.services.label import Label, has_qualified_majority, majority
@@ -47,7 +48,7 @@ class Opened(Scalatom):
     def needed(self) -> int:
         return majority(self.topology.members(self.group))
 
-    def compute(self) -> None:
+    def compute_pps(self) -> None:
         clocks = sorted((view.clock for view in self.views.values()), reverse=True)
         shown = clocks[self.needed - 1] if len(clocks) >= self.needed else 0
         while self.computing and self.computing[0][0] < shown:
@@ -134,7 +135,7 @@ class TakesHistoriesAsTheyCome(Opened):
         view.clock = max(view.clock, increment.clock)
         for id, label, rec_ts in increment.events:
             heappush(self.predecessors, (rec_ts, id, label))
-        self.compute()
+        self.compute_pps()
         self.deliver_in_order()
 
 
@@ -235,7 +236,53 @@ class GossipsToOldAcquaintances(Opened):
         self.send(sorted(self.met - {self.me}), History(0, [], 0, id))
 
 
+class ProposesItsOwnTimestamp(Scalatom):
+    """And not the highest that it received."""
+
+    def start(self, id: MessageId) -> None:
+        received = self.rec_ts.get(id)
+        own = self.entries[id].rec_ts if id in self.entries else None
+        before = dict(received or {})
+        if received is not None and own is not None:
+            for process in received:
+                received[process] = own
+        super().start(id)
+        if received is not None:
+            received.update(before)
+
+
+class GossipsToAMajority(Scalatom):
+    """A majority's histories are enough to deliver, so it sends its own to no more."""
+
+    def send(self, to: ProcessId | Iterable[ProcessId], message: Wire) -> None:
+        if isinstance(message, History):
+            members = self.topology.members(self.group)
+            to = (self.me, *[p for p in members if p != self.me][: majority(members) - 1])
+        super().send(to, message)
+
+
+class GossipsATickTooSeldom(Scalatom):
+    """Thinks that the group has its history up to m when it showed its clock at m."""
+
+    def number(self, id: MessageId, sn: int) -> None:
+        clock = self.gossiped_clock
+        if clock == sn:
+            self.gossiped_clock = sn + 1
+        super().number(id, sn)
+        if clock == sn and self.gossiped_clock == sn + 1:
+            self.gossiped_clock = clock
+
+
+class ForgetsWhatItProposedOnRestart(Scalatom):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.proposed.clear()
+
+
 MUTANTS = (
+    ProposesItsOwnTimestamp,
+    GossipsToAMajority,
+    GossipsATickTooSeldom,
     SimpleForQualifiedMajority,
     TakesTheMinimumForTheMaximum,
     DeliversOnTheProposal,

@@ -77,7 +77,38 @@ class ShowsTheMessageToABystander(Sequencer):
         self.send(bystanders[:1], Ordered(-self.numbered, number.message))
 
 
+class ServesMembersOnly(Sequencer):
+    """The sequencer takes nothing from a sender that is no member of the group: as if the model were closed."""
+
+    def on_number(self, sender: ProcessId, number: Number) -> None:
+        if sender in self.topology.members(self.group):
+            super().on_number(sender, number)
+
+
+class DeliversAsItComes(Sequencer):
+    """Without a hold-back queue."""
+
+    def on_ordered(self, sender: ProcessId, ordered: Ordered) -> None:
+        self.delivered += 1
+        self.deliver(ordered.message, (ordered.number, self.group))
+
+
+class NumbersEachSenderApart(Sequencer):
+    numbers: dict[ProcessId, int]
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.numbers = {}
+
+    def on_number(self, sender: ProcessId, number: Number) -> None:
+        self.numbers[sender] = self.numbered = self.numbers.get(sender, 0)
+        super().on_number(sender, number)
+        self.numbers[sender] = self.numbered
+
+
 MUTANTS = (
+    ServesMembersOnly,
+    NumbersEachSenderApart,
     TwoSequencers,
     DeliversItsOwnMessagesAtOnce,
     ForgetsItsNumbersOnRestart,

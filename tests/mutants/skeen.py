@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heappop
+
 from antiphon.core import Message, ProcessId
 from antiphon.core.keys import Key
 from antiphon.protocols.skeen import Final, Propose, Skeen, Start, Timestamp
@@ -112,7 +114,59 @@ class AsksABystander(Skeen):
             super().on_propose(sender, propose)
 
 
+class ProposesWithoutItsName(Skeen):
+    """Equal times of two processes are equal timestamps."""
+
+    def on_start(self, sender: ProcessId, start: Start) -> None:
+        self.clock += 1
+        proposal = Timestamp(self.clock, ProcessId(""))
+        self.hold(start.message, proposal)
+        self.send(sender, Propose(start.message.id, proposal))
+
+
+class AsksOneMemberOfEachGroup(Skeen):
+    """Sends the final timestamp when each group has made a proposal, whichever of its members."""
+
+    def on_propose(self, sender: ProcessId, propose: Propose) -> None:
+        collection = self.collections.get(propose.id)
+        if collection is None:
+            return
+        collection.proposals[sender] = propose.proposal
+        destinations = collection.message.destinations
+        if {self.topology.group_of[p] for p in collection.proposals} == set(destinations):
+            del self.collections[propose.id]
+            final = Final(propose.id, max(collection.proposals.values()))
+            self.send(self.topology.addressees(destinations), final)
+
+    def on_final(self, sender: ProcessId, final: Final) -> None:
+        held = self.holdback[final.id]
+        held.timestamp = min(held.timestamp, final.timestamp)  # steps around the assertion that would catch it
+        super().on_final(sender, final)
+
+
+class DeliversTheHeadOnly(Skeen):
+    """One message for each final timestamp, whatever has become deliverable behind it."""
+
+    def deliver(self, m: Message, key: Key | None = None) -> None:
+        super().deliver(m, key)
+        self.stopped = True
+
+    def deliver_head(self) -> None:
+        self.stopped = False
+        while self.queue and not self.stopped:
+            timestamp, id = self.queue[0]
+            held = self.holdback.get(id)
+            if held is not None and held.timestamp == timestamp and not held.deliverable:
+                return
+            heappop(self.queue)
+            if held is not None and held.timestamp == timestamp:
+                del self.holdback[id]
+                self.deliver(held.message, timestamp)
+
+
 MUTANTS = (
+    AsksOneMemberOfEachGroup,
+    DeliversTheHeadOnly,
     DeliversBeforeTheFinalTimestamp,
     TakesTheMinimumForTheMaximum,
     DoesNotRaiseTheClock,

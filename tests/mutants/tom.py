@@ -43,8 +43,8 @@ class Opened(Tom):
         self.announce()
         for id, stamp in decision.definitive:
             self.follow(stamp)
-            self.synchronise(id, stamp)
-        self.catch_up()
+            self.resynchronise(id, stamp)
+        self.lagging = {id: s for id, s in self.lagging.items() if not self.is_synchronised(self.queue[id])}
         for id in new:
             self.settle(id)
         self.deliver_lowest()
@@ -65,13 +65,7 @@ class Opened(Tom):
         entry, stamps = self.queue.get(id), self.stamps.get(id, {})
         if entry is None or entry.definitive or not stamps or not self.has_all(entry, stamps):
             return
-        entry.definitive = True
-        stamp = self.greatest(stamps)
-        self.place(id, entry, stamp)
-        if self.has_reached(stamp):
-            entry.synchronised = True
-        else:
-            self.lagging[id] = stamp
+        self.define(id, entry, self.greatest(stamps))
 
     def note(self, timestamp: GroupTimestamp) -> None:
         if not self.done.has(timestamp.label, self.group):
@@ -91,13 +85,13 @@ class DoesNotResynchronise(Opened):
         super().settle(id)
         if id in self.lagging:
             del self.lagging[id]
-            self.queue[id].synchronised = True
+            self.queue[id].resynchronised = True
 
 
 class DeliversOnTheGroupsProposal(Opened):
     def timestamp(self, id: MessageId) -> None:
         super().timestamp(id)
-        self.queue[id].definitive = self.queue[id].synchronised = True
+        self.queue[id].definitive = self.queue[id].resynchronised = True
 
 
 class TakesTheMinimumForTheMaximum(Opened):
@@ -127,7 +121,7 @@ class BreaksTiesByArrival(Opened):
                 return
             _, _, id = min(stamped)
             entry = self.queue[id]
-            if not entry.synchronised:
+            if not self.is_synchronised(entry):
                 return
             del self.queue[id]
             del self.stamps[id]
@@ -141,7 +135,7 @@ class IgnoresLowerProposals(Opened):
     def deliver_lowest(self) -> None:
         for stamp, id in sorted(self.order):
             entry = self.queue.get(id)
-            if entry is not None and entry.stamp == stamp and entry.synchronised:
+            if entry is not None and entry.stamp == stamp and self.is_synchronised(entry):
                 del self.queue[id]
                 del self.stamps[id]
                 self.done.add(entry.label, self.group)
@@ -212,7 +206,64 @@ class ShowsTheTimestampToABystander(Opened):
             super().note(timestamp)
 
 
+class DropsTimestampsThatComeFirst(Tom):
+    """Another group's timestamp for a message that is not here yet."""
+
+    def note(self, timestamp: GroupTimestamp) -> None:
+        if timestamp.id in self.queue:
+            super().note(timestamp)
+
+
+class TakesTheClockAlone(Tom):
+    """The definitive timestamp has the highest clock, but the own group's name."""
+
+    def settle(self, id: MessageId) -> None:
+        entry, stamps = self.queue.get(id), self.stamps.get(id, {})
+        if entry is not None and not entry.definitive and len(stamps) == len(entry.message.destinations):
+            stamps[self.group] = Stamp(max(stamps.values()).clock, self.group)
+            for group in stamps:
+                stamps[group] = stamps[self.group]
+        super().settle(id)
+
+
+class FollowsOneDefinitiveTimestamp(Tom):
+    """Of all in a decision, it carries out the first."""
+
+    def apply(self) -> None:
+        decision = self.decisions.get(self.applied + 1)
+        if decision is not None:
+            self.decisions[self.applied + 1] = Decision(decision.new, decision.definitive[:1])
+        super().apply()
+
+
+class SkipsTheConsensusWithoutSets(Tom):
+    """With one message in each consensus, too, it takes a clock that is far enough for a synchronised group."""
+
+    def is_synchronised(self, entry: Queued) -> bool:
+        has_reached = entry.stamp is not None and entry.stamp.clock <= self.clock
+        return super().is_synchronised(entry) or (entry.definitive and has_reached)
+
+
+class ForgetsTheOtherGroupsTimestampsOnRestart(Tom):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        for stamps in self.stamps.values():
+            for group in [group for group in stamps if group != self.group]:
+                del stamps[group]
+
+
+class ForgetsWhatItDeliveredOnRestart(Tom):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.done.streams.clear()
+
+
 MUTANTS = (
+    DropsTimestampsThatComeFirst,
+    TakesTheClockAlone,
+    FollowsOneDefinitiveTimestamp,
+    ForgetsTheOtherGroupsTimestampsOnRestart,
+    ForgetsWhatItDeliveredOnRestart,
     DoesNotResynchronise,
     DeliversOnTheGroupsProposal,
     TakesTheMinimumForTheMaximum,

@@ -69,17 +69,20 @@ class Logged(Scalatom):
         self.log.decided[id] = sn
         super().number(id, sn)
 
-    def compute(self) -> None:
+    def compute_pps(self) -> None:
         before = sorted(self.computing)
-        super().compute()
+        super().compute_pps()
         for key in before:
             if key not in self.computing:
                 sn, id = key
-                without = {
-                    o for rec_ts, o, label in self.predecessors if rec_ts <= sn and not self.has_number(o, label)
-                }
+                without = sorted(other for other, _ in self.pps(sn))
                 self.log.pps[id] = [*without, *(o for n, o in self.queue if (n, o) < key)]
                 self.log.before_pps[id] = len(self.log.delivered)
+
+    def has_predecessor(self, sn: int) -> bool:
+        found = super().has_predecessor(sn)
+        assert found == bool(self.pps(sn)), "the lowest tells whether PPS(m) has any message"
+        return found
 
     def deliver(self, m: Message, key: Key | None = None) -> None:
         self.log.delivered.append(m.id)

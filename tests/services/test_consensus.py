@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -31,6 +31,8 @@ from antiphon.core.effects import Monitor
 from antiphon.core.inputs import Multicast, Receive, Suspect
 from antiphon.core.keys import encode_key
 from antiphon.core.requests import encode_request
+from antiphon.services import chandra_toueg as ct
+from antiphon.services import hurfin_raynal as hr
 from antiphon.services.chandra_toueg import Ack, ChandraToueg, Estimate
 from antiphon.services.consensus import Consensus, ConsensusOptions, Decide
 from antiphon.services.hurfin_raynal import HurfinRaynal
@@ -48,6 +50,7 @@ from antiphon.simulation import (
     simulate,
 )
 from mutants.parts import CT_MUTANTS, HR_MUTANTS, CtCountsAcknowledgementsOfAllRounds
+from mutants.services import CONSENSUS, CtStaysInItsRound, HrJumpsToTheRoundOfAVote
 
 KINDS: dict[str, tuple[type[Consensus], ConsensusOptions]] = {
     "ct": (ChandraToueg, ConsensusOptions()),
@@ -214,7 +217,7 @@ def test_a_suspicion_never_comes_in_the_midst_of_what_a_process_does() -> None:
             newest[row.process] = row.seq
 
 
-@pytest.mark.parametrize("mutant", [*CT_MUTANTS, *HR_MUTANTS], ids=lambda mutant: mutant.__name__)
+@pytest.mark.parametrize("mutant", [*CT_MUTANTS, *HR_MUTANTS, *CONSENSUS], ids=lambda mutant: mutant.__name__)
 def test_every_mutant_of_the_consensus_is_caught(mutant: type[Consensus]) -> None:
     for seed in range(600):
         if any(verdicts(simulate(nasty(seed), over(mutant)))):
@@ -243,6 +246,40 @@ def test_acknowledgements_of_two_rounds_are_not_added_up() -> None:
 
     assert not decides(ChandraToueg)
     assert decides(CtCountsAcknowledgementsOfAllRounds)
+
+
+class OneProcess:
+    """The third of five, in round 1 of an instance, and the messages that it sends."""
+
+    def __init__(self, kind: type[Consensus]) -> None:
+        self.sent: list[object] = []
+        topology = Topology.sized({"g": 5})
+        self.instance = Label("", (topology.destinations({"g"})[0],), (1,))
+        self.consensus: Any = Process(ProcessId("g.3"), topology, over(kind)).protocol.consensus
+        self.consensus.send = lambda to, message: self.sent.append(message)
+        self.consensus.propose(self.instance, b"mine")
+
+    def hear(self, sender: str, message: Any) -> None:
+        self.consensus.handlers[type(message)](ProcessId(sender), message)
+
+
+@pytest.mark.parametrize(("kind", "is_right"), [(ChandraToueg, True), (CtStaysInItsRound, False)])
+def test_what_is_adopted_of_a_later_round_ends_the_earlier_ones(kind: type[Consensus], is_right: bool) -> None:
+    """Else a majority could acknowledge one value in round 2 and another in round 4."""
+    one = OneProcess(kind)
+    one.hear("g.4", ct.Proposal(one.instance, 4, b"later"))
+    one.hear("g.2", ct.Proposal(one.instance, 2, b"earlier"))
+    acknowledged = [message.round for message in one.sent if isinstance(message, ct.Ack)]
+    assert (acknowledged == [4]) is is_right
+
+
+@pytest.mark.parametrize(("kind", "is_right"), [(HurfinRaynal, True), (HrJumpsToTheRoundOfAVote, False)])
+def test_nobody_enters_a_round_without_the_votes_of_the_one_before(kind: type[Consensus], is_right: bool) -> None:
+    """Else the coordinator of round 3 could propose its own value when another was decided in round 1."""
+    one = OneProcess(kind)
+    one.hear("g.4", hr.Next(one.instance, 3, None))
+    voted = [message for message in one.sent if isinstance(message, hr.Current) and message.round == 3]
+    assert (voted == []) is is_right
 
 
 # What it costs ---------------------------------------------------------------------------------------------------

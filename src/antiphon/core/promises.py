@@ -55,7 +55,8 @@ def _definition(meaning: str, module: str, name: str, *, drained: bool = False) 
 REGISTRY: dict[Promise, Definition] = {
     Promise.INTEGRITY: _definition(
         "a process delivers a message at most once, only if it was multicast, with the same destinations, and only "
-        "where it is addressed; and a request at most once, whole, with the bytes with which it was multicast",
+        "where it is addressed; and a request at most once, whole, with the bytes with which it was multicast; each at "
+        "the position behind all that the process delivered before",
         "delivery",
         "integrity",
     ),

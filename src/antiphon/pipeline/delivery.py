@@ -13,10 +13,12 @@ from antiphon.pipeline.violations import found, listed, violation, words
 
 
 def integrity(evidence: Evidence) -> DataFrame:
-    """Of messages, each by itself; of requests, each by itself; and no number of a session twice."""
+    """Of messages, each by itself; of requests, each by itself; no number of a session twice; and of positions."""
     of_messages = found(evidence.suspects, *_message_integrity())
     of_requests = _fake_requests(evidence.odd_requests)
-    return of_messages.unionByName(of_requests).unionByName(_numbers_twice(evidence.odd_sessions))
+    of_sessions = _numbers_twice(evidence.odd_sessions)
+    of_positions = _out_of_place(evidence.events, evidence.facts)
+    return of_messages.unionByName(of_requests).unionByName(of_sessions).unionByName(of_positions)
 
 
 def _broken(promise: Promise, broken: Column, processes: Column, detail: Column) -> Column:
@@ -70,6 +72,24 @@ def _numbers_twice(odd_sessions: DataFrame) -> DataFrame:
     detail = words(F.col("process"), " delivers ", request_text(), " again, all or in part")
     messages = F.array_compact(F.array("message"))
     return found(twice, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
+
+
+def _out_of_place(events: DataFrame, facts: DataFrame) -> DataFrame:
+    """Deliveries that do not stand right behind the one before them, by the payloads that it brought."""
+    runs = F.broadcast(facts.filter(judged("integrity")).select("run"))
+    payloads = F.aggregate(
+        F.coalesce("requests.payloads", F.array().cast("array<int>")), F.lit(0).cast("long"), lambda n, more: n + more
+    )
+    rows = events.filter("kind = 'deliver'").select("run", "process", "seq", "message", "position", payloads.alias("n"))
+    by_seq = Window.partitionBy("run", "process").orderBy("seq")
+    expected = F.lag(F.col("position") + F.col("n"), 1, 0).over(by_seq)
+    broken = rows.join(runs, on="run", how="left_semi").withColumn("expected", expected).filter("position <> expected")
+    detail = F.format_string(
+        "%s delivers %s at position %d, where %d should come",
+        "process", F.coalesce("message", F.lit("a message without a name")), "position", "expected",
+    )  # fmt: skip
+    messages = F.array_compact(F.array("message"))
+    return found(broken, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
 
 
 def validity(evidence: Evidence) -> DataFrame:

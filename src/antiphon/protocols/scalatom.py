@@ -93,7 +93,7 @@ class Scalatom(StackedProtocol):
     gossiped: int  # increments sent
     gossiped_clock: int
     views: Table[ProcessId, KnownHistory]
-    predecessors: Heap[tuple[int, MessageId, Label]]  # of the group's histories, less what has its number
+    predecessors: Heap[tuple[int, MessageId, Label]]  # of all messages: what PPS are made of, by rec-ts
     sn: Table[MessageId, int]  # sequence numbers of messages not TO-delivered; some may not be R-delivered here yet
     computing: Heap[tuple[int, MessageId]]  # the compute-PPS buffer, by sn
     queue: Heap[tuple[int, MessageId]]  # the delivery queue, by sn
@@ -176,7 +176,7 @@ class Scalatom(StackedProtocol):
         heappush(self.computing, (sn, id))  # L13
         if self.gossiped_clock <= sn:  # else the group has this history already, as far as m needs it
             self.send(self.topology.members(self.group), self.increment(id))  # L14
-        self.compute()
+        self.compute_pps()
         self.deliver_in_order()
 
     def has_number(self, id: MessageId, label: Label) -> bool:
@@ -200,16 +200,22 @@ class Scalatom(StackedProtocol):
             for id, label, rec_ts in following.events:
                 if not self.has_number(id, label):
                     heappush(self.predecessors, (rec_ts, id, label))
-        self.compute()
+        self.compute_pps()
         self.deliver_in_order()
 
-    def compute(self) -> None:
-        """compute-PPS: all is known of PPS(m) when a majority has shown its history up to sn(m)."""
+    def compute_pps(self) -> None:
+        """All is known of PPS(m) when a majority of the group has shown history(p, sn(m)): a clock beyond sn(m)."""
         needed = majority(self.topology.members(self.group))
         clocks = sorted((view.clock for view in self.views.values()), reverse=True)
         shown = clocks[needed - 1] if len(clocks) >= needed else 0
         while self.computing and self.computing[0][0] < shown:  # L17
             heappush(self.queue, heappop(self.computing))  # L19
+
+    def pps(self, sn: int) -> set[tuple[MessageId, Label]]:  # L18
+        """PPS(m), by sn(m): what the histories give a rec-ts not above it, less what has its own number by now."""
+        return {
+            (id, label) for rec_ts, id, label in self.predecessors if rec_ts <= sn and not self.has_number(id, label)
+        }
 
     def deliver_in_order(self) -> None:  # L20
         while self.queue:
@@ -219,8 +225,8 @@ class Scalatom(StackedProtocol):
             heappop(self.queue)
             self.hand_over(id)
 
-    def has_predecessor(self, sn: int) -> bool:  # L18
-        """Whether a message without a number may get a lower one. Those that have theirs are in order already."""
+    def has_predecessor(self, sn: int) -> bool:
+        """Whether PPS(m) has any message: the lowest tells, so that the set need not be made for each m that waits."""
         while self.predecessors and self.has_number(*self.predecessors[0][1:]):
             heappop(self.predecessors)
         return bool(self.predecessors) and self.predecessors[0][0] <= sn
@@ -242,8 +248,11 @@ class Scalatom(StackedProtocol):
             return tuple(p for p in addressees if p != self.me)
         if id not in self.sn:
             return tuple(p for p in addressees if p not in self.rec_ts.get(id, {}))
-        shown = {p for p, view in self.views.items() if view.clock > self.sn[id]}
-        return tuple(p for p in self.topology.members(self.group) if p not in shown)
+        if (self.sn[id], id) in self.computing:
+            shown = {p for p, view in self.views.items() if view.clock > self.sn[id]}
+            return tuple(p for p in self.topology.members(self.group) if p not in shown)
+        undecided = {group for _, label in self.pps(self.sn[id]) for group in label.groups}
+        return tuple(p for p in self.topology.addressees(tuple(sorted(undecided))) if p != self.me)
 
 
 _encoder = msgspec.msgpack.Encoder()

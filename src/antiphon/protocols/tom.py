@@ -65,7 +65,7 @@ class Queued(msgspec.Struct):
     age: int
     stamp: Stamp | None = None  # its group's proposal, then the definitive timestamp
     definitive: bool = False
-    synchronised: bool = False  # the group's clock is known to have caught up
+    resynchronised: bool = False  # a consensus has raised the group's clock to the definitive timestamp
 
 
 class TomOptions(StackOptions, frozen=True):
@@ -96,7 +96,7 @@ class Tom(StackedProtocol):
     age: int  # counts R-deliveries
     queue: Table[MessageId, Queued]  # the reception queue
     fresh: dict[MessageId, None]  # those of it that have no timestamp, oldest first
-    lagging: dict[MessageId, Stamp]  # those with a definitive timestamp that the group's clock may be behind
+    lagging: dict[MessageId, Stamp]  # those with a definitive timestamp that are not synchronised
     order: Heap[tuple[Stamp, MessageId]]  # over the timestamps of the queue; outdated ones are skipped
     stamps: Table[MessageId, Table[GroupId, Stamp]]  # the destination groups' timestamps
     applied: int  # the number of the newest decision carried out
@@ -176,8 +176,8 @@ class Tom(StackedProtocol):
             self.announce()
             for id, stamp in decision.definitive:
                 self.clock = max(self.clock, stamp.clock)  # L9
-                self.synchronise(id, stamp)
-            self.catch_up()
+                self.resynchronise(id, stamp)
+            self.lagging = {id: s for id, s in self.lagging.items() if not self.is_synchronised(self.queue[id])}
             for id in decision.new:
                 self.settle(id)
             self.deliver_lowest()
@@ -198,12 +198,11 @@ class Tom(StackedProtocol):
             self.send(self.topology.addressees(others), timestamps[0] if alone else GroupTimestamps(timestamps))  # L8
         self.unsent.clear()
 
-    def synchronise(self, id: MessageId, stamp: Stamp) -> None:
-        self.lagging.pop(id, None)
+    def resynchronise(self, id: MessageId, stamp: Stamp) -> None:
         entry = self.queue.get(id)
         if entry is not None:  # else the clock was far enough without this decision, and it is delivered
-            entry.definitive = entry.synchronised = True  # L10
-            self.place(id, entry, stamp)
+            entry.resynchronised = True  # L10
+            self.define(id, entry, stamp)
 
     # Step 2: the timestamps of the other groups -----------------------------------------------------------------
 
@@ -231,22 +230,22 @@ class Tom(StackedProtocol):
         entry, stamps = self.queue.get(id), self.stamps.get(id, {})
         if entry is None or entry.definitive or len(stamps) < len(entry.message.destinations):
             return
-        stamp = max(stamps.values())  # L12
+        self.define(id, entry, max(stamps.values()))  # L12
+
+    def define(self, id: MessageId, entry: Queued, stamp: Stamp) -> None:
         entry.definitive = True
         self.place(id, entry, stamp)
-        if self.has_reached(stamp):
-            entry.synchronised = True
-        else:
+        if not self.is_synchronised(entry):
             self.lagging[id] = stamp
 
-    def catch_up(self) -> None:
-        for id in [id for id, stamp in self.lagging.items() if self.has_reached(stamp)]:
-            del self.lagging[id]
-            self.queue[id].synchronised = True
+    def is_synchronised(self, entry: Queued) -> bool:  # L13
+        """Whether the group's clock is known to have reached the definitive timestamp: nothing lower can follow.
 
-    def has_reached(self, stamp: Stamp) -> bool:  # L13
-        """With sets, a timestamp that the clock has reached needs no consensus. All members see that, or none."""
-        return self.options.sets and stamp.clock <= self.clock
+        A consensus says so, the same at all members. With sets none is needed where the clock is there already, for it
+        moves by decisions alone: all members see that, or none.
+        """
+        has_reached = entry.stamp is not None and entry.stamp.clock <= self.clock
+        return entry.resynchronised or (self.options.sets and entry.definitive and has_reached)
 
     # Step 4 -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +259,7 @@ class Tom(StackedProtocol):
         while self.order:
             stamp, id = self.order[0]
             entry = self.queue.get(id)
-            if entry is not None and entry.stamp == stamp and not entry.synchronised:
+            if entry is not None and entry.stamp == stamp and not self.is_synchronised(entry):
                 return  # the lowest timestamp is not known to stay the lowest
             heappop(self.order)
             if entry is None or entry.stamp != stamp:
@@ -279,7 +278,7 @@ class Tom(StackedProtocol):
     def waits_for(self) -> tuple[ProcessId, ...]:
         """The groups whose timestamp is missing, or the own one, which has to agree on something."""
         entry = min(self.queue.values(), key=lambda entry: entry.age, default=None)
-        if entry is not None and entry.synchronised:
+        if entry is not None and self.is_synchronised(entry):
             entry = self.queue.get(self.order[0][1])  # what is before it
         if entry is None:
             return self.reliable.waits_for()

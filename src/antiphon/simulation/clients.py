@@ -25,6 +25,7 @@ from antiphon.simulation.world import World
 PATIENCE_NS = 20 * MILLISECOND
 PATIENCE_NS_MAX = 2_000 * MILLISECOND
 ANSWER_LOST = 0.2  # an answer can get lost with its connection
+LEAVES = 0.5  # a client may be gone for good once all is answered: then only the members can keep what it was told
 
 
 class Stream:
@@ -36,6 +37,7 @@ class Stream:
         self.requests: list[tuple[int, int, bytes]] = []  # first, end, bytes: all that is not settled
         self.member: Site | None = None
         self.connection = 0  # counts them: what is under way on an earlier one is lost
+        self.life = 0  # of the member when the connection was made: it does not outlive it
         self.taken = 0  # by the present member
         self.delivered: dict[GroupId, int] = dict.fromkeys(destinations, 0)
         self.patience = PATIENCE_NS
@@ -54,8 +56,11 @@ class MemberClient:
         self.name = name
         self.rng = random.Random(f"{world.scenario.seed}/client/{name}")
         self.delay = sampler(world.scenario.latency, self.rng)
+        self.leaves = random.Random(f"{world.scenario.seed}/leaving/{name}").random() < LEAVES
+        self.unsent = len(plans)
         self.streams: dict[tuple[GroupId, ...], Stream] = {}
         self._arrival: dict[ProcessId, int] = {}  # a connection keeps the order of what is sent
+        self._return: dict[ProcessId, int] = {}  # and of what comes back
         for index, plan in enumerate(plans):
             world.at(plan.at, self._send, plan, index)
 
@@ -83,6 +88,7 @@ class MemberClient:
     # Out ----------------------------------------------------------------------------------------------------------
 
     def _send(self, plan: Plan, index: int) -> None:
+        self.unsent -= 1
         destinations = self.world.topology.destinations(plan.destinations)
         stream = self.streams.setdefault(destinations, Stream(destinations))
         payloads = payloads_of(plan, index)
@@ -99,6 +105,7 @@ class MemberClient:
         """Go on at some member: send again everything that is not known to be delivered."""
         members = self.world.topology.addressees(stream.destinations)
         stream.member = self.world.sites[self.rng.choice(members)]
+        stream.life = stream.member.life
         stream.taken = stream.settled
         self._repeat(stream, stream.settled)
 
@@ -124,7 +131,7 @@ class MemberClient:
         world.at(due, self._arrive, stream, stream.connection, member, requests)
 
     def _arrive(self, stream: Stream, connection: int, member: Site, requests: tuple[bytes, ...]) -> None:
-        if not member.up or stream.connection != connection:
+        if not member.up or stream.connection != connection or stream.life != member.life:
             return
         expected: int | None = None
         try:
@@ -140,12 +147,20 @@ class MemberClient:
 
     def _on_reply(self, site: Site, reply: Reply) -> None:
         if self.rng.random() >= ANSWER_LOST:
-            self.world.at(self.world.now + self.delay(), self._on_taken, site, reply.destinations, reply.taken)
+            self.world.at(self._comes_back(site), self._on_taken, site, site.life, reply.destinations, reply.taken)
 
-    def _on_taken(self, site: Site, destinations: tuple[GroupId, ...], taken: int) -> None:
+    def _comes_back(self, site: Site) -> int:
+        """When the client hears of what happens now at a member."""
+        self._return[site.id] = due = max(self.world.now + self.delay(), self._return.get(site.id, 0))
+        return due
+
+    def _on_taken(self, site: Site, life: int, destinations: tuple[GroupId, ...], taken: int) -> None:
         stream = self.streams[destinations]
-        if stream.member is site:
+        if stream.member is site and stream.life == life:
             stream.taken = max(stream.taken, taken)
+        if self.leaves and not self.unsent and all(s.member and s.taken >= s.next for s in self.streams.values()):
+            for each in self.streams.values():
+                each.requests.clear()
 
     def _on_delivered(self, destinations: tuple[GroupId, ...], group: GroupId, end: int) -> None:
         stream = self.streams[destinations]
@@ -155,11 +170,16 @@ class MemberClient:
             stream.requests.pop(0)
 
     def _on_crash(self, site: Site) -> None:
-        """The connection breaks; what that member took may be gone with it."""
+        """Its connections break, and the client hears of it after the answers that left before."""
         for stream in self.streams.values():
             if stream.member is site:
-                self._hang_up(stream)
-                self._watch(stream)
+                self.world.at(self._comes_back(site), self._on_break, stream, stream.connection)
+
+    def _on_break(self, stream: Stream, connection: int) -> None:
+        """What the member took may be gone with it."""
+        if stream.connection == connection:
+            self._hang_up(stream)
+            self._watch(stream)
 
     def _watch(self, stream: Stream) -> None:
         """Look again after a while whether the member has taken everything."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from antiphon.core.effects import AnyEffect, Log, Record, Send
+from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
 from antiphon.core.host import Turn
 from antiphon.core.model import MessageId
 from antiphon.core.process import Process
@@ -12,7 +12,7 @@ from antiphon.services.causal import Carried
 from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 from antiphon.simulation.site import Site, Steps
-from antiphon.trace import Row, add_rows
+from antiphon.trace import Row, add_rows, receipt_row
 
 FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
 
@@ -22,12 +22,33 @@ class Observations:
         self._follow = follow_steps
         self._seen: list[tuple[Process, int, int, list[Turn]]] = []
         self._followed: dict[MessageId, list[Site]] = {}  # and where something is known of them
+        self._answers: list[tuple[Site, int, Reply]] = []  # all that left, whatever became of the process after it
 
     def add(self, site: Site, now: int, turns: list[Turn]) -> None:
         if self._follow:
             for turn in turns:
                 self._begin_to_follow(site, turn)
         self._seen.append((site.host.process, now, site.released_seq, turns))
+
+    def answered(self, site: Site, now: int, reply: Reply) -> None:
+        self._answers.append((site, now, reply))
+
+    def unrecorded(self) -> list[Row]:
+        """The receipts that left a process and of which it knows nothing, behind all that it knows.
+
+        An honest process has none: it answers when the request is durable, and then a replay brings it back.
+        """
+        if not self._answers:
+            return []
+        known = {
+            (process.me, effect.seq, effect.client, effect.taken)
+            for process, _, _, turns in self._seen
+            for turn in turns
+            for effect in turn.effects
+            if type(effect) is Reply
+        }
+        lost = [(s, at, r) for s, at, r in self._answers if (s.id, r.seq, r.client, r.taken) not in known]
+        return [receipt_row(s.id, s.released_seq + 2 + k, at, reply) for k, (s, at, reply) in enumerate(lost)]
 
     def hand_over(self) -> Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""

@@ -30,7 +30,7 @@ class Outcome(msgspec.Struct, kw_only=True, dict=True):
     scenario: Scenario
     facts: RunFacts
     observations: Observations
-    crashes: list[Row]  # of processes that did not return
+    outside: list[Row]  # what no process tells: crashes without a return, and answers that their process forgot
     events: int
     multicasts: int
     deliveries: int
@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def rows(self) -> list[Row]:
-        return self.observations.rows() + self.crashes
+        return self.observations.rows() + self.outside
 
     @cached_property
     def digest(self) -> str:
@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct, kw_only=True, dict=True):
 
     def summary(self) -> dict[str, object]:
         """The outcome for machines, without the trace."""
-        left_out = ("scenario", "facts", "observations", "crashes")
+        left_out = ("scenario", "facts", "observations", "outside")
         result: dict[str, object] = {
             name: msgspec.to_builtins(getattr(self, name)) for name in self.__struct_fields__ if name not in left_out
         }
@@ -105,9 +105,10 @@ def _run(world: World) -> list[Violation]:
 def _judge(world: World, broken: list[Violation]) -> Outcome:
     scenario = world.scenario
     gone = [site for site in world.sites.values() if not site.up]
-    crashes = [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
+    outside = world.observations.unrecorded()
+    outside += [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
     observations = world.observations.hand_over()
-    evidence = observations.rows(receives=False) + crashes
+    evidence = observations.rows(receives=False) + outside
     promises = world.protocol.promises(parse_options(world.protocol, scenario.options))
     facts = RunFacts(
         run=f"{scenario.protocol}-{scenario.seed}",
@@ -130,7 +131,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         scenario=scenario,
         facts=facts,
         observations=observations,
-        crashes=crashes,
+        outside=outside,
         events=world.events,
         multicasts=len(by_kind["multicast"]),
         deliveries=len(delivered),

@@ -115,6 +115,7 @@ class Site:
     def on_reply(self, reply: Reply) -> None:
         if self._left is not None:
             self._mortal()
+        self.world.observations.answered(self, self.world.now, reply)
         self.world.on_reply(self, reply)
 
     def on_set_timer(self, timer: SetTimer) -> None:

@@ -11,7 +11,7 @@ from antiphon.trace.files import (
     write_facts,
     write_run,
 )
-from antiphon.trace.rows import add_rows, rows_of
+from antiphon.trace.rows import add_rows, receipt_row, rows_of
 from antiphon.trace.schema import EVENTS, TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "event_files",
     "read_facts",
     "read_rows",
+    "receipt_row",
     "remove_facts",
     "rows_of",
     "write_events",

@@ -77,8 +77,12 @@ def _deliver(process: str, log: Log, time_ns: int, step: int | None) -> Row:
     return _row((process, log.seq, time_ns, "deliver", *subject, None, None, None, None, *order))
 
 
+def receipt_row(process: str, seq: int, time_ns: int, reply: Reply) -> Row:
+    return Row(process, seq, time_ns, "receipt", None, reply.destinations, _cells(reply.requests))
+
+
 def _receipt(process: str, reply: Reply, time_ns: int, step: int | None) -> Row:
-    return Row(process, reply.seq, time_ns, "receipt", None, reply.destinations, _cells(reply.requests))
+    return receipt_row(process, reply.seq, time_ns, reply)
 
 
 def _cells(requests: Iterable[Request]) -> tuple[RequestCell, ...]:

@@ -34,7 +34,7 @@ from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
 from antiphon.runtime.node.peers import PEER_SILENCE_SECONDS, check_marks, marks
 
 REDIAL_SECONDS = 0.02  # at first
-HANDSHAKE_SECONDS = 5.0
+HANDSHAKE_SECONDS = 3.0
 PUMP_BYTES = 1 << 20  # written at once of what a peer has missed
 LIVE_BYTES_MAX = 32 << 20  # kept in memory for one channel to a peer that is there
 STALLED_SECONDS = 2.0  # a peer that acknowledges nothing for so long no longer slows the clients down

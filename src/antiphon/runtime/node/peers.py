@@ -20,7 +20,7 @@ from antiphon.runtime.node.driver import FULL_RETRY_SECONDS, Driver
 
 ACK_SECONDS = 0.02  # acknowledgements may wait this long for company ...
 ACK_BYTES = 256 << 10  # ... but not when the peer keeps this much for us
-PEER_SILENCE_SECONDS = 5.0  # a connection on which nothing moves for so long, though something should, is broken
+PEER_SILENCE_SECONDS = 4.0  # a connection on which nothing moves for so long, though something should, is broken
 
 
 def marks(driver: Driver, peer: ProcessId) -> list[ChannelMarks]:
