@@ -98,7 +98,11 @@ class Soak:
                 cluster.kill(self._folder, process)
 
     def leave(self, *, keep: bool) -> None:
-        """Take the small disks away, after everything was judged; ``keep`` leaves what was on them in the folder."""
+        """Take the small disks away, after everything was judged; ``keep`` leaves what was on them in the folder.
+
+        Also called when the soak was interrupted, perhaps twice: then nothing of it has ended yet.
+        """
+        self._clear()
         for disk in self._disks.values():
             if keep:
                 disk.keep()
