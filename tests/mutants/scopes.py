@@ -81,6 +81,10 @@ def mutant_scopes(protocol: str) -> dict[str, Scope]:
     found["steps"] = replaced(found["crash"], breadth="steps")
     found["suspicion"] = replaced(three, options={"reliable": "eager"}, wrong_suspicions=1)
     found["round"] = replaced(found["crash"], plans=(("a.1", A),), wrong_suspicions=1)
+    ct = {"reliable": "eager", "consensus": "ct"}
+    found["distrust"] = replaced(three, options=ct, plans=(("a.1", A),), distrusted=("a.1", "a.2"))
+    shown = {"piggyback": "true"} if protocol == "scalatom" else {}
+    found["silence"] = replaced(three, options=shown, may_crash=("a.1",), crashes=1)
     if protocol == "mto":
         return {"lazy": replaced(three, plans=(("c", A), ("d", A)), options={"reliable": "lazy"})}
     if protocol == "scalatom":
@@ -104,6 +108,8 @@ SOONEST: dict[str, str | dict[str, str]] = {
     "DoesNotWaitForWhatIsNotHere": {"mto": "lazy", "scalatom": "crash"},
     "TakesHistoriesAsTheyCome": "overtaking",
     "CtDecidesItsOwnValueOnSuspicionAndHrDecidesItsOwnValueOnSuspicion": "suspicion",
+    "CtRotatesAmongAMajorityAndHrRotatesAmongAMajority": "distrust",
+    "UniformDeliversTheFirstCopy": {"tom": "silence", "scalatom": "silence", "reliable": "fetch"},
     "CtDecidesOnOneAcknowledgementAndHrDecidesWithoutAMajority": "steps",
 }
 

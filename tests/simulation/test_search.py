@@ -11,11 +11,12 @@ from antiphon.core import (
 )
 from antiphon.protocols import protocol_named
 from antiphon.protocols.tom import Tom
+from antiphon.simulation import INVARIANT
 from antiphon.simulation.search import MoveKind, Scope, explore
 from antiphon.simulation.search.search import Search
 from antiphon.simulation.search.states import StateTable
 from mutants import tom
-from mutants.parts import EagerDoesNotForward, over_reliable
+from mutants.parts import CtRotatesAmongAMajority, EagerDoesNotForward, over_consensus, over_reliable
 from mutants.scopes import (
     AB,
     CANNOT_SHOW,
@@ -163,6 +164,33 @@ def test_two_who_suspect_one_another_for_ever_do_not_stop_the_search() -> None:
     found = explore(replaced(scope, breadth="deviations", states_max=20_000))
     assert found.violations == []
     assert found.states == 20_000
+
+
+@pytest.mark.parametrize("consensus", ["ct", "hr"])
+def test_the_search_reaches_the_round_of_the_only_one_who_is_trusted(consensus: str) -> None:
+    """All but the last of five are suspected for ever, though all are correct: ◇S promises no more."""
+    five = [f"a.{i}" for i in range(1, 6)]
+    options = {"reliable": "eager", "consensus": consensus}
+    scope = ones("tom", options=options, groups={"a": 5}, plans=(("a.1", A),), distrusted=tuple(five[:4]))
+    searched = Search(replaced(scope, breadth="deviations", states_max=2_000), StateTable(scope, protocol_named("tom")))
+    found = searched.run()
+    assert found.violations == []
+    assert found.terminal > 0
+    assert _rounds(searched) >= {1, 2, 3, 4, 5}
+
+
+def _rounds(search: Search) -> set[int]:
+    process = search.table.processes[0]
+    frames = [move.frame for move in search.table.moves.values() if move.kind is MoveKind.FRAME]
+    return {message.round for _, message in map(process.decode, frames) if hasattr(message, "round")}
+
+
+def test_who_rotates_among_a_majority_never_comes_to_the_one_who_is_trusted() -> None:
+    scope = ones("tom", options={"reliable": "eager", "consensus": "ct"}, groups=THREE, plans=(("a.1", A),))
+    scope = replaced(scope, breadth="deviations", states_max=2_000, distrusted=("a.1", "a.2"))
+    assert explore(scope).violations == []
+    found = explore(scope, over_consensus(Tom, CtRotatesAmongAMajority))
+    assert [violation.property for violation in found.violations] == [INVARIANT]
 
 
 def test_fifo_channels_allow_less() -> None:

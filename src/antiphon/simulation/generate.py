@@ -90,7 +90,7 @@ def _gap(rng: random.Random, workload: Workload, interval_ns: int, index: int) -
     return 0
 
 
-EVENTS_MAX = 100_000  # of a random run; the longest has a fifth of that
+EVENTS_MAX = 200_000  # of a random run; the longest of thousands has a sixth of that
 SIZES, HARSH_SIZES = (1, 2, 3, 3), (1, 2, 3, 3, 3, 5)
 LATENCIES: tuple[Latency, ...] = (
     Constant(MILLISECOND),

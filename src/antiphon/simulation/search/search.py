@@ -18,7 +18,7 @@ from antiphon.checks import Violation
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
-from antiphon.simulation.search.states import StateTable
+from antiphon.simulation.search.states import DISTRUST_FROM, StateTable
 from antiphon.simulation.search.values import Exploration, Move, MoveKind, Scope
 
 Configuration = tuple[int, ...]  # by process: the number of its situation; at last, the wrong suspicions still to come
@@ -45,6 +45,7 @@ class Search:
         self.table = table
         self.judge = table.judge
         self.crashable = [table.index[name] for name in table.names if name in scope.may_crash]
+        self.distrusted = {table.index[name] for name in table.names if name in scope.distrusted}
         self.visited: set[Configuration] = set()
         self.configurations: list[Configuration] = []
         self.postponed: dict[int, Postponed] = {}  # by state, where any are
@@ -275,14 +276,20 @@ class Search:
         for part, timer, due in local.timers:
             must.append(table.move_id(Move(MoveKind.FIRE, me, number=due, part=part, timer=timer)))
         for peer in local.monitored:
-            # ◇S: in the end it suspects all who crashed, and of the others those whom it must for progress no more.
-            if gone & 1 << peer and peer not in local.suspects:
-                must.append(table.move_id(Move(MoveKind.SUSPECT, me, peer)))
-            elif not gone & 1 << peer and peer in local.suspects:
+            # ◇S: in the end it suspects all who crashed, and of the others only those whom it may suspect for ever.
+            suspicious = gone & 1 << peer or peer in self.distrusted
+            if suspicious and peer not in local.suspects:
+                must.append(self._suspicion(me, peer))
+            elif not suspicious and peer in local.suspects:
                 must.append(table.move_id(Move(MoveKind.TRUST, me, peer)))
-            elif not gone & 1 << peer and wrong:
+            elif not suspicious and wrong:
                 may.append(table.move_id(Move(MoveKind.WRONG, me, peer)))
         return tuple(must), tuple(may)
+
+    def _suspicion(self, me: int, peer: int) -> int:
+        """Distrust comes before any frame where nothing deviates from the order of moves: else it comes too late."""
+        number = DISTRUST_FROM + me * len(self.table.names) + peer if peer in self.distrusted else None
+        return self.table.move_id(Move(MoveKind.SUSPECT, me, peer), number)
 
     def _crashes(self, process: int, situation: int, gone: int) -> Iterator[int]:
         """Where what was sent can be lost, a crash between two inputs is the same as one amid the earlier one."""

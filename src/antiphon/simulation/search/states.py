@@ -22,7 +22,8 @@ from antiphon.simulation.search.judge import Judge, broken
 from antiphon.simulation.search.values import Cast, LocalState, Move, MoveKind, Scope
 from antiphon.simulation.search.words import tell
 
-FRAMES_FROM = 1 << 10  # numbers of moves: first the multicasts, then frames as they are first sent, then all others;
+DISTRUST_FROM = 1 << 9  # numbers of moves: first the multicasts, then suspicions for ever,
+FRAMES_FROM = 1 << 10  # then frames as they are first sent, then all others;
 OTHERS_FROM = 1 << 30  # this is the order in which moves are made where nothing deviates from it
 
 UNORDERED = "unordered"  # the name under which an order that shows, though it was declared not to, is reported

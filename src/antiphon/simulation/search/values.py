@@ -24,7 +24,8 @@ class Scope(Value, frozen=True, kw_only=True):
     plans: tuple[tuple[str, tuple[str, ...]], ...]  # sender and destinations; a sender makes its own in this order
     may_crash: tuple[str, ...] = ()  # for good, at any moment
     crashes: int = 0  # at most so many of them
-    wrong_suspicions: int = 0  # at most so many
+    wrong_suspicions: int = 0  # at most so many, each of which ends
+    distrusted: tuple[str, ...] = ()  # whom all others come to suspect, and for ever: all but one, if ◇S is to hold
     restarts: bool = False  # whether processes may also stop and go on from a snapshot, at any moment
     sent_survives: bool = False  # whether what a process sent arrives though it then crashes
     fifo: bool = False  # whether every channel keeps the order of what is sent, and not only those of FIFO parts
