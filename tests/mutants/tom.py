@@ -260,7 +260,6 @@ MUTANTS = (
     TakesTheClockAlone,
     FollowsOneDefinitiveTimestamp,
     ForgetsTheOtherGroupsTimestampsOnRestart,
-    ForgetsWhatItDeliveredOnRestart,
     DoesNotResynchronise,
     DeliversOnTheGroupsProposal,
     TakesTheMinimumForTheMaximum,
