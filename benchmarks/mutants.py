@@ -1,6 +1,6 @@
 """Which property catches each mutant of a protocol, and at which seed of the suite.
 
-    python benchmarks/mutants.py [tom scalatom ...] [--seeds 600]
+    python benchmarks/mutants.py [host tom scalatom ...] [--seeds 600]
     python benchmarks/mutants.py --search
 
 "first" is the first seed at which a run of the mutant goes wrong in any way, with what went wrong there; "property" is
@@ -18,39 +18,54 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from antiphon.core.component import OrderingProtocol
 from antiphon.protocols import protocols
-from antiphon.simulation import INVARIANT, simulate
+from antiphon.simulation import INVARIANT, Outcome, simulate
 from antiphon.simulation.campaign import scenarios
 
 TESTS = Path(__file__).parent.parent / "tests"
 
 
-def mutants(protocol: str) -> tuple[type[OrderingProtocol], ...]:
+HOST = "host"  # the mutants that are no protocols
+
+
+def mutants(protocol: str) -> tuple[Any, ...]:
     sys.path.insert(0, str(TESTS))
-    found: tuple[type[OrderingProtocol], ...] = importlib.import_module(f"mutants.{protocol}").MUTANTS
+    found: tuple[Any, ...] = importlib.import_module(f"mutants.{protocol}").MUTANTS
     return found
 
 
-def broken(protocol: str, mutant: type[OrderingProtocol], seeds: int) -> Iterator[tuple[int, list[str]]]:
+def outcomes(protocol: str, index: int, seeds: int) -> Iterator[Outcome]:
+    mutant = mutants(protocol)[index]
+    if protocol != HOST:
+        for scenario in islice(scenarios(protocols()[protocol], 0), seeds):
+            yield simulate(scenario, mutant)
+        return
+    for scenario in islice(importlib.import_module("mutants.host").runs_from(0), seeds):
+        with mutant.made():
+            outcome = simulate(scenario)
+        yield outcome
+
+
+def broken(protocol: str, index: int, seeds: int) -> Iterator[tuple[int, list[str]]]:
     """The seeds at which the mutant goes wrong, each with the names of what it breaks."""
-    for scenario in islice(scenarios(protocols()[protocol], 0), seeds):
-        violations = simulate(scenario, mutant).violations
-        if violations:
-            yield scenario.seed, sorted({violation.property for violation in violations})
+    for outcome in outcomes(protocol, index, seeds):
+        if outcome.violations:
+            yield outcome.scenario.seed, sorted({violation.property for violation in outcome.violations})
 
 
 def row(protocol: str, index: int, seeds: int) -> str:
     mutant = mutants(protocol)[index]
+    name = mutant.name if protocol == HOST else mutant.__name__
     first = checked = "survives"
-    for seed, names in broken(protocol, mutant, seeds):
+    for seed, names in broken(protocol, index, seeds):
         if first == "survives":
             first = f"{seed}: {', '.join(names)}"
         if names != [INVARIANT]:
             checked = f"{seed}: {', '.join(name for name in names if name != INVARIANT)}"
             break
-    return f"| {protocol} | {mutant.__name__} | {first} | {checked} |"
+    return f"| {protocol} | {name} | {first} | {checked} |"
 
 
 def search_rows() -> Iterator[str]:
@@ -76,7 +91,7 @@ def main() -> None:
         for line in search_rows():
             print(line, flush=True)
         return
-    names: list[str] = arguments.protocols or sorted(protocols())
+    names: list[str] = arguments.protocols or [HOST, *sorted(protocols())]
     jobs = [(name, index) for name in names for index in range(len(mutants(name)))]
     print("| protocol | mutant | first seed: what | first seed: checked property |")
     print("| --- | --- | --- | --- |")

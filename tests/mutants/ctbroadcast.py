@@ -121,16 +121,6 @@ def mutants_of(protocol: type[CtBroadcast]) -> tuple[type[CtBroadcast], ...]:
                 self.received.pop(next(iter(self.received)))
             super().start()
 
-    class ProposesWhatIsDecided(protocol):  # type: ignore[misc,valid-type]
-        """Goes on to the next consensus before the last one is carried out, with the same messages in it."""
-
-        def start(self) -> None:
-            applied = self.applied
-            self.applied = max(self.decisions, default=applied)
-            if self.proposed <= self.applied:
-                super().start()
-            self.applied = applied
-
     class ProposesItsOwnMessagesOnly(protocol):  # type: ignore[misc,valid-type]
         def start(self) -> None:
             received = self.received
@@ -139,7 +129,6 @@ def mutants_of(protocol: type[CtBroadcast]) -> tuple[type[CtBroadcast], ...]:
             self.received = received
 
     found = (
-        ProposesWhatIsDecided,
         ProposesItsOwnMessagesOnly,
         DeliversWithoutConsensus,
         OrdersItsOwnProposal,

@@ -263,7 +263,6 @@ MUTANTS = (
     TakesTheClockAlone,
     FollowsOneDefinitiveTimestamp,
     ForgetsTheOtherGroupsTimestampsOnRestart,
-    ForgetsWhatItDeliveredOnRestart,
     DoesNotResynchronise,
     DeliversOnTheGroupsProposal,
     TakesTheMinimumForTheMaximum,

@@ -25,9 +25,12 @@ from antiphon.pipeline.read import read_events, read_runs
 from antiphon.pipeline.receipts import compare
 from antiphon.pipeline.report import write_report
 from antiphon.pipeline.verify import SHOWN, verdicts, verify
+from antiphon.simulation import simulate
 from antiphon.trace import EVENTS, RequestCell, Row, RunFacts, deduplicate, write_events, write_facts, write_run
 from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Tape, honest_run
 from forging.mutations import MUTATIONS
+from mutants import host
+from mutants.record import first_seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,12 +118,36 @@ def rewritten_run() -> Run:
     return facts, [*rows, *(r._replace(time_ns=r.time_ns + 10**9) for r in rows if r.process in ("g1.1", "g3.3"))]
 
 
+# What clients and subscribers rely on, each broken by a mutant of the host, with the property that says so.
+BY_THE_HOST = {
+    "AnswersBeforeTheSync": "receipts",
+    "LosesARequestAtARetry": "receipts",
+    "CorruptsAPayload": "integrity",
+    "SwapsTwoPayloads": "integrity",
+    "SwapsTheBytesOfTwoRequests": "integrity",
+    "AdmitsHalfARequest": "integrity",
+    "DeliversARepeatedRequestAgain": "integrity",
+    "PositionsCountRequests": "integrity",
+    "SwapsTwoRequests": "client_order",
+    "IgnoresThePredecessor": "client_order",
+}
+
+
+def run_of_mutant(name: str) -> Run:
+    """A trace that the mutant itself made, at the seed at which it shows."""
+    slip = next(slip for slip in host.MUTANTS if slip.name == name)
+    with slip.made():
+        outcome = simulate(next(host.runs_from(first_seeds()["host", name])))
+    return named((outcome.facts, outcome.rows), name)
+
+
 @pytest.fixture(scope="session")
 def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
     runs = [named(odd.forge(*honest_run(7)), odd.name) for odd in (*FORGERIES, *HARMLESS)]
     runs += [mutated(seed) for seed in range(60)]
     runs += [wide_run("lost_at_one", "wide-lost"), wide_run("neighbours_swapped_at_one_member", "wide-swapped")]
     runs += [unpromising_run(), rewritten_run()]
+    runs += [run_of_mutant(name) for name in BY_THE_HOST]
     events, facts = opened(spark, tmp_path_factory.mktemp("judged"), runs)
     violations = verify(events, facts)
     return Judged(
@@ -142,6 +169,10 @@ def test_all_runs_are_judged_as_by_the_checks_in_process(judged: Judged) -> None
     mutants = {name for run, name in expected if run.startswith("mutant")}
     assert mutants >= set(PROPERTIES)
     assert judged.broken == expected
+
+
+def test_every_mutant_of_the_host_is_caught_from_its_own_trace(judged: Judged) -> None:
+    assert set(BY_THE_HOST.items()) <= judged.of(BY_THE_HOST)
 
 
 def test_the_long_way_finds_the_same(judged: Judged) -> None:

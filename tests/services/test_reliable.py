@@ -34,9 +34,11 @@ from mutants.parts import (
     UniformFetchesOnce,
     with_parts,
 )
+from mutants.services import LazyForgetsWhatItKeepsOnRestart, LazyTellsBeyondAGap, UniformAsksItsOwnGroupOnly
 
 KINDS = ("eager", "lazy", "uniform")
 SEED_OF_THE_LOST_COPIES = 1
+SEED_OF_THE_OVERTAKEN_COPY = 5261
 STACKED = sorted(name for name, protocol in protocols().items() if issubclass(protocol, StackedProtocol))
 
 
@@ -139,6 +141,8 @@ def test_uniform_waits_for_a_majority_of_every_destination_group(n: int) -> None
     outcome = run("uniform", {"a": n, "b": n}, Plan("a.1", MILLISECOND, ("a", "b")), faults=(apart,))
     assert outcome.violations == []
     assert min(row.time_ns for row in outcome.rows if row.kind == "deliver") > heals
+    hasty = simulate(outcome.scenario, with_parts(Reliable, UniformAsksItsOwnGroupOnly))
+    assert min(row.time_ns for row in hasty.rows if row.kind == "deliver") < heals
     eager = run("eager", {"a": n, "b": n}, Plan("a.1", MILLISECOND, ("a", "b")), faults=(apart,))
     assert min(row.time_ns for row in eager.rows if row.kind == "deliver") < heals
 
@@ -291,6 +295,43 @@ def test_lazy_keeps_what_only_some_of_the_others_have() -> None:
     )
     assert simulate(scenario).violations == []
     (violation,) = simulate(scenario, with_parts(Reliable, LazyForgetsWhatOneOtherHas)).violations
+    assert violation.property == "agreement"
+
+
+def test_lazy_says_nothing_of_what_came_before_its_turn() -> None:
+    """g.3 gets the second message alone; the first is still under way to it when its sender dies."""
+    scenario = Scenario(
+        protocol="reliable",
+        options={"reliable": "lazy"},
+        groups={"g": 3},
+        plans=(Plan("c1", 0, ("g",)), Plan("c1", MILLISECOND, ("g",))),
+        faults=(Crash("c1", at=150 * MILLISECOND),),
+        latency=Exponential(100_000, 20 * MILLISECOND),
+        fifo=False,
+        seed=SEED_OF_THE_OVERTAKEN_COPY,
+    )
+    assert simulate(scenario).violations == []
+    (violation,) = simulate(scenario, with_parts(Reliable, LazyTellsBeyondAGap)).violations
+    assert violation.property == "agreement"
+
+
+def test_lazy_keeps_its_copies_over_a_restart() -> None:
+    """g.1 alone has the message when it crashes; while it is down its sender dies for good."""
+    scenario = Scenario(
+        protocol="reliable",
+        options={"reliable": "lazy"},
+        groups={"g": 3},
+        plans=(Plan("c1", 0, ("g",)),),
+        faults=(
+            Partition(("g.2", "g.3"), 0, 100 * MILLISECOND),
+            Crash("g.1", at=5 * MILLISECOND, down_ns=25 * MILLISECOND),
+            Crash("c1", at=10 * MILLISECOND),
+        ),
+        journal=True,
+        snapshot_every=1,
+    )
+    assert simulate(scenario).violations == []
+    (violation,) = simulate(scenario, with_parts(Reliable, LazyForgetsWhatItKeepsOnRestart)).violations
     assert violation.property == "agreement"
 
 
