@@ -27,11 +27,13 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.disk import delivered as delivered_module
-from antiphon.runtime.net.frames import HEADER, FrameKind, RouteNumber, encode, request_head
+from antiphon.runtime.net.frames import HEADER, FrameKind, RouteNumber, data_head, encode, request_head
 from antiphon.runtime.node import Node, detector
 from antiphon.runtime.node.detector import HeartbeatDetector
 from antiphon.runtime.node.gateway import ClientCaller
 from antiphon.runtime.node.links import Lag, LinkStream, PeerLink
+from antiphon.runtime.node.peers import PeerCaller
+from antiphon.runtime.node.subscribers import Shelf
 from antiphon.runtime.node.undelivered import Undelivered
 
 IDENTITY = JournalIdentity("cluster", "a.1", "code")
@@ -422,3 +424,50 @@ def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
     assert len(sent) == 2, "both are refused"
     caller.on_frames([named(1), request(1, 0)])
     assert len(taken) == 1
+
+
+def test_a_reader_of_large_records_that_is_slower_than_the_group_gets_them_all(tmp_path: Path) -> None:
+    """Its file was opened when the log ended earlier: what came since is read from a new one."""
+
+    async def run() -> list[int]:
+        delivered = DeliveredLog(SegmentedLog.open(tmp_path / "log", IDENTITY), lambda job: job())
+        payload = bytes(300_000)
+
+        def deliver(count: int) -> None:
+            for _ in range(count):
+                request = parse_request(encode_request("c", delivered.end, 0, [payload]))
+                id = MessageId(ProcessId("a.1"), delivered.end)
+                delivered.append(Delivered(id, (GroupId("a"),), delivered.end, 1, (request,), None, 1))
+            delivered.flush()
+            delivered.trim()
+
+        deliver(40)
+        driver: Any = SimpleNamespace(delivered=delivered)
+        shelf, reader = Shelf(driver), MagicMock()
+        at, ends = 0, []
+        while at < 60:
+            deliver(4)
+            at = shelf.frame(reader, at).end
+            ends.append(at)
+        delivered.abandon()
+        return ends
+
+    assert asyncio.run(run()) == list(range(1, 61))
+
+
+def test_who_only_connects_is_not_heard_and_who_dies_on_a_full_disk_is_not_heard_for_ever() -> None:
+    """Else a process that waits for its peers, or is dead, is trusted, and those who are well wait for it."""
+    stream: Any = SimpleNamespace(heard_at=5.0, loop=SimpleNamespace(time=lambda: 9.0, call_later=MagicMock()))
+    stream.pause_reading = stream.resume_reading = stream.write = lambda *_: None
+    host = SimpleNamespace(received={}, is_new=lambda channel, number: True)
+    driver: Any = SimpleNamespace(host=host, begun=True, congested=False, process=MagicMock(), clock=lambda: 1)
+    driver.take = MagicMock(side_effect=JournalFull("The disk is full."))
+    caller = PeerCaller(driver, ProcessId("a.2"), stream)
+    assert caller.heard_at == 0.0
+    caller.on_frames([(FrameKind.HEARTBEAT, memoryview(b""))])
+    assert caller.heard_at == 5.0
+    frame = data_head(Tom.transport, 1, 1) + b"x"
+    caller.on_frames([(FrameKind.DATA, memoryview(frame)[HEADER.size :])])
+    assert caller.heard_at == 9.0, "it is not read"
+    caller.on_closed()
+    assert caller.heard_at == 5.0

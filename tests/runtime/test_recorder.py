@@ -60,7 +60,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
 
 def test_rows_wait_for_room_and_are_all_written(tmp_path: Path, room: Room) -> None:
     seen, own = Seen(), ProcessFolder(tmp_path)
-    recorder = Recorder(tmp_path / "trace", "run", seen.process, own.mark_gap)
+    recorder = Recorder(tmp_path / "trace", "run", seen.process, own)
     room.is_full = True
     recorder.add(seen.some(), 1)
     assert not recorder.write(recorder.take()), "no snapshot counts meanwhile"
@@ -76,8 +76,7 @@ def test_rows_wait_for_room_and_are_all_written(tmp_path: Path, room: Room) -> N
 
 def test_what_waits_is_bounded_and_what_is_given_up_is_said(tmp_path: Path, room: Room) -> None:
     seen, own = Seen(), ProcessFolder(tmp_path)
-    recorder = Recorder(tmp_path / "trace", "run", seen.process, own.mark_gap)
-    (tmp_path / "stopped").touch()
+    recorder = Recorder(tmp_path / "trace", "run", seen.process, own)
     assert own.is_traced
     room.is_full = True
     given_up = []
@@ -87,15 +86,18 @@ def test_what_waits_is_bounded_and_what_is_given_up_is_said(tmp_path: Path, room
         assert len(recorder._waiting) <= 10
     assert any(given_up)
     assert recorder.state == "not whole"
-    assert not own.is_traced, "for good, and also after a restart"
+    assert not own.is_traced, "for good ..."
+    again = Recorder(tmp_path / "trace", "run", seen.process, own)
+    assert again.state == "not whole", "... and also after a restart"
 
 
 def test_a_gap_that_cannot_be_marked_keeps_the_journal(tmp_path: Path, room: Room) -> None:
-    def cannot() -> None:
-        raise OSError(28, "No space left on device")
+    class Full(ProcessFolder):
+        def mark_gap(self) -> None:
+            raise OSError(28, "No space left on device")
 
     seen = Seen()
-    recorder = Recorder(tmp_path / "trace", "run", seen.process, cannot)
+    recorder = Recorder(tmp_path / "trace", "run", seen.process, Full(tmp_path))
     room.is_full = True
     for time in range(50):
         recorder.add(seen.some(), time)

@@ -218,6 +218,6 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
         what = "everything was delivered" if drained else "some messages may still be under way"
         print(f"{len(running)} of {len(folder.config.processes)} processes ended; {what}.")
     if untraced and not json:
-        print(f"The trace is not whole: there was no room for all that {', '.join(untraced)} saw, or no journal of it.")
+        print(f"The trace is incomplete: a part of what {', '.join(untraced)} saw could not be written.")
     if running and not drained:
         raise typer.Exit(1)

@@ -98,7 +98,7 @@ class MemberConnection(FrameStream):
 
     def on_lost(self) -> None:
         if not self._welcomed.done():
-            self._welcomed.set_exception(Unavailable("The connection was closed before it was welcomed."))
+            self._welcomed.set_exception(NoAnswer("The connection was closed before it was welcomed."))
             self._welcomed.exception()  # whoever dialled may have given up waiting
         if not self.is_given_up:
             self.on_gone()

@@ -186,8 +186,12 @@ class ProcessFolder:
 
     def mark_gap(self) -> None:
         """There was no room for a part of the trace, and there will never be."""
-        if not self._gap.exists():
+        if not self.has_gap:
             self._write_durably(self._gap, "")
+
+    @property
+    def has_gap(self) -> bool:
+        return self._gap.exists()
 
     def _write_durably(self, path: Path, text: str) -> None:
         """Written as a whole, or not at all, also through a power cut."""
@@ -209,8 +213,12 @@ class ProcessFolder:
 
     @property
     def is_traced(self) -> bool:
-        """Whether its trace is all there: it ended cleanly, or was completed since, and there was always room."""
-        return (self._stopped.exists() or self.salvaged.exists()) and not self._gap.exists()
+        """Whether its trace is all there: it ended cleanly, or was completed since, and there was always room.
+
+        What was never started saw nothing.
+        """
+        ended = self._stopped.exists() or self.salvaged.exists() or not self._incarnation.exists()
+        return ended and not self.has_gap
 
     def last_words(self) -> str:
         """The last line that the process printed."""

@@ -13,8 +13,9 @@ def awaited(
 ) -> list[ProcessId]:
     """The members of its group that a process still has to meet before it begins; empty when it met enough.
 
-    A peer's numbers uncover a journal that is an old copy. With as many as the protocol needs to order a message, there
-    is somebody among them who took part in whatever the group has ordered.
+    A peer's numbers uncover a journal that is an old copy, if that peer heard of what is missing: the more are met, the
+    better. With fewer than the protocol needs to order a message nothing could be ordered anyway. It is no proof: where
+    just those are away who heard of it, an old copy passes.
     """
     members = topology.groups[topology.group_of[me]]
     others = [member for member in members if member != me]

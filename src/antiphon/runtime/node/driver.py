@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.core import Host, Process, ProcessId
 from antiphon.core.buffers import Piece
@@ -34,6 +34,13 @@ OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing m
 UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing more is read
 
 TimerKey = tuple[int, bytes]  # the part, and the timer's value
+
+
+class Ending(NamedTuple):
+    """How a process has ended: whether the next start has nothing to repair, and whether all found room."""
+
+    is_clean: bool
+    is_written: bool
 
 
 class Driver:
@@ -247,14 +254,18 @@ class Driver:
             raise JournalBehind(f"{self.process.me} ran before and kept no journal: it cannot return.")
 
     def begin(self) -> None:
-        """Go on from there, or begin."""
-        self.begun = True
-        self.host.go_on()
+        """Go on from there, or begin. JournalFull: it has not begun."""
         journal = self.journal
-        if journal is None or (journal.next_index == 0 and journal.snapshot is None):
-            self.take(Begin(self.clock()))
-        elif not journal.clean:
-            self.take(Recover(self.clock(), self.process.now))
+        self.begun = True
+        try:
+            if journal is None or (journal.next_index == 0 and journal.snapshot is None):
+                self.take(Begin(self.clock()))
+            elif not journal.clean:
+                self.take(Recover(self.clock(), self.process.now))
+        except JournalFull:
+            self.begun = False
+            raise
+        self.host.go_on()
         if journal is not None:
             journal.snapshot = None  # it is large, and nobody needs it any more
 
@@ -348,8 +359,8 @@ class Driver:
         journaled = self.journal.written_bytes if self.journal is not None else 0
         return journaled + self.delivered.written_bytes + self.spills.written_bytes
 
-    def close(self) -> bool:
-        """End cleanly: everything is released, written and marked as closed. False: a replay has to write the rest."""
+    def close(self) -> Ending:
+        """End cleanly: everything is released, written and marked as closed, as far as there is room."""
         if not self.begun:
             return self._close_unbegun()
         with suppress(JournalFull):
@@ -359,28 +370,29 @@ class Driver:
         else:
             self._release(self.host.next_index)
         self._stop()
-        delivered = not self.delivered.full
         self.delivered.close()
+        delivered = not self.delivered.full
         trace_written = self._write_trace()
         if self.journal is None:
-            return trace_written
+            return Ending(is_clean=delivered and trace_written, is_written=delivered and trace_written)
         if not (delivered and trace_written) or self.process.turn_is_open:
             self.journal.abandon()  # its replay writes what found no room
-            return False
+            return Ending(is_clean=False, is_written=False)
         with suppress(JournalFull):
             # With nothing left to replay, the next version of the code may start from here.
             self.journal.write_snapshot(self.host.next_index, self.host.snapshot())
         self.journal.close()
-        return True
+        return Ending(is_clean=True, is_written=True)
 
-    def _close_unbegun(self) -> bool:
+    def _close_unbegun(self) -> Ending:
         """Leave all as it was found, but for the rows that the replay made."""
         self._stop()
         was_clean = self.journal is None or self.journal.clean
         self.delivered.abandon()
         if self.journal is not None:
             self.journal.abandon()
-        return self._write_trace() and was_clean
+        is_written = self._write_trace()
+        return Ending(is_clean=is_written and was_clean, is_written=is_written)
 
     def _write_trace(self) -> bool:
         return self.recorder is None or self.recorder.write(self.recorder.take())

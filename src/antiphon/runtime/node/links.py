@@ -31,7 +31,7 @@ from antiphon.runtime.net.frames import (
     encode,
 )
 from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
-from antiphon.runtime.node.peers import PEER_SILENCE_SECONDS, check_marks, marks
+from antiphon.runtime.node.peers import HEARTBEAT, PEER_SILENCE_SECONDS, check_marks, marks
 
 REDIAL_SECONDS = 0.02  # at first
 HANDSHAKE_SECONDS = 3.0
@@ -217,7 +217,7 @@ class PeerLink:
         if stream is None or not self.ready:
             return
         if stream.is_writable:
-            stream.write(_HEARTBEAT)
+            stream.write(HEARTBEAT)
         last = max(self._progress_at, stream.heard_at)
         if self.unacknowledged and stream.loop.time() - last > PEER_SILENCE_SECONDS:
             stream.abort()
@@ -310,6 +310,8 @@ class LinkStream(FrameStream):
         for kind, body in frames:
             if kind == FrameKind.ACK and link.ready:
                 link.acknowledged(*decode_ack(body))
+            elif kind == FrameKind.HEARTBEAT and link.ready:
+                pass  # what is sent arrives
             elif kind == FrameKind.WELCOME and not link.ready:
                 self._cancel_deadline()
                 link.welcomed(decode(Welcome, body))
@@ -335,6 +337,3 @@ class LinkStream(FrameStream):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-_HEARTBEAT = encode(FrameKind.HEARTBEAT)

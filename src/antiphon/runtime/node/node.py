@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, TextIO
@@ -15,7 +16,7 @@ from typing import Any, TextIO
 from antiphon.core import Detector, Gather, Process, ProcessId, Topology
 from antiphon.core.channel import ChannelId
 from antiphon.core.effects import Send
-from antiphon.core.errors import JournalError
+from antiphon.core.errors import JournalError, JournalFull
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ClusterFolder
@@ -33,6 +34,7 @@ KEEP_ALIVE_SECONDS = 1.0
 STOP_SECONDS = 5.0
 STOP_AFTER_DRAIN_SECONDS = 0.3
 CLOSE_SECONDS = 10.0  # for all that an orderly end writes; then the process ends without it ...
+MEET_SECONDS = 2.0  # that peers who may be there have to speak before a process begins without them
 FAIL_SECONDS = 3.0  # ... and after a failure
 LAG_BYTES_MAX = 32 << 20  # a peer that lacks more than this does not keep up
 CODE = f"antiphon {__version__}"  # only this code may replay what it journaled
@@ -54,6 +56,8 @@ class Node:
         self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
         self._met: set[ProcessId] = set()  # the peers whose numbers fit this journal
         self._last_resort: threading.Timer | None = None
+        self._last_resort_at = 0.0
+        self._last_resort_lock = threading.Lock()  # signals come on a thread of their own
         self._tasks: list[asyncio.Task[None]] = []
         self._exit: asyncio.Future[int]
         self._stopping = False
@@ -67,7 +71,7 @@ class Node:
         if config.trace:
             from antiphon.runtime.node.recorder import Recorder  # pyarrow is slow to load
 
-            recorder = Recorder(cluster.trace, config.run, process, folder.mark_gap)
+            recorder = Recorder(cluster.trace, config.run, process, folder)
         journal = None
         if config.journal:
             identity = JournalIdentity(config.cluster, self.me, CODE)
@@ -106,6 +110,7 @@ class Node:
         self._connect()
         host, port = self._config.listens_on(self.me)
         server = await self.port.listen((host, port))
+        self._started_at = loop.time()
         self._start_tasks()
         self._begin_if_known()
         gc.collect()
@@ -145,14 +150,26 @@ class Node:
         return [] if self.driver.begun else awaited(process.protocol, process.topology, self.me, self._met)
 
     def _begin_if_known(self) -> None:
-        """Take part once enough peers have shown that this journal is not an old copy: no receipt, no vote before."""
-        if self.driver.begun or self.driver.stopped or self._stopping or self._awaited():
+        """Take part once enough peers have shown that this journal is not an old copy: no receipt, no vote before.
+
+        Those who may be there get some time to speak, also where fewer would do: any of them may know better.
+        """
+        driver = self.driver
+        if driver.begun or driver.stopped or self._stopping or self._awaited():
             return
-        if self.driver.process.protocol.declaration.assumes.detector is not Detector.NONE:
-            detector = HeartbeatDetector(self.driver, self.links.values(), self.reception.callers)
-            self.driver.on_watch = lambda: self._look_soon(detector)
+        may_speak = [link for peer, link in self.links.items() if peer not in self._met and link.absent_since is None]
+        if may_speak and asyncio.get_running_loop().time() < self._started_at + MEET_SECONDS:
+            return
+        try:
+            driver.begin()
+        except JournalFull:
+            return  # it is tried again
+        except JournalError:
+            return  # the process has failed, and ends
+        if driver.process.protocol.declaration.assumes.detector is not Detector.NONE:
+            detector = HeartbeatDetector(driver, self.links.values(), self.reception.callers)
+            driver.on_watch = lambda: self._look_soon(detector)
             self._start(detector.run())
-        self.driver.begin()
         self._set_reading()
 
     def _start_tasks(self) -> None:
@@ -172,9 +189,10 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _beat(self) -> None:
-        """Say to all peers that this process lives: a connection that is open and silent is broken."""
+        """Say to all peers that this process takes part: a connection that is open and silent is broken."""
         while True:
-            for link in self.links.values():
+            self._begin_if_known()
+            for link in self.links.values() if self.driver.begun else ():
                 link.heartbeat()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
@@ -183,7 +201,7 @@ class Node:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
             for caller in self.reception.callers.values():
-                caller.drop_if_silent()
+                caller.look()
 
     def _look_soon(self, detector: HeartbeatDetector) -> None:
         asyncio.get_running_loop().call_soon(detector.look)  # not amid the effects of an input
@@ -201,7 +219,7 @@ class Node:
             # Whoever told us to drain before has waited already.
             seconds = STOP_AFTER_DRAIN_SECONDS if self.gateway.draining else STOP_SECONDS
             self.gateway.drain(math.inf)
-            self._tasks.append(asyncio.create_task(self._drain_and_close(seconds)))
+            self._start(self._drain_and_close(seconds))
 
     async def _drain_and_close(self, seconds: float) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
@@ -210,8 +228,8 @@ class Node:
         if self.driver.stopped:
             return
         try:
-            is_whole = self.driver.close()
-            if is_whole:
+            ending = self.driver.close()
+            if ending.is_clean:
                 self._folder.mark_clean(self.incarnation)
         except (JournalError, OSError) as error:
             self._on_failure(EXIT_DISK, str(error))
@@ -219,7 +237,7 @@ class Node:
         except Exception as error:
             self._on_failure(EXIT_BUG, f"The end failed: {error!r}.")
             return
-        if is_whole:
+        if ending.is_written:
             self._end(0)
         else:
             self._on_failure(EXIT_DISK, "its trace or its deliveries found no room; its journal has them.")
@@ -244,11 +262,16 @@ class Node:
 
     def _end_surely(self, code: int, seconds: float) -> None:
         """A disk that hangs may hold up all that is orderly; a process that cannot go on must not seem alive."""
-        if self._last_resort is not None:
-            self._last_resort.cancel()
-        self._last_resort = threading.Timer(seconds, os._exit, (code,))
-        self._last_resort.daemon = True
-        self._last_resort.start()
+        until = time.monotonic() + seconds
+        with self._last_resort_lock:
+            if self._last_resort is not None:
+                if self._last_resort_at <= until:
+                    return  # it ends before that
+                self._last_resort.cancel()
+            self._last_resort_at = until
+            self._last_resort = threading.Timer(seconds, os._exit, (code,))
+            self._last_resort.daemon = True
+            self._last_resort.start()
 
     def _end(self, code: int) -> None:
         if not self._exit.done():

@@ -15,9 +15,10 @@ from antiphon.core.channel import NUMBERED, ChannelId, Transport
 from antiphon.core.errors import BadFrame, JournalFull
 from antiphon.core.inputs import Receive
 from antiphon.runtime.net import FrameStream, ReceivedFrame
-from antiphon.runtime.net.frames import PEER_BYTES_MAX, ChannelMarks, FrameKind, decode_data, encode_ack
+from antiphon.runtime.net.frames import PEER_BYTES_MAX, ChannelMarks, FrameKind, decode_data, encode, encode_ack
 from antiphon.runtime.node.driver import FULL_RETRY_SECONDS, Driver
 
+HEARTBEAT = encode(FrameKind.HEARTBEAT)
 ACK_SECONDS = 0.02  # acknowledgements may wait this long for company ...
 ACK_BYTES = 256 << 10  # ... but not when the peer keeps this much for us
 PEER_SILENCE_SECONDS = 4.0  # a connection on which nothing moves for so long, though something should, is broken
@@ -58,13 +59,18 @@ class PeerCaller:
         self._timer: asyncio.TimerHandle | None = None
         self._refused: deque[ReceivedFrame] = deque()  # frames that found the disk full
         self._read_since = 0.0  # silence before this does not count
+        self._spoke_at = 0.0  # when a frame last came: to connect is not yet to take part
+        self._looked_at = 0.0
 
     @property
     def heard_at(self) -> float:
-        """When the peer was last heard; now, while it is not read because the disk is full."""
-        return self._stream.loop.time() if self._refused else self._stream.heard_at
+        """When the peer last spoke; now, while it is not read because the disk is full."""
+        return self._stream.loop.time() if self._refused else self._spoke_at
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None:
+        if not self._driver.begun:
+            raise BadFrame("A peer sends nothing before it is read.")
+        self._spoke_at = self._stream.heard_at
         if self._refused:
             self._refused.extend(frames)
             return
@@ -130,16 +136,22 @@ class PeerCaller:
                 self._acknowledged[channel] = held
                 self._stream.write(encode_ack(channel.transport, held))
 
-    def drop_if_silent(self) -> None:
-        """Every peer beats: an open connection on which nothing comes is broken, unless nothing is read from it."""
-        is_read = self._driver.begun and not self._driver.congested
-        if is_read and self._stream.loop.time() - max(self.heard_at, self._read_since) > PEER_SILENCE_SECONDS:
-            self._stream.abort()
+    def look(self) -> None:
+        """Tell the peer that what it sends arrives, also while a large frame takes long. An open connection on which
+        nothing comes is broken, unless nothing is read from it: every peer that takes part beats."""
+        stream = self._stream
+        if stream.heard_at > self._looked_at:
+            stream.write(HEARTBEAT)
+        self._looked_at = stream.heard_at
+        is_read = self._driver.begun and not self._driver.congested and not self._refused
+        if is_read and stream.loop.time() - max(stream.heard_at, self._read_since) > PEER_SILENCE_SECONDS:
+            stream.abort()
 
     def on_writable(self, writable: bool) -> None:
         """Acknowledgements are small and cumulative: there is nothing to hold back."""
 
     def on_closed(self) -> None:
+        self._refused.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from antiphon.core import Process
 from antiphon.core.effects import Log, Send
@@ -28,10 +28,17 @@ WAITING_ROWS_MAX = 2 * ROWS_PER_FILE  # that found no room
 Seen = tuple[int, Turn]  # a time, and what was released then
 
 
+class GapMark(Protocol):
+    """Where it is written down, for good, that the trace of a process is not whole."""
+
+    @property
+    def has_gap(self) -> bool: ...
+    def mark_gap(self) -> None: ...
+
+
 class Recorder:
-    def __init__(self, folder: Path, run: str, process: Process, mark: Callable[[], None]) -> None:
-        """``mark`` says durably that the trace of this process is not whole."""
-        self._mark = mark
+    def __init__(self, folder: Path, run: str, process: Process, own: GapMark) -> None:
+        self._own = own
         self._folder = folder
         self._run = run
         self._process = process
@@ -39,7 +46,7 @@ class Recorder:
         self._count = 0
         self._bytes = 0
         self._waiting: list[Row] = []  # rows of files that could not be written
-        self._has_gap = False
+        self._has_gap = own.has_gap
         self.written = self._last_written()
 
     def _last_written(self) -> int:
@@ -108,7 +115,7 @@ class Recorder:
     def _is_marked(self) -> bool:
         """Whether it is written down that rows were given up; while it is not, the journal keeps what makes them."""
         try:
-            self._mark()
+            self._own.mark_gap()
         except OSError:
             return False
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine
@@ -54,17 +55,21 @@ def _run(folder: Path, name: str, work: Callable[[ClusterFolder, ProcessId], Cor
 
 
 async def _serve(cluster: ClusterFolder, me: ProcessId) -> int:
-    node = Node(cluster, me)
-    _stop_on_signals(node)
-    return await node.run()
+    opened: list[Node] = []
+    _stop_on_signals(opened)
+    opened.append(Node(cluster, me))
+    return await opened[0].run()
 
 
-def _stop_on_signals(node: Node) -> None:
+def _stop_on_signals(opened: list[Node]) -> None:
     """Signals are heard by a thread of their own, also while a disk holds up the event loop."""
     loop = asyncio.get_running_loop()
 
     def wait() -> None:
-        signal.sigwait(_SIGNALS)
+        number = signal.sigwait(_SIGNALS)
+        if not opened:
+            os._exit(128 + number)  # its files are being opened, and nothing was taken
+        node = opened[0]
         node.end_in_time()
         with suppress(RuntimeError):  # the loop has ended already
             loop.call_soon_threadsafe(node.stop)

@@ -42,6 +42,18 @@ class History:
         self.records = records
         self.next = start
 
+    def read(self) -> list[Buffers]:
+        """Enough for a frame, or all that there was when the file was opened."""
+        found: list[Buffers] = []
+        size = 0
+        for record in self.records:
+            found.append(Buffers(record))
+            size += len(record)
+            if size >= EVENTS_BYTES:
+                break
+        self.next += len(found)
+        return found
+
 
 class Shelf:
     """What readers have in common: frames of records that others may ask for too, and files to read older ones from."""
@@ -56,6 +68,7 @@ class Shelf:
         found = self._frames.get(start)
         if found is None or (not found.is_full and found.end < self._driver.delivered.next_index):
             found = self._recent(start) or self._old(reader, start)
+            self._frames.pop(start, None)
             self._frames[start] = found
             if len(self._frames) > FRAMES_MAX:
                 del self._frames[next(iter(self._frames))]
@@ -68,18 +81,13 @@ class Shelf:
     def _old(self, reader: Subscriber, start: int) -> Frame:
         """What only the disk has. The reader's file is kept open, for it will ask for what comes next."""
         history = self._histories.pop(reader, None)
-        if history is None or history.next != start:
+        records = history.read() if history is not None and history.next == start else []
+        if not records:  # it has none, or its file was opened when there was no more than this
             history = History(self._driver.delivered.history(start), start)
-        records: list[Buffers] = []
-        size = 0
-        for record in history.records:
-            records.append(Buffers(record))
-            size += len(record)
-            if size >= EVENTS_BYTES:
-                break
+            records = history.read()
+        assert history is not None
         assert records, "what is not in memory is durable"
-        history.next += len(records)
-        if size >= EVENTS_BYTES:
+        if sum([record.size for record in records]) >= EVENTS_BYTES:
             self._histories[reader] = history
             if len(self._histories) > HISTORIES_MAX:
                 self.leave(next(iter(self._histories)))
@@ -117,6 +125,7 @@ class Subscriber:
                 self._next = frame.end
                 stream.write(*frame.pieces)
                 stream.flush()
+                self._stalled_at = None
         except JournalError as error:
             self._driver.fail(EXIT_REFUSED, str(error))
 
