@@ -164,6 +164,7 @@ def nasty(seed: int) -> Scenario:
         snapshot_every=rng.choice((0, 5)) if journal else 0,
         seed=seed,
         limit_ns=60_000 * MILLISECOND,
+        events_max=80_000,  # four times what the longest needs
     )
 
 
