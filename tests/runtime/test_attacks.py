@@ -20,7 +20,7 @@ import pytest
 import antiphon
 from antiphon.checks import check_run
 from antiphon.core.channel import NUMBERED
-from antiphon.core.errors import Unavailable
+from antiphon.core.errors import Unavailable, UsageError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, ask
 from antiphon.runtime.net.frames import MAGIC, VERSION, ChannelMarks, FrameKind, Hello, Subscribe, Welcome, encode
@@ -378,3 +378,28 @@ def test_a_connection_that_is_open_but_passes_nothing_is_given_up(
         await asyncio.sleep(0.05)
 
     asyncio.run(run())
+
+
+# Commands -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with nothing_can_be_written(), pytest.raises(UsageError, match="cannot be written"):
+        cluster.create(path, {"a": 1})
+    with pytest.raises(UsageError, match="is not a valid run name"):
+        cluster.create(path, {"a": 1}, run="../evil")
+    cluster.create(path, {"a": 1})  # there is nothing in the way
+
+
+def test_two_downs_at_the_same_time_agree(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 2}, trace=True)
+    send(folder, 10)
+    command = [sys.executable, "-m", "antiphon", "down", "--dir", str(folder.path)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    assert sorted(each.communicate(timeout=60)[0].decode().strip() for each in both) == [
+        "2 of 2 processes ended; everything was delivered.",
+        "Nothing was running.",
+    ]
+    (facts,) = read_facts(folder.trace)
+    assert facts.drained

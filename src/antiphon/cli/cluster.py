@@ -63,7 +63,8 @@ def up_command(
     config = folder.config
     if not config.journal and protocol_named(config.protocol).declaration.assumes.failures is Failures.CRASH_RECOVERY:
         typer.echo(f"Without a journal no process can return, and {config.protocol} waits for each of them.", err=True)
-    started = cluster.start(folder)
+    with folder.commanded():
+        started = cluster.start(folder)
     if json:
         listed = {"cluster": config.cluster, "addresses": config.addresses, "started": started}
         print(msgspec.json.encode(listed).decode())
@@ -207,8 +208,9 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
     Example: antiphon down --dir shop
     """
     folder = ClusterFolder.load(dir)
-    running = [process for process, pid in cluster.alive(folder).items() if pid is not None]
-    drained = cluster.stop(folder)
+    with folder.commanded():
+        running = [process for process, pid in cluster.alive(folder).items() if pid is not None]
+        drained = cluster.stop(folder)
     untraced = cluster.untraced(folder) if folder.config.trace else []
     if json:
         print(msgspec.json.encode({"ended": running, "drained": drained, "untraced": untraced}).decode())

@@ -23,7 +23,7 @@ from antiphon.runtime.net.dial import parse_address
 TIMEOUT_SECONDS = 30.0
 BATCH_BYTES = 256 << 10
 LINGER_SECONDS_MAX = 60.0
-ASKING_SECONDS = (JOIN_SECONDS, JOIN_SECONDS_MAX)  # that a process has to describe the cluster, from try to try
+ASKING_SECONDS = (JOIN_SECONDS, *[JOIN_SECONDS_MAX] * 3)  # that a process has to describe the cluster, from try to try
 
 _ADDRESSES = re.compile(r"[^/,\s]+:\d+(,[^/,\s]+:\d+)*")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")

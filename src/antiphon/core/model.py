@@ -17,6 +17,7 @@ GroupId = NewType("GroupId", str)
 GROUPS_MAX = 1024
 MEMBERS_MAX = 1024
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class MessageId(NamedTuple):

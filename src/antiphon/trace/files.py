@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antiphon.core.errors import TraceError
+from antiphon.core.model import RUN_NAME
 from antiphon.trace.schema import EVENTS, TRACE_VERSION, RequestCell, Row, RunFacts
-
-RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def to_table(rows: Sequence[Row]) -> pa.Table:

@@ -104,10 +104,29 @@ class ClusterFolder:
         return cls(path, config)
 
     def save(self) -> None:
+        """OSError: nothing is left of it."""
         self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.path / ".cluster.json.tmp"
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self.config), indent=2) + b"\n")
-        temporary.replace(self.path / "cluster.json")
+        try:
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self.config), indent=2) + b"\n")
+            temporary.replace(self.path / "cluster.json")
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    @contextmanager
+    def commanded(self) -> Iterator[None]:
+        """One command that starts or ends processes at a time: the next one waits, and finds what this one did."""
+        try:
+            fd = os.open(self.path / "cluster.json", os.O_RDONLY)
+        except OSError:
+            yield
+            return
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     @property
     def trace(self) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from antiphon.core import FaultModel, ProcessId, Topology
 from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
 from antiphon.runtime.cluster.control import ask_all
@@ -50,6 +51,8 @@ def create(
         raise UsageError(f"{path} is not an empty folder: a new cluster needs one.")
     if gather < 1:
         raise UsageError(f"A message gathers at least 1 request, not {gather}.")
+    if run is not None and not RUN_NAME.fullmatch(run):
+        raise UsageError(f"{run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
     topology = Topology.sized(sizes)
     kind = protocol_named(protocol)
     parsed = parse_options(kind, options or {})
@@ -71,7 +74,10 @@ def create(
         spill_bytes=spill_bytes,
     )
     folder = ClusterFolder(path, config)
-    folder.save()
+    try:
+        folder.save()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
     return folder
 
 
@@ -124,6 +130,7 @@ def _spawn(folder: ClusterFolder, process: ProcessId) -> int:
     """A process of its own session, that outlives us; returns its pid."""
     own = folder.process(process)
     own.path.mkdir(parents=True, exist_ok=True)
+    own.log.open("ab").close()  # OSError names it; what the child meets when it opens it would name the program
     log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
@@ -145,7 +152,6 @@ def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
 def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> dict[ProcessId, str]:
     """Wait until each answers and takes part, as far as its peers are up; returns those that failed, and why."""
     failed: dict[ProcessId, str] = {}
-    listening: set[ProcessId] = set()
     deadline, begun_by = time.monotonic() + START_SECONDS, 0.0
     while True:
         running = [process for process in spawned if process not in failed]
@@ -154,9 +160,8 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> 
             code = _reap(spawned[process])
             if code is not None:
                 failed[process] = _why(folder, process, code)
-            elif answers[process] is not None:
-                listening.add(process)
-        silent = [process for process in spawned if process not in listening and process not in failed]
+        # One that answered before and no longer does is ending: why it does is worth waiting for.
+        silent = [process for process in running if process not in failed and answers[process] is None]
         now = time.monotonic()
         if not silent:
             begun_by = begun_by or now + BEGIN_SECONDS
