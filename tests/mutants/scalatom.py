@@ -276,10 +276,7 @@ class ForgetsWhatItProposedOnRestart(Scalatom):
         self.proposed.clear()
 
 
-MUTANTS = (
-    ProposesItsOwnTimestamp,
-    GossipsToAMajority,
-    GossipsATickTooSeldom,
+SEARCHED = (  # the search has a small world for each of these, too (scopes.py)
     SimpleForQualifiedMajority,
     TakesTheMinimumForTheMaximum,
     DeliversOnTheProposal,
@@ -301,4 +298,11 @@ MUTANTS = (
     over_consensus(Scalatom, CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
     over_consensus(Scalatom, HrVotesWithItsOwnEstimate),
     over_reliable(Scalatom, UniformDoesNotEcho),
+)
+
+MUTANTS = (
+    *SEARCHED,
+    ProposesItsOwnTimestamp,
+    GossipsToAMajority,
+    GossipsATickTooSeldom,
 )
