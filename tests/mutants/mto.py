@@ -202,9 +202,6 @@ class LetsAnEqualNumberPass(Mto):
 
 
 MUTANTS = (
-    *under(Mto),
-    ProposesItsOwnTimestamp,
-    LooksForPredecessorsTooEarly,
     TakesTheMinimumForTheMaximum,
     DeliversOnTheProposal,
     DoesNotAdvanceTheClock,
@@ -216,4 +213,7 @@ MUTANTS = (
     over_consensus(Mto, CtDecidesItsOwnValueOnSuspicion, HrDecidesItsOwnValueOnSuspicion),
     over_consensus(Mto, CtDecidesOnOneAcknowledgement, HrDecidesWithoutAMajority),
     over_consensus(Mto, HrVotesWithItsOwnEstimate),
+    *under(Mto),
+    ProposesItsOwnTimestamp,
+    LooksForPredecessorsTooEarly,
 )

@@ -279,10 +279,7 @@ class ForgetsWhatItProposedOnRestart(Scalatom):
         self.proposed.clear()
 
 
-MUTANTS = (
-    ProposesItsOwnTimestamp,
-    GossipsToAMajority,
-    GossipsATickTooSeldom,
+SEARCHED = (  # the search has a small world for each of these, too (scopes.py)
     SimpleForQualifiedMajority,
     TakesTheMinimumForTheMaximum,
     DeliversOnTheProposal,
@@ -306,4 +303,11 @@ MUTANTS = (
     over_consensus(Scalatom, CtRotatesAmongAMajority, HrRotatesAmongAMajority),
     over_reliable(Scalatom, UniformDoesNotEcho),
     over_reliable(Scalatom, UniformDeliversTheFirstCopy),
+)
+
+MUTANTS = (
+    *SEARCHED,
+    ProposesItsOwnTimestamp,
+    GossipsToAMajority,
+    GossipsATickTooSeldom,
 )

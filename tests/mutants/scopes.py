@@ -31,13 +31,13 @@ def ones(protocol: str, **others: object) -> Scope:
 
 
 SEARCHED: list[tuple[str, type[OrderingProtocol]]] = [
-    *(("tom", mutant) for mutant in tom.MUTANTS),
-    *(("scalatom", mutant) for mutant in scalatom.MUTANTS),
+    *(("tom", mutant) for mutant in tom.SEARCHED),
+    *(("scalatom", mutant) for mutant in scalatom.SEARCHED),
     ("scalatom", scalatom.TakesHistoriesAsTheyCome),  # it takes too rare an overtaking for random seeds
     ("tom", over_consensus(Tom, HrDoesNotJoinNext)),  # nor does this one show in random seeds
     ("mto", mto.CountsOnlyWhatItRDelivered),
     ("mto", mto.DoesNotWaitForWhatIsNotHere),
-    *(("skeen", mutant) for mutant in skeen.MUTANTS),
+    *(("skeen", mutant) for mutant in skeen.SEARCHED),
     *(("reliable", over_reliable(Reliable, mutant)) for mutant in UNIFORM_MUTANTS),
     ("reliable", over_reliable(Reliable, UniformFetchesOnce)),  # random seeds do not show this one and the next
     ("reliable", over_reliable(Reliable, UniformDeliversOnTheFirstEcho)),
