@@ -286,6 +286,5 @@ MUTANTS = (
     *SEARCHED,
     DropsTimestampsThatComeFirst,
     TakesTheClockAlone,
-    FollowsOneDefinitiveTimestamp,
     ForgetsTheOtherGroupsTimestampsOnRestart,
 )

@@ -157,7 +157,7 @@ def test_if_any_site_receives_the_message_and_remains_operational_all_sites_will
 
 
 def test_the_sequencer_refuses_several_groups() -> None:
-    with pytest.raises(UsageError, match="orders one group"):
+    with pytest.raises(UsageError, match="one group"):
         one_multicast("sequencer", "c1", {"a": 2, "b": 2}, ("a", "b"))
 
 

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,11 +135,14 @@ BY_THE_HOST = {
 
 
 def run_of_mutant(name: str) -> Run:
-    """A trace that the mutant itself made, at the seed at which it shows."""
+    """A trace that the mutant itself made, at the first seed at which it shows."""
     slip = next(slip for slip in host.MUTANTS if slip.name == name)
     with slip.made():
-        outcome = simulate(next(host.runs_from(first_seeds()["host", name])))
-    return named((outcome.facts, outcome.rows), name)
+        for scenario in chain(islice(host.runs_from(first_seeds()["host", name]), 1), islice(host.runs_from(0), 150)):
+            outcome = simulate(scenario)
+            if BY_THE_HOST[name] in {violation.property for violation in outcome.violations}:
+                return named((outcome.facts, outcome.rows), name)
+    raise AssertionError(f"{name} does not show")
 
 
 @pytest.fixture(scope="session")
@@ -326,7 +330,7 @@ def test_without_spark_or_java_one_sentence_says_what_is_missing(monkeypatch: py
     with pytest.raises(UsageError, match=r"^Spark needs Java 17 or later: .* or set JAVA_HOME\.$"):
         session._need_java()
     monkeypatch.setattr(session, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install 'antiphon\[spark\]'\.$"):
+    with pytest.raises(UsageError, match=r"^This needs Spark's Python packages: .*pip install"):
         session.spark_session()
 
 

@@ -39,7 +39,9 @@ def soak_command(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Kill, pause, cut off and fill a real cluster under load, and see whether it keeps every promise.
+    """Break a real cluster in every way, and see what holds.
+
+    Its processes are killed, paused, cut off and left without room, under load.
 
     Exit code 0: nothing was found. 1: something was; each finding names the seed and the episode.
 

@@ -29,7 +29,7 @@ def read_runs(spark: SparkSession, folder: Path | str) -> DataFrame:
 
 def read_events(spark: SparkSession, folder: Path | str) -> DataFrame:
     """Every event of every run, once. Refuses, in one sentence, what is not a trace of this version."""
-    root = Path(folder)
+    root = Path(folder).resolve()  # Java may have been started in another folder
     runs = [run.run for run in read_facts(root)]
     files = [file for run in runs for file in event_files(root, run)]
     if not files:
