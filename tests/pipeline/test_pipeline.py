@@ -27,7 +27,17 @@ from antiphon.pipeline.receipts import compare
 from antiphon.pipeline.report import write_report
 from antiphon.pipeline.verify import SHOWN, verdicts, verify
 from antiphon.simulation import simulate
-from antiphon.trace import EVENTS, RequestCell, Row, RunFacts, deduplicate, write_events, write_facts, write_run
+from antiphon.trace import (
+    EVENTS,
+    RequestCell,
+    Row,
+    RunFacts,
+    deduplicate,
+    to_table,
+    write_events,
+    write_facts,
+    write_run,
+)
 from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Tape, honest_run
 from forging.mutations import MUTATIONS
 from mutants import host
@@ -287,7 +297,7 @@ def test_what_is_no_trace_is_refused_in_one_sentence(spark: SparkSession, tmp_pa
     with pytest.raises(TraceError, match=r"is not a trace: it has no events/"):
         read_events(spark, tmp_path)
     write_run(tmp_path, facts, rows)
-    write_events(tmp_path, "stranger", "part-00000", rows)
+    write_events(tmp_path, "stranger", "part-00000", to_table(rows))
     with pytest.raises(TraceError, match=r"has events of run 'stranger' but no runs/stranger\.json\.$"):
         read_events(spark, tmp_path)
 

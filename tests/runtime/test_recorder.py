@@ -83,7 +83,7 @@ def test_what_waits_is_bounded_and_what_is_given_up_is_said(tmp_path: Path, room
     for time in range(50):
         recorder.add(seen.some(), time)
         given_up.append(recorder.write(recorder.take()))
-        assert len(recorder._waiting) <= 10
+        assert recorder._waiting.num_rows <= 10
     assert any(given_up)
     assert recorder.state == "not whole"
     assert not own.is_traced, "for good ..."

@@ -22,18 +22,16 @@ from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
 from antiphon.runtime.disk import Committer, DeliveredLog, SegmentedLog, Spills
+from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
 if TYPE_CHECKING:
     from antiphon.runtime.node.recorder import Recorder
 
 EXIT_BUG, EXIT_REFUSED, EXIT_DISK = 1, 3, 4
-FULL_RETRY_SECONDS = 0.2  # between two attempts to go on with what found the disk full
 FULL_TOLD_SECONDS = 2.0  # for so long after a refusal the status says so
 SNAPSHOT_INPUTS = 50_000  # taken between two snapshots at most, so that a restart takes seconds
 OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing more is read until it is taken
 UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing more is read
-
-TimerKey = tuple[int, bytes]  # the part, and the timer's value
 
 
 class Ending(NamedTuple):
@@ -77,7 +75,7 @@ class Driver:
         self._scheduled = False
         self.congested = False
         self.watched: tuple[ProcessId, ...] = ()  # for failures
-        self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
+        self._alarms = Alarms(self._on_alarm)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._loop: asyncio.AbstractEventLoop
         self._full_at = -FULL_TOLD_SECONDS  # when an input was last refused
@@ -212,17 +210,10 @@ class Driver:
         self.reply(reply)
 
     def on_set_timer(self, timer: SetTimer) -> None:
-        key = (timer.part, timer.timer)
-        armed = self._timers.pop(key, None)
-        if armed is not None:
-            armed.cancel()
-        delay = max(0.0, (timer.due - time.time_ns()) / 1e9)
-        self._timers[key] = self._loop.call_later(delay, self._fire, key, timer.due)
+        self._alarms.set(timer)
 
     def on_cancel_timer(self, timer: CancelTimer) -> None:
-        armed = self._timers.pop((timer.part, timer.timer), None)
-        if armed is not None:
-            armed.cancel()
+        self._alarms.cancel(timer)
 
     def on_monitor(self, processes: tuple[ProcessId, ...]) -> None:
         self.watched = processes
@@ -236,12 +227,8 @@ class Driver:
         else:
             self.recorder.add(turns, time.time_ns())
 
-    def _fire(self, key: TimerKey, due: int) -> None:
-        self._timers.pop(key, None)
-        try:
-            self.take(Fire(max(self.clock(), due), *key, due))
-        except JournalFull:
-            self._timers[key] = self._loop.call_later(FULL_RETRY_SECONDS, self._fire, key, due)
+    def _on_alarm(self, key: TimerKey, due: int) -> None:
+        self.take(Fire(max(self.clock(), due), *key, due))
 
     # Start and stop ---------------------------------------------------------------------------------------------
 
@@ -314,13 +301,14 @@ class Driver:
             return
         self.delivered.flush()
         delivered = self.delivered.next_index
-        seen = self.recorder.take() if self.recorder is not None else []
+        recorder = self.recorder
+        seen = recorder.take() if recorder is not None else None
         index, state = self.host.next_index, self.host.snapshot()
         self._snapshot_index = index
 
         def write() -> None:
             try:
-                traced = self.recorder is None or self.recorder.write(seen)
+                traced = recorder is None or seen is None or recorder.write(seen)
                 if traced and self.delivered.durable_index >= delivered:  # else the journal must make them again
                     journal.write_snapshot(index, state)
             except JournalFull:
@@ -406,8 +394,7 @@ class Driver:
 
     def _stop(self) -> None:
         self.stopped = True
-        for timer in self._timers.values():
-            timer.cancel()
+        self._alarms.stop()
         if self._committer is not None:
             self._committer.close()
         self._disk.shutdown(wait=True)

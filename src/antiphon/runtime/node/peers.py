@@ -16,7 +16,8 @@ from antiphon.core.errors import BadFrame, JournalFull
 from antiphon.core.inputs import Receive
 from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net.frames import PEER_BYTES_MAX, ChannelMarks, FrameKind, decode_data, encode, encode_ack
-from antiphon.runtime.node.driver import FULL_RETRY_SECONDS, Driver
+from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS
+from antiphon.runtime.node.driver import Driver
 
 HEARTBEAT = encode(FrameKind.HEARTBEAT)
 ACK_SECONDS = 0.02  # acknowledgements may wait this long for company ...

@@ -1,7 +1,8 @@
 """The trace of a real process: what was released is kept until there is enough for a file.
 
-Rows are made when a file is written, on the disk thread. What no file holds yet is lost in a crash, and written when
-the journal is replayed: a snapshot only counts when every row before it stands in a finished file.
+Rows are made when a file is written, on the disk thread, some at a time; those that wait do so as a table, which takes
+a tenth of the memory. What no file holds yet is lost in a crash, and written when the journal is replayed: a snapshot
+only counts when every row before it stands in a finished file.
 
 A trace never harms what it observes. While there is no room for it, some rows wait in memory; when they are too many,
 they are given up, after a mark in the process's folder has said that its trace is not whole. Such a trace proves
@@ -12,14 +13,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
+
+import pyarrow as pa
 
 from antiphon.core import Process
 from antiphon.core.effects import Log, Send
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
-from antiphon.trace import Row, rows_of, write_events
+from antiphon.trace import Row, rows_of, to_table, write_events
 
 ROWS_PER_FILE = 50_000
 KEPT_BYTES_MAX = 32 << 20  # of frames and payloads that the rows of the next file speak of
@@ -42,10 +47,10 @@ class Recorder:
         self._folder = folder
         self._run = run
         self._process = process
-        self._seen: list[Seen] = []
+        self._seen: deque[Seen] = deque()
         self._count = 0
         self._bytes = 0
-        self._waiting: list[Row] = []  # rows of files that could not be written
+        self._waiting = to_table(())  # rows of files that could not be written
         self._has_gap = own.has_gap
         self.written = self._last_written()
 
@@ -87,30 +92,33 @@ class Recorder:
             elif type(effect) is Log:
                 self._bytes += sum([len(request.data) for request in effect.event.requests])
 
-    def take(self) -> list[Seen]:
+    def take(self) -> deque[Seen]:
         """What goes into the next file."""
-        seen, self._seen = self._seen, []
+        seen, self._seen = self._seen, deque()
         self._count = self._bytes = 0
         return seen
 
-    def write(self, seen: list[Seen]) -> bool:
+    def write(self, seen: deque[Seen]) -> bool:
         """Write one file, durably; for the disk thread. False: a replay of the journal may still be needed."""
-        rows, begun = self._waiting, self.written
-        self._waiting = []
-        for time_ns, turn in seen:
-            rows += rows_of(self._process, turn, time_ns, after=begun)
+        table, self._waiting = pa.concat_tables([self._waiting, to_table(self._rows(seen))]), to_table(())
         if self._has_gap and not self._is_marked():
             return False  # no file may seem to follow the one before the gap
-        if not rows:
+        if not table.num_rows:
             return True
-        if self._write(rows):
-            self.written = rows[-1].seq
+        if self._write(table):
             return True
-        if len(rows) <= WAITING_ROWS_MAX:
-            self._waiting = rows
+        if table.num_rows <= WAITING_ROWS_MAX:
+            self._waiting = table
             return False
         self._has_gap = True
         return self._is_marked()
+
+    def _rows(self, seen: deque[Seen]) -> Iterator[Row]:
+        """The rows of what was seen, which is forgotten on the way."""
+        begun = self.written
+        while seen:
+            time_ns, turn = seen.popleft()
+            yield from rows_of(self._process, turn, time_ns, after=begun)
 
     def _is_marked(self) -> bool:
         """Whether it is written down that rows were given up; while it is not, the journal keeps what makes them."""
@@ -125,17 +133,18 @@ class Recorder:
         """What is wrong with the trace; empty: nothing."""
         if self._has_gap:
             return "not whole"
-        return "no room" if self._waiting else ""
+        return "no room" if self._waiting.num_rows else ""
 
-    def _write(self, rows: list[Row]) -> bool:
-        first, last = rows[0].seq, rows[-1].seq
+    def _write(self, table: pa.Table) -> bool:
+        first, last = table["seq"][0].as_py(), table["seq"][-1].as_py()
         name = f"{self._process.me}-{first:012d}-{last:012d}"
         try:
-            write_events(self._folder, self._run, name, rows)
+            write_events(self._folder, self._run, name, table)
             _sync(self._events / f"{name}.parquet")
             _sync(self._events)
         except OSError:
             return False
+        self.written = last
         return True
 
 
