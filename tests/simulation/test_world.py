@@ -18,6 +18,7 @@ from antiphon.core import (
     OrderingProtocol,
     ProcessId,
     Promise,
+    Topology,
     Transport,
     Wire,
 )
@@ -249,6 +250,37 @@ def test_a_crash_is_noticed_by_those_who_asked_and_only_by_them() -> None:
     assert all(MILLISECOND + DETECTION_NS[0] <= time < LATE_DETECTION_NS[1] for time in suspicions.values())
     assert len(set(suspicions.values())) == 4, "each at a time of its own"
     assert not any(row.kind == "suspect" for row in simulate(small(protocol="reliable", faults=(crash,))).rows)
+
+
+class Certain(Shouting):
+    """The same with a failure detector that is never wrong."""
+
+    @classmethod
+    def assumes(cls, options: object) -> Assumptions:
+        return Assumptions(failures=Failures.ALL_BUT_ONE, detector=Detector.PERFECT)
+
+
+def test_a_perfect_detector_suspects_those_who_never_return_and_nobody_else() -> None:
+    crashes = (Crash("b.2", at=MILLISECOND), Crash("b.1", at=MILLISECOND, down_ns=1_000 * MILLISECOND))
+    outcome = simulate(small(protocol="shouting", faults=crashes), Certain)
+    assert {(row.process, row.peers) for row in outcome.rows if row.kind == "suspect"} == {
+        (process, ("b.2",)) for process in ("a.1", "a.2", "b.1", "c1")
+    }
+    assert not any(row.kind == "trust" for row in outcome.rows)
+
+
+def test_in_a_random_run_with_a_perfect_detector_all_but_one_may_go_and_nobody_is_suspected_wrongly() -> None:
+    scenarios = [random_scenario(Certain, seed) for seed in range(60)]
+    faults = [fault for scenario in scenarios for fault in scenario.faults]
+    assert not any(isinstance(fault, WrongSuspicion | Distrust) for fault in faults)
+    gone = [
+        sum(fault.process in members and fault.down_ns is None for fault in scenario.faults if isinstance(fault, Crash))
+        - len(members)
+        for scenario in scenarios
+        for members in Topology.sized(scenario.groups).groups.values()
+        if len(members) > 2
+    ]
+    assert max(gone) == -1, "all but one, somewhere, and never all"
 
 
 @pytest.mark.parametrize("fifo", [True, False])

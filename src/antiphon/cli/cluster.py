@@ -18,6 +18,7 @@ from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import UsageError
 from antiphon.core.model import ProcessId, parse_groups
+from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
@@ -61,7 +62,9 @@ def up_command(
         chosen["gather"] = gather
     folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), chosen)
     config = folder.config
-    if not config.journal and protocol_named(config.protocol).declaration.assumes.failures is Failures.CRASH_RECOVERY:
+    kind = protocol_named(config.protocol)
+    failures = kind.assumes(parse_options(kind, config.options)).failures
+    if not config.journal and failures is Failures.CRASH_RECOVERY:
         typer.echo(f"Without a journal no process can return, and {config.protocol} waits for each of them.", err=True)
     with folder.commanded():
         started = cluster.start(folder)

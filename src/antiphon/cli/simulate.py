@@ -44,6 +44,7 @@ CAMPAIGN_FLAGS = {"protocol", "option", "runs", "seed", "json"}
 FAILURES = {
     Failures.CRASH_RECOVERY: "every process that crashes returns with its journal",
     Failures.MINORITY: "a minority of each group, and any sender, may crash for good",
+    Failures.ALL_BUT_ONE: "all but one of each group, and any sender, may crash for good",
 }
 TURN_NS = MILLISECOND // 5  # how long a member gathers
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
@@ -111,7 +112,7 @@ def simulate_command(
     """
     chosen = protocol_named(protocol)
     options = parse_option_flags(option)
-    parse_options(chosen, options)
+    parsed = parse_options(chosen, options)
     if runs:
         _refuse_what_a_campaign_chooses(context)
         _campaign(chosen, options, seed, runs, json)
@@ -124,7 +125,7 @@ def simulate_command(
         messages=messages,
         seed=seed,
         fanout=fanout,
-        faults=parse_faults(faults),
+        faults=parse_faults(faults, chosen.assumes(parsed).detector),
         sent_survives=sent_survives,
         workload=workload,
         interval_ns=round(interval * MILLISECOND),
@@ -263,9 +264,9 @@ def protocols_command(json: JsonFlag = False) -> None:
 
 
 def _facts(kind: type[OrderingProtocol]) -> dict[str, str]:
-    declaration, assumes = kind.declaration, kind.declaration.assumes
+    declaration, assumes = kind.declaration, kind.assumes(kind.Options())
     facts = [FAILURES[assumes.failures]]
-    facts += ["an eventually strong failure detector"] if assumes.detector is Detector.EVENTUALLY_STRONG else []
+    facts += [f"a failure detector that is {assumes.detector}"] if assumes.detector is not Detector.NONE else []
     facts += ["a message addresses one group"] if assumes.one_group else []
     facts += ["a message addresses all groups"] if assumes.all_groups else []
     facts += ["what a process has sent arrives even if it then crashes"] if assumes.sent_survives else []

@@ -16,7 +16,7 @@ import msgspec
 from antiphon.core.buffers import encode_inside
 from antiphon.core.channel import Transport
 from antiphon.core.contract import Timer, Wire, contract_of, handlers_of
-from antiphon.core.declaration import Declaration, Detector, FaultModel, Watched
+from antiphon.core.declaration import Assumptions, Declaration, Detector, FaultModel, Watched
 from antiphon.core.errors import UsageError
 from antiphon.core.keys import Key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
@@ -38,7 +38,7 @@ class Component:
 
     FRAMEWORK: ClassVar[bool] = True  # what this class annotates is wiring, not state
     Options: ClassVar[type[msgspec.Struct]] = NoOptions
-    transport: ClassVar[Transport] = Transport.RELIABLE  # how its messages travel
+    transport: Transport = Transport.RELIABLE  # how its messages travel; ``initialise`` may choose by an option
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -196,13 +196,18 @@ class OrderingProtocol(Component):
         return cls.declaration.promises
 
     @classmethod
+    def assumes(cls, options: Any) -> Assumptions:
+        """What must hold around the protocol with these options."""
+        return cls.declaration.assumes
+
+    @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
         """Refuse options that cannot keep the promises in a run with these faults."""
 
     @classmethod
     def watched(cls, options: Any) -> Watched:
         """About whom processes ask their failure detector with these options."""
-        return Watched.NOBODY if cls.declaration.assumes.detector is Detector.NONE else Watched.MEMBERS
+        return Watched.NOBODY if cls.assumes(options).detector is Detector.NONE else Watched.MEMBERS
 
     @classmethod
     def admit(cls, topology: Topology, destinations: tuple[GroupId, ...]) -> None:

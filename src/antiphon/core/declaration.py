@@ -14,11 +14,13 @@ class Failures(StrEnum):
 
     CRASH_RECOVERY = "crash-recovery"  # every crashed process returns, with its journal
     MINORITY = "minority"  # a minority of each group, and any sender, may crash for good; the others may return
+    ALL_BUT_ONE = "all but one"  # all but one of each group, and any sender, may crash for good; the others may return
 
 
 class Detector(StrEnum):
     NONE = "none"
     EVENTUALLY_STRONG = "eventually strong"
+    PERFECT = "perfect"  # suspects those who never return, all of them in the end, and nobody else ever
 
 
 class Watched(StrEnum):

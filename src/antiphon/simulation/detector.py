@@ -1,7 +1,9 @@
-"""A failure detector of class ◇S for the virtual world, and no better than that.
+"""A failure detector of class ◇S for the virtual world, and no better than that; or a perfect one.
 
 Whoever has crashed is suspected sooner or later by everybody who asks, by each at a time of its own. Wrong suspicions
 are faults. Some of them never end, but there is a member of each group whom in the end nobody suspects.
+
+A perfect one suspects only those who never return. What they sent may still be under way.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ RETURN_NS = (0, 10 * MILLISECOND)  # how long it takes one process to notice tha
 
 
 class FailureDetector:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, perfect: bool) -> None:
         self._world = world
+        self._perfect = perfect
 
     def tell(self, site: Site) -> None:
         """Tell a process what its failure detector thinks now, where that is not what it thought before."""
@@ -42,8 +45,10 @@ class FailureDetector:
             elif not is_suspect and other in suspected:
                 world.take(site, Trust(world.now, other))
 
-    def crashed(self, crashed: Site, rng: random.Random) -> None:
+    def crashed(self, crashed: Site, rng: random.Random, *, for_good: bool) -> None:
         """Completeness: some time after a crash, everybody who asks is told."""
+        if self._perfect and not for_good:
+            return
         for site in self._world.sites.values():
             if site is not crashed:
                 after = rng.randrange(*(LATE_DETECTION_NS if rng.random() < LATE else DETECTION_NS))

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+
 from antiphon.core.channel import Transport
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.declaration import Assumptions, Failures, FaultModel, Watched
+from antiphon.core.declaration import Assumptions, Detector, Failures, FaultModel, Watched
 from antiphon.core.errors import UsageError
 from antiphon.core.model import Topology
 from antiphon.core.options import option_choices, parse_options
@@ -33,19 +35,20 @@ class Workload(StrEnum):
     BURST = "burst"  # many at once, then silence
 
 
-def parse_faults(text: str) -> tuple[FaultKind, ...]:
-    """``all``, ``none``, or kinds with commas between them."""
+def parse_faults(text: str, detector: Detector) -> tuple[FaultKind, ...]:
+    """``all`` that the failure detector allows, ``none``, or any kinds with commas between them."""
     if text in ("all", "none"):
-        return tuple(FaultKind) if text == "all" else ()
+        return faults_for(Watched.MEMBERS, detector) if text == "all" else ()
     try:
         return tuple(FaultKind(part.strip()) for part in text.split(","))
     except ValueError:
         raise UsageError(f"{text!r} names no faults: use all, none, or some of {', '.join(FaultKind)}.") from None
 
 
-def faults_for(watched: Watched) -> tuple[FaultKind, ...]:
-    """The faults that can strike: wrong suspicions only where anybody asks a failure detector."""
-    return tuple(kind for kind in FaultKind if kind is not FaultKind.SUSPICION or watched is not Watched.NOBODY)
+def faults_for(watched: Watched, detector: Detector) -> tuple[FaultKind, ...]:
+    """The faults that can strike: wrong suspicions only where anybody asks a failure detector that makes mistakes."""
+    mistaken = watched is not Watched.NOBODY and detector is not Detector.PERFECT
+    return tuple(kind for kind in FaultKind if kind is not FaultKind.SUSPICION or mistaken)
 
 
 def plan(
@@ -112,19 +115,19 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     """
     harsh = seed % 2 == 1
     rng = random.Random(f"{seed}/scenario/{protocol.declaration.name}")
-    assumes = protocol.declaration.assumes
     sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
-    load = _random_load(rng, topology, assumes)
+    load = _random_load(rng, topology, protocol.declaration.assumes)
     drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
     chosen = {**drawn, **(options or {})}
-    model = fault_model(rng, protocol, chosen)
-    watched = protocol.watched(parse_options(protocol, chosen))
+    parsed = parse_options(protocol, chosen)
+    assumes, watched = protocol.assumes(parsed), protocol.watched(parsed)
+    model = fault_model(rng, protocol, parsed)
     returning = not model.permanent or rng.random() < 0.5
     faults = place_faults(
         rng,
         [*topology.processes, *(() if load.through_members else load.clients)],
-        faults_for(watched),
+        faults_for(watched, assumes.detector),
         rng.randint(5, 9),
         load.span_ns + 5 * MILLISECOND,
         topology,
@@ -133,6 +136,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         effects_max=8 if harsh else 3,
         plans=load.plans,
         watched=watched,
+        all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
     )
     fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
     latencies = HARSH_LATENCIES if harsh else LATENCIES
@@ -193,16 +197,15 @@ def _random_load(rng: random.Random, topology: Topology, assumes: Assumptions) -
     return Load(clients, through_members, workload is Workload.CLOSED, plans, span_ns)
 
 
-def fault_model(rng: random.Random, protocol: type[OrderingProtocol], options: Mapping[str, str]) -> FaultModel:
+def fault_model(rng: random.Random, protocol: type[OrderingProtocol], options: msgspec.Struct) -> FaultModel:
     """What crashes may do: the worst that the protocol bears with these options."""
-    assumes = protocol.declaration.assumes
+    assumes = protocol.assumes(options)
     survives = assumes.sent_survives or rng.random() < 0.3
-    permanent = assumes.failures is Failures.MINORITY and rng.random() < 0.8
+    permanent = assumes.failures is not Failures.CRASH_RECOVERY and rng.random() < 0.8
     models = (FaultModel(permanent, survives), FaultModel(permanent, True), FaultModel(False, survives))
-    parsed = parse_options(protocol, options)
     for model in models:
         try:
-            protocol.check(parsed, model)
+            protocol.check(options, model)
         except UsageError:
             continue
         return model
@@ -228,7 +231,7 @@ def workload_scenario(
     """One run as described: a workload from clients (none: from the members), with faults spread over it."""
     if size > PAYLOAD_BYTES_MAX:
         raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {size}.")
-    topology, assumes = Topology.sized(groups), protocol.declaration.assumes
+    topology, assumes = Topology.sized(groups), protocol.assumes(parse_options(protocol, options))
     outside = [f"c{i}" for i in range(1, clients + 1)]
     members = [str(p) for p in topology.processes]
     senders = outside or members
@@ -247,14 +250,22 @@ def workload_scenario(
     # In a closed loop a multicast takes a few latencies; the faults are spread over about that long.
     span_ns = max((p.at for p in plans), default=0) or messages // len(senders) * 4 * MILLISECOND
     count = max(4, messages // 50) if faults else 0
-    permanent = assumes.failures is Failures.MINORITY
+    permanent = assumes.failures is not Failures.CRASH_RECOVERY
     return Scenario(
         protocol=protocol.declaration.name,
         options=dict(options),
         groups=dict(groups),
         plans=plans,
         faults=place_faults(
-            rng, members + outside, faults, count, span_ns, topology, returning=bool(faults), permanent=permanent
+            rng,
+            members + outside,
+            faults,
+            count,
+            span_ns,
+            topology,
+            returning=bool(faults),
+            permanent=permanent,
+            all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
         ),
         latency=latency,
         sent_survives=sent_survives or assumes.sent_survives,

@@ -49,14 +49,18 @@ def place_faults(
     effects_max: int = 4,
     plans: Sequence[Plan] = (),
     watched: Watched = Watched.MEMBERS,
+    all_but_one: bool = False,
 ) -> tuple[Fault, ...]:
     """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
 
     ``returning``: a crashed process may restart from its journal. ``permanent``: a minority of each group, and any
-    sender outside, may crash for good. ``plans``: the workload, where faults may be aimed at its multicasts.
+    sender outside, may crash for good; ``all_but_one``: even all members of a group but one. ``plans``: the workload,
+    where faults may be aimed at its multicasts.
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
+    if all_but_one:
+        placing.mortal = {group: len(members) - 1 for group, members in topology.groups.items()}
     if FaultKind.CRASH in kinds and permanent and rng.random() < 0.5:
         placing.silence(rng.randrange(max(span_ns, 1)), MILLISECOND)
     while kinds and len(placing.faults) < count and placing.tries < 4 * count:
@@ -90,7 +94,8 @@ class Placing:
         # Who stays, and is trusted by all in the end: one member of each group, for what a failure detector promises.
         # Seldom the first one, who coordinates the first round of a consensus.
         self.steady = {rng.choice((*members, *members[1:], *members[1:])) for members in topology.groups.values()}
-        self.minority = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
+        # How many of a group may still crash for good.
+        self.mortal = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
         self.gone: set[str] = set()
 
     def place(self, kind: FaultKind) -> None:
@@ -159,7 +164,7 @@ class Placing:
         group = self._group_of(process)
         if not self.permanent or process not in self.processes or process in self.steady or process in self.gone:
             return False
-        return group is None or self.minority[group] > 0
+        return group is None or self.mortal[group] > 0
 
     def _add_crash(self, process: str | None, at: int, lasts: int | None, effects: Moment) -> None:
         if process is None:
@@ -169,7 +174,7 @@ class Placing:
             self.gone.add(process)
             group = self._group_of(process)
             if group is not None:
-                self.minority[group] -= 1
+                self.mortal[group] -= 1
         self.faults.append(Crash(process, at, None if for_good else lasts, effects))
 
     # Links ----------------------------------------------------------------------------------------------------------

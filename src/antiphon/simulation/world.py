@@ -14,12 +14,14 @@ from typing import Any
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED, ChannelId, Transport
 from antiphon.core.component import OrderingProtocol
+from antiphon.core.declaration import Detector
 from antiphon.core.effects import Reply, SetTimer
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Event
 from antiphon.core.gather import Gather
 from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
 from antiphon.core.model import MessageId, ProcessId, Topology
+from antiphon.core.options import parse_options
 from antiphon.core.process import Process
 from antiphon.simulation.detector import FailureDetector
 from antiphon.simulation.disk import Disk
@@ -68,7 +70,8 @@ class World:
         # Where a crash can take back what was taken, every acknowledgement must be seen to be safe.
         self.acknowledge_every = 1 if scenario.journal else ACKNOWLEDGE_EVERY
         self._steps = scenario.steps
-        self.detector = FailureDetector(self)
+        assumes = protocol.assumes(parse_options(protocol, scenario.options))
+        self.detector = FailureDetector(self, perfect=assumes.detector is Detector.PERFECT)
         members = self.topology.processes
         senders = () if scenario.through_members else (ProcessId(plan.sender) for plan in scenario.plans)
         self.sites = {process: self._site(process) for process in dict.fromkeys((*members, *senders))}
@@ -292,7 +295,7 @@ class World:
         rng = random.Random(f"{self.scenario.seed}/{site.id}/crash {site.life}")
         if site.disk is not None:
             site.disk.crash(rng)
-        self.detector.crashed(site, rng)
+        self.detector.crashed(site, rng, for_good=down_ns is None)
         if not self.scenario.sent_survives:
             self._lose(site, rng)
         self.on_crash(site)

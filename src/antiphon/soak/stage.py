@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
@@ -43,7 +44,8 @@ def create(path: Path, settings: Settings) -> ClusterFolder:
 def routes_of(settings: Settings) -> list[Route]:
     """The sets of groups that are sent to: all that the protocol takes, up to pairs."""
     groups = tuple(settings.groups)
-    assumes = protocol_named(settings.protocol).declaration.assumes
+    kind = protocol_named(settings.protocol)
+    assumes = kind.assumes(parse_options(kind, settings.options))
     if assumes.all_groups:
         return [groups]
     single: list[Route] = [(group,) for group in groups]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from antiphon.core import FaultModel, ProcessId, Topology
+from antiphon.core import Detector, FaultModel, ProcessId, Topology
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
@@ -56,6 +56,11 @@ def create(
     topology = Topology.sized(sizes)
     kind = protocol_named(protocol)
     parsed = parse_options(kind, options or {})
+    if kind.assumes(parsed).detector is Detector.PERFECT:
+        raise UsageError(
+            f"{protocol} with these options needs a failure detector that is never wrong, and between real processes "
+            "a slow one looks like a dead one: only the simulator runs it so."
+        )
     kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
     ports = free_ports(len(topology.processes), base_port)
     cluster = secrets.token_hex(8)

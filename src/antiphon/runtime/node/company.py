@@ -20,7 +20,7 @@ def awaited(
     members = topology.groups[topology.group_of[me]]
     others = [member for member in members if member != me]
     missing = [member for member in others if member not in met]
-    if protocol.declaration.assumes.failures is Failures.CRASH_RECOVERY:
+    if protocol.assumes(protocol.options).failures is Failures.CRASH_RECOVERY:
         return missing
     return missing if len(others) - len(missing) < len(members) // 2 else []
 
@@ -30,7 +30,7 @@ def too_few_keep_up(
 ) -> bool:
     """Whether clients must wait: fewer peers keep up than the protocol needs, and it is not that they are dead."""
     slow = [process for process in behind if process not in dead]
-    if protocol.declaration.assumes.failures is Failures.CRASH_RECOVERY:
+    if protocol.assumes(protocol.options).failures is Failures.CRASH_RECOVERY:
         return bool(slow)
     for members in topology.groups.values():
         keep_up = [member for member in members if member not in behind and member not in dead]

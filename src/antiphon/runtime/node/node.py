@@ -166,7 +166,8 @@ class Node:
             return  # it is tried again
         except JournalError:
             return  # the process has failed, and ends
-        if driver.process.protocol.declaration.assumes.detector is not Detector.NONE:
+        protocol = driver.process.protocol
+        if protocol.assumes(protocol.options).detector is not Detector.NONE:
             detector = HeartbeatDetector(driver, self.links.values(), self.reception.callers)
             driver.on_watch = lambda: self._look_soon(detector)
             self._start(detector.run())
