@@ -93,8 +93,10 @@ def framed(kind: int, body: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that every test crosses from one receive buffer to the next."""
+    monkeypatch.setattr(module, "FIRST_CHUNK_BYTES", 256)
     monkeypatch.setattr(module, "CHUNK_BYTES", 1024)
-    monkeypatch.setattr(module, "CHUNK_LEFT_MIN", 100)
+    monkeypatch.setattr(module, "ROOM_MIN", 100)
+    monkeypatch.setattr(module, "COPIED_BYTES_MAX", 300)
 
 
 @given(FRAMES, st.lists(st.integers(0, 10_000), max_size=30))
@@ -109,6 +111,22 @@ def test_frames_much_longer_than_a_buffer_come_whole() -> None:
     for step in (1, 7, 1000, len(data)):
         listener = fed(*(data[at : at + step] for at in range(0, len(data), step)), limit=1 << 20)
         assert [(kind, bytes(body)) for kind, body in listener.found] == frames
+
+
+def test_what_is_kept_of_a_short_frame_holds_no_more_than_itself() -> None:
+    kept = fed(*[framed(4, b"short")] * 1000).found
+    assert {len(body.obj) for _, body in kept} == {len(b"short")}  # type: ignore[arg-type]
+    (long,) = fed(framed(4, b"x" * 301)).found
+    assert len(long[1].obj) == 1024, "a long one is a view of what was received"  # type: ignore[arg-type]
+
+
+def test_a_connection_that_says_little_or_is_lost_holds_little() -> None:
+    quiet = fed(*[framed(4, b"short")] * 1000)
+    assert len(quiet._chunk) == 256
+    busy = fed(framed(4, b"x" * 500))
+    assert len(busy._chunk) == 1024
+    busy.connection_lost(None)
+    assert len(busy._chunk) == 0
 
 
 @given(st.binary(max_size=5000), st.lists(st.integers(0, 10_000), max_size=30))

@@ -28,7 +28,7 @@ from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.disk import delivered as delivered_module
 from antiphon.runtime.net.frames import HEADER, FrameKind, RouteNumber, data_head, encode, request_head
-from antiphon.runtime.node import Node, detector
+from antiphon.runtime.node import Node, detector, links
 from antiphon.runtime.node.detector import HeartbeatDetector
 from antiphon.runtime.node.gateway import ClientCaller
 from antiphon.runtime.node.links import Lag, LinkStream, PeerLink
@@ -255,6 +255,31 @@ def test_nothing_is_written_to_a_connection_that_broke_a_moment_ago(tmp_path: Pa
         assert not link.ready
 
     asyncio.run(run())
+
+
+def test_a_connection_that_is_welcomed_and_ends_at_once_is_not_dialled_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two such links once woke one another, hundreds of times a second."""
+    dialled = []
+
+    async def run() -> None:
+        link = make_link(tmp_path)
+
+        async def dial(*_: object) -> Any:
+            dialled.append(link)
+            link.wake()  # the peer dials, too
+            closed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            closed.set_result(True)
+            return SimpleNamespace(closed=closed)
+
+        monkeypatch.setattr(links, "dial", dial)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await link.run()
+
+    asyncio.run(run())
+    assert 2 <= len(dialled) <= 10
 
 
 def test_a_lag_is_known_to_some_kilobytes_and_ends_exactly() -> None:

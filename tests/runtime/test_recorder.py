@@ -83,7 +83,7 @@ def test_what_waits_is_bounded_and_what_is_given_up_is_said(tmp_path: Path, room
     for time in range(50):
         recorder.add(seen.some(), time)
         given_up.append(recorder.write(recorder.take()))
-        assert recorder._waiting.num_rows <= 10
+        assert recorder._rows <= 10
     assert any(given_up)
     assert recorder.state == "not whole"
     assert not own.is_traced, "for good ..."
@@ -106,3 +106,21 @@ def test_a_gap_that_cannot_be_marked_keeps_the_journal(tmp_path: Path, room: Roo
     recorder.add(seen.some(), 51)
     assert not recorder.write(recorder.take()), "no file may follow a gap that nobody knows of"
     assert not list((tmp_path / "trace").rglob("*.parquet"))
+
+
+def test_rows_become_a_file_when_there_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what they are made of is forgotten as soon as there is a table of it."""
+    monkeypatch.setattr(recorder_module, "ROWS_PER_TABLE", 4)
+    monkeypatch.setattr(recorder_module, "ROWS_PER_FILE", 40)
+    seen = Seen()
+    recorder = Recorder(tmp_path / "trace", "run", seen.process, ProcessFolder(tmp_path))
+    while not recorder.written:
+        turns = seen.some()
+        recorder.add(turns, 1)
+        if recorder.is_due:
+            taken = recorder.take()
+            recorder.keep(taken)
+            assert not taken
+            assert recorder._rows < 40
+    assert 40 <= recorder.written < 50
+    assert recorder.state == ""

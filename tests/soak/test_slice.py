@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SEED = 1
 
 
-# In one run of the whole suite a member came to 301.9 MiB, where the judge allows 300; why is not known yet. Until it
-# is, a minute of the soak is run where it is asked for.
-@pytest.mark.skipif("ANTIPHON_SOAK" not in os.environ, reason="set ANTIPHON_SOAK=1 for a minute of the soak")
 def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
     command = [sys.executable, "-m", "antiphon", "soak", "--minutes", "1", "--json"]

@@ -1,7 +1,8 @@
 """One TCP connection, from either side: whole frames in, coalesced buffers out.
 
-Bytes are received into large chunks and handed on as views of these, so that a body is copied by nobody between the
-socket and the disk. What somebody holds a view of is never written again.
+Bytes are received into large chunks and handed on as views of these, so that a large body is copied by nobody between
+the socket and the disk. What somebody holds a view of is never written again. A view holds its whole chunk, and there
+are frames of which something is kept for long: so short ones are copied, and what is kept holds no more than itself.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from antiphon.core.buffers import Piece
 from antiphon.core.errors import BadFrame
 from antiphon.runtime.net.frames import HEADER, HELLO_BYTES_MAX, KIND_MAX, Oversized
 
+FIRST_CHUNK_BYTES = 16 << 10  # enough for one who says little
 CHUNK_BYTES = 256 << 10
-CHUNK_LEFT_MIN = 16 << 10  # a chunk with less room than this is left to its views
+ROOM_MIN = 4 << 10  # a chunk with less room than this is left to its views
+COPIED_BYTES_MAX = 32 << 10  # of a frame: to copy so much takes a microsecond or two
 WRITE_BUFFER_BYTES = 1 << 20  # above this the transport pushes back
 
 CHUNKS_KEPT = 128  # that were filled, to be used again when nobody has a view of them any more
@@ -52,10 +55,11 @@ class FrameStream(asyncio.BufferedProtocol):
         self.heard_at = 0.0
         self.loop = asyncio.get_running_loop()
         self.transport: Any = None
-        self._chunk = _new_chunk(CHUNK_BYTES)
+        self._chunk = bytearray(FIRST_CHUNK_BYTES)
         self._view = memoryview(self._chunk)
         self._begin = 0  # of what is received and not yet a whole frame
         self._end = 0
+        self._is_viewed = False  # whether somebody may have a view of the chunk
         self._pieces: list[Piece] = []
 
     # For subclasses -----------------------------------------------------------------------------------------------
@@ -122,6 +126,8 @@ class FrameStream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._pieces.clear()
+        self._begin = self._end
+        self._go_on_in(bytearray())  # who still knows of this connection keeps no chunk for it
         self.on_lost()
 
     def pause_writing(self) -> None:
@@ -132,26 +138,36 @@ class FrameStream(asyncio.BufferedProtocol):
         self.on_writable()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if len(self._chunk) - self._end < CHUNK_LEFT_MIN:
-            self._new_chunk(0)
+        if len(self._chunk) - self._end < ROOM_MIN:
+            self._make_room(ROOM_MIN)
         return self._view[self._end :]
 
-    def _new_chunk(self, needed: int) -> None:
-        """Go on in a new chunk, which begins with the unfinished frame and has room for ``needed`` bytes of it."""
-        with self._view[self._begin : self._end] as unfinished:
-            left, size = self._chunk, len(unfinished)
-            self._chunk = _new_chunk(max(CHUNK_BYTES, needed + CHUNK_LEFT_MIN, size + 2 * CHUNK_LEFT_MIN))
-            fresh = memoryview(self._chunk)
-            fresh[:size] = unfinished
+    def _make_room(self, needed: int) -> None:
+        """For ``needed`` more bytes of the unfinished frame: in this chunk if nobody has a view of it, else in another."""
+        unfinished = self._end - self._begin
+        if not self._is_viewed and unfinished + needed <= len(self._chunk):
+            self._view[:unfinished] = self._view[self._begin : self._end]
+            self._begin, self._end = 0, unfinished
+        else:
+            self._go_on_in(_new_chunk(max(CHUNK_BYTES, unfinished + needed)))
+
+    def _go_on_in(self, fresh: bytearray) -> None:
+        """Leave this chunk to its views; the unfinished frame begins the next one."""
+        left, unfinished = self._chunk, self._end - self._begin
+        view = memoryview(fresh)
+        with self._view[self._begin : self._end] as begun:
+            view[:unfinished] = begun
         self._view.release()
-        self._view = fresh
-        self._begin, self._end = 0, size
+        self._chunk, self._view, self._is_viewed = fresh, view, False
+        self._begin, self._end = 0, unfinished
         if len(left) == CHUNK_BYTES and len(_left) < CHUNKS_KEPT:
             _left.append(left)
 
     def buffer_updated(self, size: int) -> None:
         self.heard_at = self.loop.time()
         self._end += size
+        if self._end == len(self._chunk) == FIRST_CHUNK_BYTES:
+            self._go_on_in(_new_chunk(CHUNK_BYTES))  # there is much to come
         try:
             frames = self._whole_frames()
             if frames:
@@ -173,9 +189,16 @@ class FrameStream(asyncio.BufferedProtocol):
             if stop > end:
                 self._begin = at
                 if stop > len(self._chunk):
-                    self._new_chunk(head + length)
+                    self._make_room(stop - end)
                 return frames
-            frames.append((kind, view[at + head : stop]))
+            body = view[at + head : stop]
+            if length > COPIED_BYTES_MAX:
+                self._is_viewed = True
+            else:
+                body = memoryview(bytes(body))
+            frames.append((kind, body))
             at = stop
         self._begin = at
+        if at == end and not self._is_viewed:
+            self._begin = self._end = 0
         return frames

@@ -173,7 +173,7 @@ class Driver:
         if self._after:
             self._run_due(index)
         if self.recorder is not None and self.recorder.is_due:
-            self.submit(partial(self.recorder.write, self.recorder.take()))
+            self.submit(partial(self.recorder.keep, self.recorder.take()))
         if self.journal is not None:
             if not host.held and self._snapshot_is_due():
                 self.snapshot()

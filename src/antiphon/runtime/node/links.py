@@ -34,6 +34,7 @@ from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
 from antiphon.runtime.node.peers import HEARTBEAT, PEER_SILENCE_SECONDS, check_marks, marks
 
 REDIAL_SECONDS = 0.02  # at first
+SETTLED_SECONDS = 1.0  # a connection that ends sooner is no success, though it began with one
 HANDSHAKE_SECONDS = 3.0
 PUMP_BYTES = 1 << 20  # written at once of what a peer has missed
 LIVE_BYTES_MAX = 32 << 20  # kept in memory for one channel to a peer that is there
@@ -124,9 +125,13 @@ class PeerLink:
         loop = asyncio.get_running_loop()
         backoff = Backoff(REDIAL_SECONDS)
         while True:
+            began = loop.time()
             try:
                 stream = await dial(self._address, lambda: LinkStream(self))
                 if await stream.closed:
+                    if loop.time() - began < SETTLED_SECONDS:
+                        await backoff.wait()  # whoever wakes this link now may be woken by it in turn, without end
+                        continue
                     backoff.reset()
             except OSError as error:
                 if isinstance(error, ConnectionRefusedError) and self.absent_since is None:

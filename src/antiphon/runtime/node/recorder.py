@@ -1,8 +1,8 @@
-"""The trace of a real process: what was released is kept until there is enough for a file.
+"""The trace of a real process: what was released becomes rows, and enough rows become a file.
 
-Rows are made when a file is written, on the disk thread, some at a time; those that wait do so as a table, which takes
-a tenth of the memory. What no file holds yet is lost in a crash, and written when the journal is replayed: a snapshot
-only counts when every row before it stands in a finished file.
+Rows are made on the disk thread, some at a time, and wait as tables: what they are made of takes ten times the memory.
+What no file holds yet is lost in a crash, and written when the journal is replayed: a snapshot only counts when every
+row before it stands in a finished file.
 
 A trace never harms what it observes. While there is no room for it, some rows wait in memory; when they are too many,
 they are given up, after a mark in the process's folder has said that its trace is not whole. Such a trace proves
@@ -26,8 +26,9 @@ from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
 from antiphon.trace import Row, rows_of, to_table, write_events
 
+ROWS_PER_TABLE = 4096
+BYTES_PER_TABLE = 8 << 20  # of frames and payloads that the rows speak of
 ROWS_PER_FILE = 50_000
-KEPT_BYTES_MAX = 32 << 20  # of frames and payloads that the rows of the next file speak of
 WAITING_ROWS_MAX = 2 * ROWS_PER_FILE  # that found no room
 
 Seen = tuple[int, Turn]  # a time, and what was released then
@@ -50,7 +51,9 @@ class Recorder:
         self._seen: deque[Seen] = deque()
         self._count = 0
         self._bytes = 0
-        self._waiting = to_table(())  # rows of files that could not be written
+        self._tables: list[pa.Table] = []  # rows that no file holds
+        self._rows = 0  # in them
+        self._write_at = ROWS_PER_FILE  # with so many rows a file is tried
         self._has_gap = own.has_gap
         self.written = self._last_written()
 
@@ -66,7 +69,7 @@ class Recorder:
 
     @property
     def is_due(self) -> bool:
-        return self._count >= ROWS_PER_FILE or self._bytes >= KEPT_BYTES_MAX
+        return self._count >= ROWS_PER_TABLE or self._bytes >= BYTES_PER_TABLE
 
     def add(self, turns: list[Turn], time_ns: int) -> None:
         """What was just released."""
@@ -93,32 +96,47 @@ class Recorder:
                 self._bytes += sum([len(request.data) for request in effect.event.requests])
 
     def take(self) -> deque[Seen]:
-        """What goes into the next file."""
+        """What goes into the next table."""
         seen, self._seen = self._seen, deque()
         self._count = self._bytes = 0
         return seen
 
-    def write(self, seen: deque[Seen]) -> bool:
-        """Write one file, durably; for the disk thread. False: a replay of the journal may still be needed."""
-        table, self._waiting = pa.concat_tables([self._waiting, to_table(self._rows(seen))]), to_table(())
-        if self._has_gap and not self._is_marked():
-            return False  # no file may seem to follow the one before the gap
-        if not table.num_rows:
-            return True
-        if self._write(table):
-            return True
-        if table.num_rows <= WAITING_ROWS_MAX:
-            self._waiting = table
-            return False
-        self._has_gap = True
-        return self._is_marked()
+    def keep(self, seen: deque[Seen]) -> None:
+        """Make a table, and a file when there are rows enough; for the disk thread."""
+        table = to_table(self._rows_of(seen))
+        self._tables.append(table)
+        self._rows += table.num_rows
+        if self._rows >= self._write_at:
+            self._write_all()
 
-    def _rows(self, seen: deque[Seen]) -> Iterator[Row]:
+    def write(self, seen: deque[Seen]) -> bool:
+        """Write a file of all that there is, durably; for the disk thread. False: a replay may still be needed."""
+        self.keep(seen)
+        return self._write_all()
+
+    def _rows_of(self, seen: deque[Seen]) -> Iterator[Row]:
         """The rows of what was seen, which is forgotten on the way."""
         begun = self.written
         while seen:
             time_ns, turn = seen.popleft()
             yield from rows_of(self._process, turn, time_ns, after=begun)
+
+    def _write_all(self) -> bool:
+        if self._has_gap and not self._is_marked():
+            self._forget()
+            return False  # no file may seem to follow the one before the gap
+        if not self._rows or self._write_file(pa.concat_tables(self._tables)):
+            self._forget()
+            return True
+        if self._rows <= WAITING_ROWS_MAX:
+            self._write_at = self._rows + ROWS_PER_FILE
+            return False
+        self._forget()
+        self._has_gap = True
+        return self._is_marked()
+
+    def _forget(self) -> None:
+        self._tables, self._rows, self._write_at = [], 0, ROWS_PER_FILE
 
     def _is_marked(self) -> bool:
         """Whether it is written down that rows were given up; while it is not, the journal keeps what makes them."""
@@ -133,9 +151,9 @@ class Recorder:
         """What is wrong with the trace; empty: nothing."""
         if self._has_gap:
             return "not whole"
-        return "no room" if self._waiting.num_rows else ""
+        return "no room" if self._write_at > ROWS_PER_FILE else ""
 
-    def _write(self, table: pa.Table) -> bool:
+    def _write_file(self, table: pa.Table) -> bool:
         first, last = table["seq"][0].as_py(), table["seq"][-1].as_py()
         name = f"{self._process.me}-{first:012d}-{last:012d}"
         try:
