@@ -143,7 +143,7 @@ class FrameStream(asyncio.BufferedProtocol):
         return self._view[self._end :]
 
     def _make_room(self, needed: int) -> None:
-        """For ``needed`` more bytes of the unfinished frame: in this chunk, if nobody has a view of it, or elsewhere."""
+        """For so many more bytes of the unfinished frame: in this chunk, if nobody has a view of it, or in another."""
         unfinished = self._end - self._begin
         if not self._is_viewed and unfinished + needed <= len(self._chunk):
             self._view[:unfinished] = self._view[self._begin : self._end]
