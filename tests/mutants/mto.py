@@ -8,9 +8,9 @@ import msgspec
 
 from antiphon.core import Message, MessageId, ProcessId
 from antiphon.protocols.mto import Mto, RecTs
-from antiphon.services.causal import Carried, CausalOrder
 from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label, has_qualified_majority
+from antiphon.services.matrix import Carried, MatrixOrder
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
     CtDecidesOnOneAcknowledgement,
@@ -120,14 +120,14 @@ class TellsTimestampsToItsOwnGroupOnly(Mto):
             super().on_rec_ts(sender, message)
 
 
-class AnyOrder(CausalOrder):
+class AnyOrder(MatrixOrder):
     """The suite's seeds do not show it, nor the next one; tests/papers/test_scalatom.py has a run that does."""
 
     def is_ready(self, sender: ProcessId, carried: Carried) -> bool:
         return True
 
 
-class FifoOrder(CausalOrder):
+class FifoOrder(MatrixOrder):
     """Only what the sender itself sent before is waited for, not what its past sent."""
 
     def is_ready(self, sender: ProcessId, carried: Carried) -> bool:
@@ -138,13 +138,13 @@ class FifoOrder(CausalOrder):
         return self.handed[there] >= carried.matrix[there * len(self.handed) + index_of[self.me]]
 
 
-class ForgetsWhatCameOnRestart(CausalOrder):
+class ForgetsWhatCameOnRestart(MatrixOrder):
     def restore(self, data: bytes) -> None:
         super().restore(data)
         self.handed = [0] * len(self.handed)
 
 
-def over_causal(kind: type[CausalOrder]) -> type[Mto]:
+def over_causal(kind: type[MatrixOrder]) -> type[Mto]:
     return with_parts(Mto, kind)
 
 

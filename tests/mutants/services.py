@@ -9,11 +9,11 @@ from __future__ import annotations
 from antiphon.core import Component, MessageId, OrderingProtocol, ProcessId, Wire
 from antiphon.services import chandra_toueg as ct
 from antiphon.services import hurfin_raynal as hr
-from antiphon.services.causal import Carried, CausalOrder
 from antiphon.services.chandra_toueg import ChandraToueg
 from antiphon.services.consensus import Consensus
 from antiphon.services.hurfin_raynal import HurfinRaynal
 from antiphon.services.label import Label, has_qualified_majority
+from antiphon.services.matrix import Carried, MatrixOrder
 from antiphon.services.reliable import (
     Acknowledge,
     Copy,
@@ -280,7 +280,7 @@ class HrWatchesTheFirstCoordinatorOnly(HurfinRaynal):
 # Causal order ------------------------------------------------------------------------------------------------------
 
 
-class CausalKnowsItsOwnPastOnly(CausalOrder):
+class CausalKnowsItsOwnPastOnly(MatrixOrder):
     """Does not take over what the sender of a message knew."""
 
     def hand_over(self, sender: ProcessId, carried: Carried) -> None:
@@ -288,7 +288,7 @@ class CausalKnowsItsOwnPastOnly(CausalOrder):
         super().hand_over(sender, Carried(carried.about, carried.time, before.copy(), carried.frame))
 
 
-class CausalCountsTheMessageItself(CausalOrder):
+class CausalCountsTheMessageItself(MatrixOrder):
     """The matrix that travels counts the message with which it travels."""
 
     def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None:
@@ -302,13 +302,13 @@ class CausalCountsTheMessageItself(CausalOrder):
         self.matrix = after if after != before else self.matrix
 
 
-class CausalForgetsWhatWaitsOnRestart(CausalOrder):
+class CausalForgetsWhatWaitsOnRestart(MatrixOrder):
     def restore(self, data: bytes) -> None:
         super().restore(data)
         self.waiting.clear()
 
 
-class CausalDoesNotNoteWhatItGot(CausalOrder):
+class CausalDoesNotNoteWhatItGot(MatrixOrder):
     """Leaves out of the matrix that the message came here: SENT[sender, me]."""
 
     def hand_over(self, sender: ProcessId, carried: Carried) -> None:

@@ -15,8 +15,8 @@ from antiphon.core import FaultModel, Message, MessageId, OrderingProtocol, Proc
 from antiphon.core.keys import Key
 from antiphon.protocols.mto import Mto
 from antiphon.protocols.scalatom import Scalatom
-from antiphon.services.causal import CausalOrder
 from antiphon.services.label import Label
+from antiphon.services.matrix import MatrixOrder
 from antiphon.simulation import (
     MILLISECOND,
     Crash,
@@ -579,7 +579,7 @@ def test_mto_raises_its_clock_on_every_message() -> None:
 
 
 @pytest.mark.parametrize("order", [AnyOrder, FifoOrder])
-def test_mto_depends_on_causal_order_delivery_of_messages(order: type[CausalOrder]) -> None:
+def test_mto_depends_on_causal_order_delivery_of_messages(order: type[MatrixOrder]) -> None:
     """g2.1 tells g1.3 that m is decided, while its own group cannot tell g1.3 of an earlier message."""
     scenario = Scenario(
         protocol="mto",

@@ -13,9 +13,9 @@ from antiphon.protocols import protocol_named
 from antiphon.protocols.mto import RecTs as MtoRecTs
 from antiphon.protocols.scalatom import History, RecTs
 from antiphon.protocols.tom import GroupTimestamp, GroupTimestamps, Stamp
-from antiphon.services.causal import Carried
 from antiphon.services.hurfin_raynal import Current
 from antiphon.services.label import Label
+from antiphon.services.matrix import Carried
 from antiphon.services.reliable import Copy, Echo, Fetch
 
 TOPOLOGY = Topology.sized({"a": 2, "b": 2})

@@ -25,8 +25,8 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import UsageError
-from antiphon.services.causal import CausalOrder
 from antiphon.services.label import Label, Labels, has_qualified_majority
+from antiphon.services.matrix import MatrixOrder
 from antiphon.services.reliable import ReliableKind
 from antiphon.services.stack import StackedProtocol, StackOptions
 
@@ -72,7 +72,7 @@ class Mto(StackedProtocol):
     options: MtoOptions
     Value = tuple[MessageId, int]
 
-    causal: CausalOrder
+    causal: MatrixOrder
 
     ts: int  # the logical clock, moved by every message
     heard_of: dict[MessageId, Label]  # pending: R-delivered here or, as a timestamp shows, elsewhere; not decided
@@ -84,7 +84,7 @@ class Mto(StackedProtocol):
     done: Labels  # what was TO-delivered
 
     def initialise(self) -> None:
-        self.causal = self.part(CausalOrder, "causal", tick=self.when_ticked, time=self.time)
+        self.causal = self.part(MatrixOrder, "causal", tick=self.when_ticked, time=self.time)
         self.channel = self.causal  # from here on, everything that this protocol and its parts send
         self.reliable = self.make_reliable(self.when_r_delivered)
         self.consensus = self.make_consensus(self.when_decided, qualified=True)

@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 class Link:
     """One direction between two processes."""
 
-    __slots__ = ("channels", "cuts", "delay", "last_arrival", "lost", "rng", "site", "source", "target")
+    __slots__ = (
+        "channels",
+        "cuts",
+        "delay",
+        "last_arrival",
+        "last_datagram",
+        "lost",
+        "rng",
+        "site",
+        "source",
+        "target",
+    )
 
     def __init__(self, source: ProcessId, site: Site, latency: Latency, seed: int) -> None:
         self.source = source
@@ -28,6 +39,7 @@ class Link:
         self.rng = random.Random(f"{seed}/{source}>{target}")
         self.delay = sampler(latency, self.rng)
         self.last_arrival = 0
+        self.last_datagram = 0  # the latest arrival of one; they hold nobody up
         self.cuts: list[object] = []  # the partitions that keep it down
         self.lost: set[int] = set()  # the tickets of frames under way that were lost with their sender
 

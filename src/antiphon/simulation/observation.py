@@ -8,9 +8,9 @@ from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
 from antiphon.core.host import Turn
 from antiphon.core.model import MessageId
 from antiphon.core.process import Process
-from antiphon.services.causal import Carried
 from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
+from antiphon.services.matrix import Carried
 from antiphon.simulation.site import Site, Steps
 from antiphon.trace import Row, add_rows, receipt_row
 

@@ -243,6 +243,8 @@ class World:
             copies = 0 if chance < self.scenario.loss else 2 if chance > 1 - self.scenario.duplication else 1
             for _ in range(copies):
                 due = self.now + link.delay()
+                self.overtakings += due < link.last_datagram
+                link.last_datagram = max(due, link.last_datagram)
                 self._ticket = ticket = self._ticket + 1
                 heappush(self._heap, (due, ticket, link, transport, number, frame, carried))
             return

@@ -1,6 +1,6 @@
 """Causal order on every message between two processes, by matrix clocks (Raynal, Schiper and Toueg).
 
-M1-M8 are the lines of docs/protocols/causal.md. A message carries what its sender knows of who sent how many messages
+M1-M8 are the lines of docs/protocols/matrix.md. A message carries what its sender knows of who sent how many messages
 to whom: a number for each pair of processes of the system, needed or not: the O(n²) of scalatom.txt, section 2.1.
 """
 
@@ -23,7 +23,7 @@ class Carried(Wire, frozen=True, tag=1):
     frame: Buffers
 
 
-class CausalOrder(Channel):
+class MatrixOrder(Channel):
     """Hands every message to its part only when all that were sent to the same process before, by anybody, are there.
 
     Senders outside the groups only ever send and never receive, so nothing can be lost behind them: they are not in

@@ -1,0 +1,37 @@
+"""Declarations are tight: each order that a protocol does not promise is broken by some run."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from antiphon.checks import check_run
+from antiphon.core import Promise
+from antiphon.protocols import protocols
+from antiphon.simulation import random_scenario, simulate
+
+# Found by looking at the seeds from 0 on.
+KEPT = [
+    ("reliable", Promise.FIFO, 0),
+    ("reliable", Promise.CAUSAL, 0),
+    ("fifo", Promise.CAUSAL, 7),
+    ("fifo", Promise.TOTAL_ORDER, 2),
+    ("fifo", Promise.ACYCLIC_ORDER, 2),
+    ("causal", Promise.TOTAL_ORDER, 0),
+    ("causal", Promise.ACYCLIC_ORDER, 0),
+]
+ORDERS = {Promise.FIFO, Promise.CAUSAL, Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER}
+
+
+@pytest.mark.parametrize(("name", "promise", "seed"), KEPT)
+def test_each_promise_that_is_not_made_is_broken_by_some_run(name: str, promise: Promise, seed: int) -> None:
+    outcome = simulate(random_scenario(protocols()[name], seed))
+    assert outcome.violations == []
+    facts = msgspec.structs.replace(outcome.facts, promises=[promise.value])
+    assert {violation.property for violation in check_run(facts, outcome.rows)} == {promise.value}
+
+
+@pytest.mark.parametrize("name", ["fifo", "causal"])
+def test_every_order_is_promised_or_broken(name: str) -> None:
+    broken = {promise for protocol, promise, _ in KEPT if protocol == name}
+    assert broken | (ORDERS & set(protocols()[name].declaration.promises)) == ORDERS
