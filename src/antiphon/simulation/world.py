@@ -336,6 +336,8 @@ class World:
             if peer is not site:
                 self.reconnect(site.links[peer.id])
                 self.reconnect(peer.links[site.id])
+        if disk.next_index == 0 and disk.snapshot is None:
+            self.take(site, Begin(self.now))  # it crashed before its beginning was durable
         self.take(site, Recover(self.now, site.crashed_at))
         self.detector.returned(site, random.Random(f"{self.scenario.seed}/{site.id}/return {site.life}"))
         self.on_restart(site)
