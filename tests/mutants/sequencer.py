@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from antiphon.core import Message, ProcessId
+from antiphon.core import GroupId, Message, ProcessId
 from antiphon.core.keys import Key
-from antiphon.protocols.sequencer import Number, Ordered, Sequencer
+from antiphon.protocols.sequencer import Number, Ordered, Report, Sequencer, Stable
 
 
 class TwoSequencers(Sequencer):
-    def multicast(self, m: Message) -> None:
-        members = self.topology.members(m.destinations[0])
-        self.send(members[m.id.number % min(2, len(members))], Number(m))
+    def initialise(self) -> None:
+        super().initialise()
+        if self.me in self.members[:2]:
+            self.leading, self.acknowledged = True, dict.fromkeys(self.members, 0)
+
+    def sequencer(self, group: GroupId) -> ProcessId:
+        members = self.topology.members(group)
+        return members[self.sent[group] % min(2, len(members))]
 
 
 class DeliversItsOwnMessagesAtOnce(Sequencer):
@@ -37,17 +42,15 @@ class ForgetsWhatItDeliveredOnRestart(Sequencer):
 
 
 class SkipsNumbers(Sequencer):
-    def on_number(self, sender: ProcessId, number: Number) -> None:
+    def number_all_of(self, origin: ProcessId) -> None:
         if self.numbered % 11 == 10:
             self.numbered += 1
-        super().on_number(sender, number)
+        super().number_all_of(origin)
 
 
 class DoesNotTellTheLastMember(Sequencer):
     def on_ordered(self, sender: ProcessId, ordered: Ordered) -> None:
-        (group,) = ordered.message.destinations
-        last = self.topology.members(group)[-1]
-        if self.me != last or ordered.number % 7:
+        if self.me != self.members[-1] or ordered.number % 7:
             super().on_ordered(sender, ordered)
 
 
@@ -63,18 +66,17 @@ class NumbersTheNewestFirst(Sequencer):
     def on_number(self, sender: ProcessId, number: Number) -> None:
         self.kept.append(number)
         if len(self.kept) == 2:
-            for each in reversed(self.kept):
-                super().on_number(sender, each)
-            self.kept.clear()
+            first, second = self.kept
+            self.kept = []
+            super().on_number(sender, Number(first.index, second.message))
+            super().on_number(sender, Number(second.index, first.message))
 
 
 class ShowsTheMessageToABystander(Sequencer):
     def on_number(self, sender: ProcessId, number: Number) -> None:
         super().on_number(sender, number)
-        bystanders = [
-            p for p in self.topology.processes if self.topology.group_of[p] not in number.message.destinations
-        ]
-        self.send(bystanders[:1], Ordered(-self.numbered, number.message))
+        bystanders = [p for p in self.topology.processes if p not in self.members]
+        self.send(bystanders[:1], Ordered(len(self.members), 1, 1, number.message))
 
 
 class ServesMembersOnly(Sequencer):
@@ -85,14 +87,6 @@ class ServesMembersOnly(Sequencer):
             super().on_number(sender, number)
 
 
-class DeliversAsItComes(Sequencer):
-    """Without a hold-back queue."""
-
-    def on_ordered(self, sender: ProcessId, ordered: Ordered) -> None:
-        self.delivered += 1
-        self.deliver(ordered.message, (ordered.number, self.group))
-
-
 class NumbersEachSenderApart(Sequencer):
     numbers: dict[ProcessId, int]
 
@@ -100,10 +94,128 @@ class NumbersEachSenderApart(Sequencer):
         super().initialise()
         self.numbers = {}
 
+    def number_all_of(self, origin: ProcessId) -> None:
+        self.numbered = self.numbers.get(origin, 0)
+        super().number_all_of(origin)
+        self.numbers[origin] = self.numbered
+
+
+# Frames that get lost -----------------------------------------------------------------------------------------------
+
+
+class NumbersARepeatedRequestAgain(Sequencer):
     def on_number(self, sender: ProcessId, number: Number) -> None:
-        self.numbers[sender] = self.numbered = self.numbers.get(sender, 0)
+        if self.leading and number.index == self.taken.get(number.message.id.origin):
+            self.taken[number.message.id.origin] -= 1
         super().on_number(sender, number)
-        self.numbers[sender] = self.numbered
+
+
+class NeverFetches(Sequencer):
+    def repeat_as_member(self) -> bool:
+        return False
+
+
+class NeverReminds(Sequencer):
+    """The last messages of all are lost, and nobody knows."""
+
+    def repeat_as_sequencer(self) -> bool:
+        return False
+
+
+class SendersDoNotRepeat(Sequencer):
+    def repeat_requests(self) -> bool:
+        return False
+
+
+class RepeatsOnce(Sequencer):
+    """What is repeated can get lost as well."""
+
+    def repeat_requests(self) -> bool:
+        super().repeat_requests()
+        return False
+
+
+# Uniform numbering --------------------------------------------------------------------------------------------------
+
+
+class DeliversWhatIsNotStable(Sequencer):
+    def initialise(self) -> None:
+        super().initialise()
+        self.uniform = False
+
+
+class AMajorityIsEnough(Sequencer):
+    """Where all but one may crash for good, it is not."""
+
+    def settle(self) -> None:
+        self.acknowledged[self.me] = self.received
+        held = sorted((self.acknowledged[p] for p in self.remaining()), reverse=True)
+        stable = held[len(held) // 2]
+        if stable > self.stable:
+            self.send(self.remaining(), Stable(self.epoch, stable, self.numbered))
+
+
+# Takeover -----------------------------------------------------------------------------------------------------------
+
+
+class TakesOverWithoutAsking(Sequencer):
+    def unheard(self) -> list[ProcessId]:
+        for p in self.members:
+            self.acknowledged.setdefault(p, self.received)
+        return []
+
+
+class HeedsTheDead(Sequencer):
+    """Takes numbers from whoever gave them. Too rare for seeds: a run was made by hand, in test_kept_sequencer.py."""
+
+    def on_ordered(self, sender: ProcessId, ordered: Ordered) -> None:
+        super().on_ordered(sender, Ordered(self.epoch, ordered.number, ordered.index, ordered.message))
+
+
+class KeepsWhatHasAGapBeforeIt(Sequencer):
+    def enter(self, epoch: int) -> None:
+        held, newest = dict(self.held), self.newest
+        super().enter(epoch)
+        self.held, self.newest = held, newest
+
+
+class ReadsNoReport(Sequencer):
+    def on_report(self, sender: ProcessId, report: Report) -> None:
+        super().on_report(sender, Report(report.epoch, report.received, []))
+
+
+class SendersTrustTheDead(Sequencer):
+    """What was sent to the one that is gone is not sent to its successor."""
+
+    def on_suspect(self, process: ProcessId) -> None:
+        outbox, self.outbox = self.outbox, {}
+        super().on_suspect(process)
+        self.outbox = outbox
+
+
+class SendersForgetTooEarly(Sequencer):
+    """As soon as a message has a number, which may be gone together with the one who gave it."""
+
+    def known(self, origin: ProcessId) -> int:
+        return self.taken.get(origin, 0)
+
+
+class CountsAnewAfterTakeover(Sequencer):
+    def lead(self) -> None:
+        super().lead()
+        if self.leading and not self.requests:
+            self.numbered = self.stable
+
+
+class ForgetsAfterTakeoverWhatHasANumber(Sequencer):
+    def enter(self, epoch: int) -> None:
+        super().enter(epoch)
+        self.taken = {}
+
+
+class WaitsForTheDead(Sequencer):
+    def remaining(self) -> list[ProcessId]:
+        return list(self.members)
 
 
 MUTANTS = (
@@ -117,4 +229,19 @@ MUTANTS = (
     DoesNotTellTheLastMember,
     NumbersTheNewestFirst,
     ShowsTheMessageToABystander,
+    NumbersARepeatedRequestAgain,
+    NeverFetches,
+    NeverReminds,
+    SendersDoNotRepeat,
+    RepeatsOnce,
+    DeliversWhatIsNotStable,
+    AMajorityIsEnough,
+    TakesOverWithoutAsking,
+    KeepsWhatHasAGapBeforeIt,
+    ReadsNoReport,
+    SendersTrustTheDead,
+    SendersForgetTooEarly,
+    CountsAnewAfterTakeover,
+    ForgetsAfterTakeoverWhatHasANumber,
+    WaitsForTheDead,
 )

@@ -113,16 +113,33 @@ def test_a_proposal_is_larger_than_any_timestamp_proposed_or_received_in_the_pas
     assert [site.protocol.clock for site in isis.sites.values()] == [19, 19, 19]
 
 
-def one_multicast(protocol: str, sender: str, groups: dict[str, int], destinations: tuple[str, ...]):
-    return simulate(Scenario(protocol=protocol, groups=groups, plans=(Plan(sender, 0, destinations),), steps=True))
+def one_multicast(protocol: str, sender: str, groups: dict[str, int], destinations: tuple[str, ...], **options: str):
+    plans = (Plan(sender, 0, destinations),)
+    return simulate(Scenario(protocol=protocol, options=options, groups=groups, plans=plans, steps=True))
 
 
-@pytest.mark.parametrize("n", range(2, 8))
+@pytest.mark.parametrize("n", range(2, 17))
 def test_the_sequencer_multicasts_to_all_other_destinations(n: int) -> None:
     """One message to the sequencer and n-1 from it, from a member or from outside; 2 steps, 1 from the sequencer."""
     for sender, messages, steps in (("c1", n, 2), ("g.2", n, 2), ("g.1", n - 1, 1)):
         outcome = one_multicast("sequencer", sender, {"g": n}, ("g",))
         assert (outcome.messages_sent, outcome.steps_max) == (messages, steps)
+
+
+@pytest.mark.parametrize("n", range(2, 17))
+def test_the_sequencer_multicasts_the_number_of_what_its_sender_multicasts(n: int) -> None:
+    """R1, row 1: 2(n-1) from a member; from outside the sequencer is one more to send to. 2 steps, 1 from itself."""
+    for sender, messages, steps in (("g.2", 2 * (n - 1), 2), ("c1", 2 * n - 1, 2), ("g.1", n - 1, 1)):
+        outcome = one_multicast("sequencer", sender, {"g": n}, ("g",), variant="broadcast")
+        assert (outcome.messages_sent, outcome.steps_max) == (messages, steps)
+
+
+@pytest.mark.parametrize("n", range(2, 17))
+def test_uniform_numbering_takes_two_more_steps(n: int) -> None:
+    """Every other member says that it has the message, and hears that all have it."""
+    for variant, messages in (("relay", n), ("broadcast", 2 * (n - 1))):
+        outcome = one_multicast("sequencer", "g.2", {"g": n}, ("g",), variant=variant, numbering="uniform")
+        assert (outcome.messages_sent, outcome.steps_max) == (messages + 2 * (n - 1), 4)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -157,7 +174,7 @@ def test_if_any_site_receives_the_message_and_remains_operational_all_sites_will
 
 
 def test_the_sequencer_refuses_several_groups() -> None:
-    with pytest.raises(UsageError, match="one group"):
+    with pytest.raises(UsageError, match=r"one group, not to several: a, b; skeen and tom can\."):
         one_multicast("sequencer", "c1", {"a": 2, "b": 2}, ("a", "b"))
 
 

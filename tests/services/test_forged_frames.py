@@ -12,6 +12,7 @@ from antiphon.core.requests import encode_request
 from antiphon.protocols import protocol_named
 from antiphon.protocols.mto import RecTs as MtoRecTs
 from antiphon.protocols.scalatom import History, RecTs
+from antiphon.protocols.sequencer import Collect, Have, Number, Numbered, Ordered, Report, Stable, Taken
 from antiphon.protocols.tom import GroupTimestamp, GroupTimestamps, Stamp
 from antiphon.services.hurfin_raynal import Current
 from antiphon.services.label import Label
@@ -127,3 +128,29 @@ def test_what_a_causal_channel_carries() -> None:
     ):
         with pytest.raises(BadFrame):
             check("mto", carried)
+
+
+def test_what_no_sequencer_sends() -> None:
+    m, elsewhere = Message(NAME, (A,), 2, BODY), Message(NAME, (B,), 2, BODY)
+    wrong = Message(NAME, (A,), 3, BODY)
+    for good in (Number(1, m), Ordered(1, 1, 1, m), Report(1, 1, [Ordered(0, 1, 1, m)]), Stable(0, 0, 0), Taken(1)):
+        check("sequencer", good)
+    for bad in (
+        Number(0, m),
+        Number(1, elsewhere),
+        Number(1, wrong),
+        Ordered(2, 1, 1, m),
+        Ordered(-1, 1, 1, m),
+        Ordered(0, 0, 1, m),
+        Ordered(0, 1, 1, elsewhere),
+        Numbered(0, 1, 0, NAME),
+        Have(0, -1),
+        Stable(0, -1, 0),
+        Stable(0, 0, -1),
+        Taken(0),
+        Collect(2, 0),
+        Report(0, 1, [Ordered(0, 1, 1, elsewhere)]),
+        Report(0, 1, [Ordered(0, 1, 1, wrong)]),
+    ):
+        with pytest.raises(BadFrame):
+            check("sequencer", bad)

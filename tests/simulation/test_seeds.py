@@ -78,7 +78,7 @@ def test_every_mutant_is_caught_by_the_fixed_seeds(name, mutant) -> None:
 
 def test_the_sequencer_is_not_causal_across_groups() -> None:
     """A run that keeps the promise of causal order away from the sequencer."""
-    outcome = simulate(random_scenario(protocols()["sequencer"], 66))
+    outcome = simulate(random_scenario(protocols()["sequencer"], 26, {"takeover": "false"}))
     facts = msgspec.structs.replace(outcome.facts, promises=["causal"])
     (violation, *_) = check_run(facts, outcome.rows)
     assert violation.property == "causal"

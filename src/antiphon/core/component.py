@@ -215,7 +215,7 @@ class OrderingProtocol(Component):
         if cls.declaration.assumes.one_group and len(destinations) > 1:
             raise UsageError(
                 f"The {cls.declaration.name} protocol sends a message to one group, "
-                f"not to several: {', '.join(destinations)}."
+                f"not to several: {', '.join(destinations)}; skeen and tom can."
             )
         missing = [group for group in topology.groups if group not in destinations]
         if cls.declaration.assumes.all_groups and missing:
