@@ -36,10 +36,12 @@ from mutants.mto import (
     DoesNotRaiseTheClockOnMessages,
     DoesNotWaitForWhatIsNotHere,
     FifoOrder,
+    LetsAnEqualNumberPass,
     SimpleForQualifiedQuorums,
     over_causal,
 )
 from mutants.scalatom import GossipsToOldAcquaintances, TakesHistoriesAsTheyCome
+from mutants.services import CausalKnowsItsOwnPastOnly
 
 # The lemmas --------------------------------------------------------------------------------------------------------
 
@@ -578,7 +580,7 @@ def test_mto_raises_its_clock_on_every_message() -> None:
     assert violation.detail == "Delivery 1 in group g1 is c2:1 at g1.1, but c3:1 at g1.2."
 
 
-@pytest.mark.parametrize("order", [AnyOrder, FifoOrder])
+@pytest.mark.parametrize("order", [AnyOrder, FifoOrder, CausalKnowsItsOwnPastOnly])
 def test_mto_depends_on_causal_order_delivery_of_messages(order: type[MatrixOrder]) -> None:
     """g2.1 tells g1.3 that m is decided, while its own group cannot tell g1.3 of an earlier message."""
     scenario = Scenario(
@@ -631,4 +633,21 @@ def test_mto_waits_for_a_lower_number_whose_message_is_not_here() -> None:
     )
     assert simulate(scenario).violations == []
     broken = {violation.property for violation in simulate(scenario, DoesNotWaitForWhatIsNotHere).violations}
+    assert broken == {"total_order", "acyclic_order"}
+
+
+def test_mto_lets_the_id_decide_between_equal_numbers_also_of_a_message_that_is_not_here() -> None:
+    sent = (("c3", 232_082), ("c1", 887_679), ("c2", 3_953_738), ("c2", 5_492_813))
+    scenario = Scenario(
+        protocol="mto",
+        options={"reliable": "lazy", "consensus": "hr"},
+        groups={"g1": 3},
+        plans=tuple(Plan(sender, at, ("g1",)) for sender, at in sent),
+        latency=Exponential(floor_ns=10_000, mean_ns=3 * MILLISECOND),
+        fifo=False,
+        sent_survives=True,
+        seed=381,
+    )
+    assert simulate(scenario).violations == []
+    broken = {violation.property for violation in simulate(scenario, LetsAnEqualNumberPass).violations}
     assert broken == {"total_order", "acyclic_order"}

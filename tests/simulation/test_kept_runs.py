@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from antiphon.simulation import Exponential, Pause, Plan, Scenario, WrongSuspicion, simulate
+from antiphon.simulation import Crash, Exponential, Pause, Plan, Scenario, Uniform, WrongSuspicion, simulate
+from mutants.host import SLIPS
 from mutants.tom import FollowsOneDefinitiveTimestamp
 
 # Of each multicast: the client, when, the groups (12: g1 and g2), and how many payloads.
@@ -54,3 +55,31 @@ def test_all_definitive_timestamps_of_a_decision_are_followed() -> None:
     assert simulate(scenario).violations == []
     (violation,) = simulate(scenario, FollowsOneDefinitiveTimestamp).violations
     assert "a group agrees on its timestamp" in violation.detail
+
+
+def test_a_restart_brings_back_the_requests_that_wait_for_a_predecessor() -> None:
+    """Under skeen none ever waits: the protocol keeps the order of a client itself. Tom does not."""
+    scenario = Scenario(
+        protocol="tom",
+        options={"reliable": "lazy", "estimates": "false", "flood_origin": "false"},
+        groups={"g1": 3, "g2": 3},
+        plans=(
+            Plan("c1", 0, ("g2",)),
+            Plan("c2", 0, ("g1",)),
+            Plan("c1", 487_570, ("g1",), payloads=4),
+            Plan("c1", 603_781, ("g1",), payloads=4),
+        ),
+        faults=(Crash("g1.2", at=4_290_048, down_ns=3_531_392, effects=1),),
+        latency=Uniform(low_ns=100_000, high_ns=3_000_000),
+        fifo=False,
+        journal=True,
+        sync_ns=50_000,
+        snapshot_every=5,
+        through_members=True,
+        seed=436,
+    )
+    assert simulate(scenario).violations == []
+    (slip,) = [slip for slip in SLIPS if slip.name == "ForgetsTheRequestsThatWaitOnRestart"]
+    with slip.made():
+        (violation,) = simulate(scenario).violations
+    assert violation.property == "receipts"
