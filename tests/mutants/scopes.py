@@ -43,7 +43,7 @@ SEARCHED: list[tuple[str, type[OrderingProtocol]]] = [
     ("reliable", over_reliable(Reliable, UniformDeliversOnTheFirstEcho)),
 ]
 
-# What cannot show in so small a world. The campaigns of seeds find these (tests/simulation/test_seeds.py).
+# What cannot show in so small a world. The campaigns of seeds find these (tests/simulation/test_mutants.py).
 CANNOT_SHOW = {
     skeen.TellsNotEveryAddressee: "it errs where a final time is a multiple of 7: that takes seven messages",
     skeen.DeliversTwice: "it errs where the clock is a multiple of 9: that takes nine messages",

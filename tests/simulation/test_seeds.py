@@ -1,10 +1,9 @@
-"""The suite's slice of the campaigns: every protocol under its whole fault model, and mutants that must not survive."""
+"""The suite's slice of the campaigns: every protocol under its whole fault model."""
 
 from __future__ import annotations
 
-import importlib
 import time
-from itertools import chain, islice
+from itertools import islice
 
 import msgspec
 import pytest
@@ -15,11 +14,10 @@ from antiphon.protocols import protocols
 from antiphon.services.stack import StackedProtocol
 from antiphon.simulation import as_code, random_scenario, simulate
 from antiphon.simulation.campaign import NO_FIFO, Campaign, scenarios
-from mutants.record import first_seeds
 
 PROTOCOLS = sorted(protocols())
 FIXED_SEEDS = 300
-MUTANT_SEEDS = 600  # almost all show at once; the rarest, a consensus of tom that needs too few votes, in one of 130
+SLOW = {"mto": 140, "scalatom": 200, "tom": 200, "ctbroadcast": 200, "nonminimal": 200}  # their runs take longest
 ROTATING_SEEDS = 600 // len(PROTOCOLS)  # shared out: more protocols, fewer seeds each
 CRASHES = {"Crash", "Crash after a delivery", "Crash amid a release"}
 FAULTS = {*CRASHES, "Pause", "Slow", "Partition", NO_FIFO}
@@ -39,8 +37,9 @@ def run_seeds(name: str, first: int, count: int) -> Campaign:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
     """And the seeds are harsh: every kind of fault takes effect, and a consensus does not end in its first round."""
-    campaign = run_seeds(name, 0, FIXED_SEEDS)
-    assert campaign.runs > 0.7 * FIXED_SEEDS  # the others had too few multicasts or faults
+    seeds = SLOW.get(name, FIXED_SEEDS)
+    campaign = run_seeds(name, 0, seeds)
+    assert campaign.runs > 0.7 * seeds  # the others had too few multicasts or faults
     watches = protocols()[name].declaration.assumes.detector is not Detector.NONE
     always_fifo = {NO_FIFO} if protocols()[name].transport is Transport.FIFO else set()
     assert campaign.faults.keys() == (FAULTS | SUSPICIONS if watches else FAULTS) - always_fifo
@@ -55,25 +54,6 @@ def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_no_promise_is_broken_on_the_seeds_of_the_day(name: str) -> None:
     assert run_seeds(name, 1_000_000 + DAY * ROTATING_SEEDS, ROTATING_SEEDS).runs > 0
-
-
-def mutants() -> list[object]:
-    found = []
-    for name in PROTOCOLS:
-        module = importlib.import_module(f"mutants.{name}")
-        assert len(module.MUTANTS) >= (10 if issubclass(protocols()[name], StackedProtocol) else 5)
-        found += [pytest.param(name, mutant, id=f"{name}-{mutant.__name__}") for mutant in module.MUTANTS]
-    return found
-
-
-@pytest.mark.parametrize(("name", "mutant"), mutants())
-def test_every_mutant_is_caught_by_the_fixed_seeds(name, mutant) -> None:
-    known = first_seeds().get((name, mutant.__name__), 0)
-    seeds = chain(islice(scenarios(protocols()[name], known), 1), islice(scenarios(protocols()[name], 0), MUTANT_SEEDS))
-    for scenario in seeds:
-        if simulate(scenario, mutant).violations:
-            return
-    pytest.fail(f"{mutant.__name__} survived {MUTANT_SEEDS} seeds")
 
 
 def test_the_sequencer_is_not_causal_across_groups() -> None:
