@@ -7,7 +7,7 @@ N1-N17 are the lines of docs/protocols/numbered.md. What one sender addresses to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import ClassVar, Literal
 
 import msgspec
@@ -158,9 +158,7 @@ class NumberedMulticast(Component):
 
     def forget(self, group: GroupId, kept: dict[int, Copy]) -> None:
         stable = min(self.acknowledged.get(p, 0) for p in self.others(group))
-        for number in list(kept):
-            if number > stable:
-                return
+        for number in list(takewhile(lambda n: n <= stable, kept)):
             del kept[number]  # N12
 
     def unstable(self) -> int:
