@@ -140,8 +140,8 @@ class NumberedMulticast(Component):
 
     def on_have(self, sender: ProcessId, have: Have) -> None:  # N10
         group = self.topology.group_of.get(sender)
-        if group not in self.sent:
-            return  # no honest process answers what was never sent
+        if group not in self.sent or self.transport is not Transport.DATAGRAM:
+            return  # no honest process answers what was never sent, or what a channel resends
         sent = self.sent[group]
         held = max(self.acknowledged.get(sender, 0), min(have.received, sent))
         self.acknowledged[sender] = held
