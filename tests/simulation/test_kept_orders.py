@@ -9,6 +9,7 @@ from antiphon.checks import check_run
 from antiphon.core import Promise
 from antiphon.protocols import protocols
 from antiphon.simulation import random_scenario, simulate
+from antiphon.simulation.search import Scope, explore
 
 # Found by looking at the seeds from 0 on.
 KEPT = [
@@ -35,3 +36,18 @@ def test_each_promise_that_is_not_made_is_broken_by_some_run(name: str, promise:
 def test_every_order_is_promised_or_broken(name: str) -> None:
     broken = {promise for protocol, promise, _ in KEPT if protocol == name}
     assert broken | (ORDERS & set(protocols()[name].declaration.promises)) == ORDERS
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("fifo", {}), ("causal", {"timestamps": "whole"}), ("causal", {"timestamps": "nearest"})]
+)
+@pytest.mark.parametrize("groups", [{"a": 1, "b": 1}, {"a": 2, "b": 1}])
+@pytest.mark.parametrize("how", [{"shuffle": True}, {"restarts": True}])
+def test_all_states_of_a_small_world_keep_the_promises(
+    name: str, options: dict[str, str], groups: dict[str, int], how: dict[str, bool]
+) -> None:
+    """But for causal order, which the search does not judge."""
+    plans = (("c", ("a",)), ("c", ("a", "b")), ("a.1", ("a", "b")))
+    found = explore(Scope(protocol=name, options=options, groups=groups, plans=plans, **how))
+    assert found.complete
+    assert found.violations == []

@@ -7,7 +7,7 @@ N1-N17 are the lines of docs/protocols/numbered.md. What one sender addresses to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import ClassVar, Literal
 
 import msgspec
@@ -140,8 +140,8 @@ class NumberedMulticast(Component):
 
     def on_have(self, sender: ProcessId, have: Have) -> None:  # N10
         group = self.topology.group_of.get(sender)
-        if group not in self.sent:
-            return  # no honest process answers what was never sent
+        if group not in self.sent or self.transport is not Transport.DATAGRAM:
+            return  # no honest process answers what was never sent, or what a channel resends
         sent = self.sent[group]
         held = max(self.acknowledged.get(sender, 0), min(have.received, sent))
         self.acknowledged[sender] = held
@@ -158,9 +158,7 @@ class NumberedMulticast(Component):
 
     def forget(self, group: GroupId, kept: dict[int, Copy]) -> None:
         stable = min(self.acknowledged.get(p, 0) for p in self.others(group))
-        for number in list(kept):
-            if number > stable:
-                return
+        for number in list(takewhile(lambda n: n <= stable, kept)):
             del kept[number]  # N12
 
     def unstable(self) -> int:
