@@ -1,0 +1,148 @@
+"""Every protocol on real processes: 1,000 messages through a kill -9, judged by Spark.
+
+    python benchmarks/real_processes.py [PROTOCOL[:OPTION=VALUE,...] ...]
+
+Each gets a cluster of its own, with two groups of three and two members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import antiphon
+from antiphon.cli.session import collected, quiet_session
+from antiphon.core.errors import UsageError
+from antiphon.protocols import protocol_named, protocols
+from antiphon.runtime import cluster
+from antiphon.runtime.cluster import ClusterFolder
+
+MESSAGES = 1_000
+OUTSTANDING = 50
+SIZES = {"a": 3, "b": 2}
+DRAIN_SECONDS = 30
+
+
+class Ran(msgspec.Struct, kw_only=True):
+    """What came of one protocol."""
+
+    protocol: str
+    options: dict[str, str]
+    refused: str = ""  # why it does not run on real processes with these options
+    receipts: int = 0
+    seconds: float = 0.0
+    drained: bool = False
+    delivered: int = 0  # payloads, by each member together
+    broken: list[str] = []  # what Spark found
+    verdicts: dict[str, str] = {}
+
+    @property
+    def holds(self) -> bool:
+        kept = self.verdicts and set(self.verdicts.values()) <= {"holds", "not promised"}
+        return bool(self.refused or (self.drained and kept and not self.broken and self.receipts == MESSAGES))
+
+
+def parse(text: str) -> tuple[str, dict[str, str]]:
+    name, _, options = text.partition(":")
+    return name, dict(pair.split("=", 1) for pair in options.split(",") if pair)
+
+
+def destination_sets(protocol: str) -> list[list[str]]:
+    assumes = protocol_named(protocol).declaration.assumes
+    if assumes.one_group:
+        return [["a"], ["b"]]
+    return [["a", "b"]] if assumes.all_groups else [["a"], ["b"], ["a", "b"]]
+
+
+async def load(folder: ClusterFolder, sets: list[list[str]]) -> int:
+    """1,000 multicasts; a member is killed after a third of them, and returns after the second third."""
+    rng = random.Random(1)
+    room = asyncio.Semaphore(OUTSTANDING)
+    async with antiphon.connect(folder.path) as client:
+
+        async def send() -> None:
+            async with room:
+                await client.multicast(rng.choice(sets), b"x" * 50)
+
+        third = MESSAGES // 3
+        await asyncio.gather(*(send() for _ in range(third)))
+        await asyncio.to_thread(cluster.kill, folder, "a.2")
+        during = [asyncio.ensure_future(send()) for _ in range(third)]
+        await asyncio.sleep(1.0)
+        await asyncio.to_thread(cluster.start, folder)
+        await asyncio.gather(*during, *(send() for _ in range(MESSAGES - 2 * third)))
+    return MESSAGES
+
+
+def run_one(place: Path, protocol: str, options: dict[str, str], number: int) -> tuple[Ran, ClusterFolder | None]:
+    ran = Ran(protocol=protocol, options=options)
+    try:
+        folder = cluster.create(place, SIZES, protocol=protocol, options=options, run=f"{number:02d}-{protocol}")
+    except UsageError as error:
+        ran.refused = str(error)
+        return ran, None
+    cluster.start(folder)
+    begun = time.monotonic()
+    try:
+        ran.receipts = asyncio.run(load(folder, destination_sets(protocol)))
+        ran.seconds = time.monotonic() - begun
+    finally:
+        ran.drained = cluster.stop(folder, drain_seconds=DRAIN_SECONDS)
+    return ran, folder
+
+
+def judge(ran: Ran, trace: Path) -> None:
+    from pyspark.sql import functions as F
+
+    from antiphon.pipeline.read import read_events, read_runs
+    from antiphon.pipeline.verify import verdicts, verify
+
+    spark = quiet_session(trace)
+    events, runs = read_events(spark, trace), read_runs(spark, trace)
+    violations = verify(events, runs)
+    ran.verdicts = {row["property"]: row["status"] for row in collected(verdicts(violations, runs))}
+    ran.broken = [f"{row['property']}: {row['detail']}" for row in collected(violations)]
+    delivered = events.filter("kind = 'deliver'").select(F.explode("requests.payloads").alias("payloads"))
+    (row,) = delivered.agg(F.sum("payloads").alias("payloads")).collect()
+    ran.delivered = row.payloads or 0
+
+
+def run_all(asked: list[tuple[str, dict[str, str]]]) -> list[Ran]:
+    with tempfile.TemporaryDirectory(prefix="antiphon-real-") as temporary:
+        done = [
+            run_one(Path(temporary) / str(number), protocol, options, number)
+            for number, (protocol, options) in enumerate(asked)
+        ]
+        for ran, folder in done:
+            if folder is not None:
+                judge(ran, folder.trace)
+    return [ran for ran, _ in done]
+
+
+def show(console: Console, done: list[Ran]) -> None:
+    table = Table("protocol", "receipts", "delivered", "seconds", "verdict", box=None)
+    for ran in done:
+        options = "".join(f" {name}={value}" for name, value in ran.options.items())
+        verdict = ran.refused or ("every promise holds" if ran.holds else "; ".join(ran.broken) or f"{ran.verdicts}")
+        figures = (f"{ran.receipts:,}", f"{ran.delivered:,}", f"{ran.seconds:.1f}")
+        table.add_row(f"{ran.protocol}{options}", *figures, verdict)
+    console.print(table)
+
+
+def main() -> int:
+    asked = [parse(text) for text in sys.argv[1:]] or [(name, {}) for name in sorted(protocols())]
+    done = run_all(asked)
+    show(Console(width=160), done)
+    return 0 if all(ran.holds for ran in done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
