@@ -13,6 +13,9 @@ from antiphon.protocols import protocol_named
 from antiphon.protocols.mto import RecTs as MtoRecTs
 from antiphon.protocols.scalatom import History, RecTs
 from antiphon.protocols.sequencer import Collect, Have, Number, Numbered, Ordered, Report, Stable, Taken
+from antiphon.protocols.token import Hand, Token
+from antiphon.protocols.token import Ordered as OrderedByToken
+from antiphon.protocols.token import Taken as TakenByMember
 from antiphon.protocols.tom import GroupTimestamp, GroupTimestamps, Stamp
 from antiphon.services.hurfin_raynal import Current
 from antiphon.services.label import Label
@@ -154,3 +157,27 @@ def test_what_no_sequencer_sends() -> None:
     ):
         with pytest.raises(BadFrame):
             check("sequencer", bad)
+
+
+def test_what_no_holder_of_a_token_sends() -> None:
+    m, elsewhere = Message(NAME, (A,), 2, BODY), Message(NAME, (B,), 2, BODY)
+    here, there = ProcessId("a.2"), ProcessId("b.1")
+    for good in (Hand(1, m), OrderedByToken(1, m), Token(1, 2, 1, 1, [(here, 2)]), TakenByMember(1)):
+        check("token", good)
+    for bad in (
+        Hand(0, m),
+        Hand(1, elsewhere),
+        OrderedByToken(0, m),
+        OrderedByToken(1, elsewhere),
+        Token(0, 0, 0, 0, []),
+        Token(1, 1, 2, 0, []),
+        Token(1, 1, 0, 2, []),
+        Token(1, 1, -1, 0, []),
+        Token(1, 1, 0, -1, []),
+        Token(1, 1, 0, 0, [(there, 1)]),
+        Token(1, 1, 0, 0, [(here, 2)]),
+        Token(1, 1, 0, 0, [(here, 1)] * 1000),
+        TakenByMember(0),
+    ):
+        with pytest.raises(BadFrame):
+            check("token", bad)
