@@ -94,13 +94,13 @@ def _open_or_create(
     found = {group: len(members) for group, members in folder.config.groups.items()}
     if sizes is not None and sizes != found:
         listed = ",".join(f"{group}={size}" for group, size in found.items())
-        raise UsageError(f"{path} is a cluster already, with the groups {listed}.")
+        raise UsageError(f"There is already a cluster in {path}, with the groups {listed}.")
     config = folder.config
     if protocol not in (None, config.protocol) or (options and options != config.options):
         named = "".join(f" -o {name}={value}" for name, value in config.options.items())
-        raise UsageError(f"{path} is a cluster already, with the protocol {config.protocol}{named}.")
+        raise UsageError(f"There is already a cluster in {path}, with the protocol {config.protocol}{named}.")
     if chosen.get("gather", config.gather) != config.gather:
-        raise UsageError(f"{path} is a cluster already, with --gather {config.gather}.")
+        raise UsageError(f"There is already a cluster in {path}, with --gather {config.gather}.")
     return folder
 
 

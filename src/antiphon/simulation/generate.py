@@ -67,7 +67,7 @@ def plan(
     """The multicasts of a run, spread over the senders. ``interval_ns`` is the mean time between two of one sender."""
     groups = list(topology.groups)
     if fanout is not None and not 1 <= fanout <= len(groups):
-        raise UsageError(f"A fanout of {fanout} does not fit {len(groups)} groups.")
+        raise UsageError(f"A message can address 1 to {len(groups)} of these groups, not {fanout}.")
     if fanout is None and (assumes.one_group or assumes.all_groups):
         fanout = 1 if assumes.one_group else len(groups)
     clock = dict.fromkeys(senders, 0)

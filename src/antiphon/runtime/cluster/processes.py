@@ -46,7 +46,7 @@ def create(
 ) -> ClusterFolder:
     """Write the description of a new cluster. Nothing runs yet."""
     if ClusterFolder.exists(path):
-        raise UsageError(f"{path} is a cluster already.")
+        raise UsageError(f"There is already a cluster in {path}.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is not an empty folder: a new cluster needs one.")
     if gather < 1:
