@@ -6,7 +6,7 @@ is known exactly; some change its middle. They need three groups of three member
 
 from __future__ import annotations
 
-from forging import clients, delivery, genuineness, incomplete, kit, locality, odd, order, precedence
+from forging import clients, delivery, gaps, genuineness, incomplete, kit, locality, odd, order, precedence
 from forging.honest import PROPERTIES, Tape, honest_run
 from forging.kit import Forgery, Harmless
 
@@ -14,6 +14,7 @@ from forging.kit import Forgery, Harmless
 FAMILIES = (
     delivery,
     order,
+    gaps,
     precedence,
     clients,
     genuineness,

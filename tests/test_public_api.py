@@ -19,6 +19,7 @@ EXPORTS = {
     "Batch",
     "Client",
     "Delivery",
+    "Gap",
     "OutcomeUnknown",
     "Receipt",
     "Subscription",

@@ -99,7 +99,7 @@ def delivered_by_one_only(t: Tape) -> None:
     t.deliver(t.multicast("f1", "f1:1", "g3", "g2"), "g3.2")
 
 
-@breaks("agreement", "uniform_agreement", "total_order")
+@breaks("agreement", "uniform_agreement", "total_order", "gaps")
 def hole_at_one(t: Tape) -> None:
     t.deliver_all(t.multicast("f1", "f1:1", "g2"), t.multicast("f2", "f2:1", "g2"))
     t.drop("g2.1", "f1:1")

@@ -157,6 +157,12 @@ class Tape:
     def drop(self, process: str, message: str, kind: EventKind = EventKind.DELIVER) -> None:
         self.rows[process] = [row for row in self.rows[process] if row[3:5] != (kind, message)]
 
+    def gap(self, process: str, before: str) -> None:
+        """The process says that messages may be missing before one that it delivers."""
+        rows = self.rows[process]
+        at = next(i for i, row in enumerate(rows) if row[3:5] == (EventKind.DELIVER, before))
+        rows.insert(at, Row(process, 0, rows[at].time_ns, str(EventKind.GAP)))
+
     def fail(self, process: str) -> None:
         """The process crashes now and stays down."""
         self.event(process, EventKind.CRASH)
@@ -168,14 +174,17 @@ class Tape:
         for rows in self.rows.values():
             times = sorted(row.time_ns for row in rows)
             position = 0
-            last = max((i for i, row in enumerate(rows) if row.kind == EventKind.DELIVER), default=-1)
+            placed = (EventKind.DELIVER, EventKind.GAP)
+            last = max((i for i, row in enumerate(rows) if row.kind in placed), default=-1)
             for i, row in enumerate(rows):
                 if i == last:
                     position += self.misplaced.get(row.process, 0)
-                at = position if row.kind == EventKind.DELIVER else None
+                at = position if row.kind in placed else None
                 found.append(row._replace(seq=i, time_ns=times[i], position=at))
                 if row.kind == EventKind.DELIVER:
                     position += sum(cell.payloads for cell in row.requests or ())
+                elif row.kind == EventKind.GAP:
+                    position += 1
         return self.facts, sorted(found, key=lambda row: (row.time_ns, row.process, row.seq))
 
 

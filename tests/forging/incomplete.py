@@ -32,7 +32,7 @@ def lost_at_one_in_an_incomplete_run(t: Tape) -> None:
     _cut(t)
 
 
-@breaks("acyclic_order", "total_order")
+@breaks("acyclic_order", "total_order", "gaps")
 def swapped_in_an_incomplete_run(t: Tape) -> None:
     t.deliver_all(t.multicast("f1", "f1:1", "g2", "g3"), t.multicast("f2", "f2:1", "g2", "g3"))
     t.swap("g2.2", "f1:1", "f2:1")

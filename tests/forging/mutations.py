@@ -203,6 +203,16 @@ def skew_a_clock(t: Tape, r: random.Random) -> None:
     t.rows[process] = [row._replace(time_ns=row.time_ns + shift) for row in t.rows.get(process, ())]
 
 
+def announce_a_gap(t: Tape, r: random.Random) -> None:
+    rows, i = _pick(t, r, "deliver")
+    rows.insert(i, Row(rows[i].process, 0, rows[i].time_ns, "gap"))
+
+
+def lose_a_delivery_and_say_so(t: Tape, r: random.Random) -> None:
+    rows, i = _pick(t, r, "deliver")
+    rows[i] = Row(rows[i].process, 0, rows[i].time_ns, "gap")
+
+
 MUTATIONS: tuple[Mutation, ...] = (
     lose_a_delivery,
     lose_a_message,
@@ -229,4 +239,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     change_who_is_faulty,
     do_not_drain,
     skew_a_clock,
+    announce_a_gap,
+    lose_a_delivery_and_say_so,
 )

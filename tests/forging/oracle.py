@@ -72,8 +72,8 @@ class Oracle:
 
     def _positions_follow(self) -> bool:
         for p in self.processes:
-            rows = [row for row in self.deliver if row.process == p]
-            ends = [0, *((row.position or 0) + sum(cell.payloads for cell in row.requests or ()) for row in rows)]
+            rows = [row for row in self.rows if row.kind in ("deliver", "gap") and row.process == p]
+            ends = [0, *((row.position or 0) + _taken(row) for row in rows)]
             if [row.position for row in rows] != ends[:-1]:
                 return False
         return True
@@ -128,6 +128,24 @@ class Oracle:
     def acyclic_order(self) -> bool:
         pairs = {(m, n) for m in self.messages for n in self.messages for p in self.order if self.before(p, m, n)}
         return not any(m == n for m, n in _closure(pairs, self.messages))
+
+    def gaps(self) -> bool:
+        for members in self.facts.groups.values():
+            for p in members:
+                for before, m in zip([None, *self.order[p]], self.order[p], strict=False):
+                    if self._says_gap(p, before, m):
+                        continue
+                    for order in (self.order[q] for q in members):
+                        if m in order and (before is None or before in order):
+                            begin = 0 if before is None else order.index(before) + 1
+                            if order[begin : order.index(m)]:
+                                return False
+        return True
+
+    def _says_gap(self, p: str, before: str | None, m: str) -> bool:
+        first = {row.message: row.seq for row in reversed(self.deliver) if row.process == p}
+        begin = -1 if before is None else first[before]
+        return any(row.kind == "gap" and row.process == p and begin < row.seq < first[m] for row in self.rows)
 
     def fifo(self) -> bool:
         return self._respected(self._sent_before())
@@ -204,11 +222,15 @@ class Oracle:
     def broken(self) -> set[str]:
         properties: list[Callable[[], bool]] = [
             *(self.integrity, self.validity, self.agreement, self.uniform_agreement),
-            *(self.total_order, self.acyclic_order, self.fifo, self.causal),
+            *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
         return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}
+
+
+def _taken(row: Row) -> int:
+    return 1 if row.kind == "gap" else sum(cell.payloads for cell in row.requests or ())
 
 
 def _cells(rows: Sequence[Row]) -> Iterator[tuple[Row, RequestCell]]:

@@ -30,19 +30,19 @@ def _multicasts_between(rows: list[Row], x: str, y: str) -> bool:
     return any(kind == EventKind.MULTICAST for kind, _ in between)
 
 
-@breaks("total_order", "acyclic_order")
+@breaks("total_order", "acyclic_order", "gaps")
 def neighbours_swapped_at_one_member(t: Tape) -> None:
     t.swap("g2.1", *_free_pair(t, ["g2.1"], 1))
 
 
-@breaks("total_order")
+@breaks("total_order", "gaps")
 def hole_in_an_undrained_run(t: Tape) -> None:
     t.facts.drained = False
     t.deliver_all(t.multicast("f1", "f1:1", "g2"), t.multicast("f2", "f2:1", "g2"))
     t.drop("g2.1", "f1:1")
 
 
-@breaks("total_order")
+@breaks("total_order", "gaps")
 def hole_at_one_that_crashed(t: Tape) -> None:
     t.deliver_all(t.multicast("f1", "f1:1", "g3"), t.multicast("f2", "f2:1", "g3", "g1"))
     t.drop("g3.1", "f1:1")
@@ -56,7 +56,7 @@ def members_go_different_ways(t: Tape) -> None:
     t.deliver(t.multicast("f2", "f2:1", "g2"), "g2.2")
 
 
-@breaks("total_order", "acyclic_order")
+@breaks("total_order", "acyclic_order", "gaps")
 def last_two_swapped_at_one_that_crashed(t: Tape) -> None:
     t.deliver_all(t.multicast("f1", "f1:1", "g3"), t.multicast("f2", "f2:1", "g3"))
     t.swap("g3.2", "f1:1", "f2:1")

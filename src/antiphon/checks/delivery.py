@@ -8,7 +8,7 @@ from itertools import chain, islice
 from antiphon.checks.history import DeliveredRequest, MulticastRow, RunHistory, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
-from antiphon.trace import RequestCell, Row
+from antiphon.trace import EventKind, RequestCell, Row
 
 
 def integrity(history: RunHistory) -> list[Violation]:
@@ -107,16 +107,23 @@ def _of_sessions(history: RunHistory) -> Iterator[Violation]:
 
 
 def _of_positions(history: RunHistory) -> Iterator[Violation]:
-    """Positions count the payloads that a process delivered: without a hole, and none twice."""
-    for process, rows in history.deliveries.items():
+    """Positions count the payloads that a process delivered, and its gaps: without a hole, and none twice."""
+    for process, deliveries in history.deliveries.items():
+        gaps = history.gaps.get(process)
+        rows = sorted((*deliveries, *gaps), key=_seq) if gaps else deliveries
         expected: int | None = 0
         for row in rows:
             position = row[13]
             if position is not None and expected is not None and position != expected:
-                which = row.message or "a message without a name"
-                detail = f"{process} delivers {which} at position {position}, where {expected} should come."
+                what = "a gap" if row[3] == EventKind.GAP else row.message or "a message without a name"
+                detail = f"{process} delivers {what} at position {position}, where {expected} should come."
                 yield _integrity(process, row.message, detail)
-            expected = None if position is None else position + sum([cell[2] for cell in row[6] or ()])
+            taken = 1 if row[3] == EventKind.GAP else sum([cell[2] for cell in row[6] or ()])
+            expected = None if position is None else position + taken
+
+
+def _seq(row: Row) -> int:
+    return row[1]
 
 
 def _first(delivered: DeliveredRequest) -> int:

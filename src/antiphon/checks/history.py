@@ -15,6 +15,7 @@ Destinations = frozenset[str]
 _MULTICAST = str(EventKind.MULTICAST)
 _DELIVER = str(EventKind.DELIVER)
 _RECEIPT = str(EventKind.RECEIPT)
+_GAP = str(EventKind.GAP)
 _TRAFFIC = {str(EventKind.SEND), str(EventKind.RECEIVE)}
 
 
@@ -55,6 +56,7 @@ class RunHistory:
         self.faulty = frozenset(facts.faulty) | self.incomplete
         self.traffic: list[Row] = []
         self.receipts: list[Row] = []
+        self.gaps: dict[str, list[Row]] = {}  # by process, in order: where messages may be missing
         self.multicasts: dict[str, MulticastRow] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
         self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
@@ -78,7 +80,11 @@ class RunHistory:
                 acts.append(row)
             elif kind == _RECEIPT:
                 self.receipts.append(row)
+            elif kind == _GAP:
+                self.gaps.setdefault(row[0], []).append(row)
         by_seq = itemgetter(1)
+        for gaps in self.gaps.values():
+            gaps.sort(key=by_seq)
         for process in sorted(self.acts):
             acts = self.acts[process]
             acts.sort(key=by_seq)  # linear where the rows came in order, as they nearly always do

@@ -15,7 +15,7 @@ import typer
 from antiphon.cli.cluster import DirFlag
 from antiphon.cli.lines import Lines
 from antiphon.cli.simulate import JsonFlag
-from antiphon.client import Client, Delivery, Receipt, connect
+from antiphon.client import Client, Delivery, Gap, Receipt, connect
 from antiphon.core.errors import OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
@@ -142,16 +142,21 @@ def tail_command(
 
 async def _tail(path: Path, group: str, start: int, follow: bool, json: bool) -> None:
     async with connect(path) as client, client.subscribe(group, start=start, follow=follow) as deliveries:
-        async for delivery in deliveries:
-            print(_as_json(delivery) if json else _as_text(delivery), flush=follow)
+        async for event in deliveries.events():
+            for each in (event,) if isinstance(event, Gap) else event:
+                print(_as_json(each) if json else _as_text(each), flush=follow)
 
 
-def _as_text(delivery: Delivery) -> str:
+def _as_text(delivery: Delivery | Gap) -> str:
+    if isinstance(delivery, Gap):
+        return f"{delivery.position}\tmessages may be missing here"
     text = delivery.payload.decode(errors="replace")
     return f"{delivery.position}\t{delivery.name}\t{','.join(delivery.destinations)}\t{text}"
 
 
-def _as_json(delivery: Delivery) -> str:
+def _as_json(delivery: Delivery | Gap) -> str:
+    if isinstance(delivery, Gap):
+        return msgspec.json.encode({"position": delivery.position, "gap": True}).decode()
     shown: dict[str, Any] = {
         "position": delivery.position,
         "name": delivery.name,

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join, MemberConnection
 from antiphon.client.values import Batch, Delivery, batch_of
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
-from antiphon.core.events import decode_event
+from antiphon.core.events import Gap, decode_event
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import (
     PEER_BYTES_MAX,
@@ -122,19 +122,26 @@ class Subscription:
                 self._given = delivery.position + 1
                 return delivery
             self._batch = None
-            batch = await self._next_batch()
-            if batch is None:
+            event = await self._next_event()
+            if event is None:
                 raise StopAsyncIteration
-            self._batch, self._deliveries = batch, iter(batch)
+            if isinstance(event, Batch):
+                self._batch, self._deliveries = event, iter(event)
 
     async def batches(self) -> AsyncIterator[Batch]:
         """The same, as the batches in which it was delivered; the first and the last may be parts of theirs."""
+        async for event in self.events():
+            if isinstance(event, Batch):
+                yield event
+
+    async def events(self) -> AsyncIterator[Batch | Gap]:
+        """All that the member's log holds: batches and, where its protocol lets messages go, gaps between them."""
         if self._batch is not None:  # some of it was given out one by one
             rest, self._batch, self._deliveries = self._batch.between(self._given), None, iter(())
             if len(rest):
                 yield rest
-        while (batch := await self._next_batch()) is not None:
-            yield batch
+        while (event := await self._next_event()) is not None:
+            yield event
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -154,7 +161,7 @@ class Subscription:
 
     # From the network -----------------------------------------------------------------------------------------------
 
-    async def _next_batch(self) -> Batch | None:
+    async def _next_event(self) -> Batch | Gap | None:
         """The next one, however long it takes; None at the end."""
         while not self._is_closed:
             if self._end is not None and self._next >= self._end:
@@ -164,9 +171,9 @@ class Subscription:
             if connection is None:
                 await self._search()
             elif connection.records:
-                batch = self._read(connection)
-                if batch is not None:
-                    return batch
+                event = self._read(connection)
+                if event is not None:
+                    return event
             elif connection.refused is not None:
                 await self._on_refused(connection, connection.refused)
             elif self._end is None and not self._follow and connection.end is not None:
@@ -177,23 +184,25 @@ class Subscription:
                 await connection.wait()
         return None
 
-    def _read(self, connection: SubscriptionConnection) -> Batch | None:
-        """The next record as a batch, as far as it is wanted."""
+    def _read(self, connection: SubscriptionConnection) -> Batch | Gap | None:
+        """What the next record holds, as far as it is wanted."""
         if self._end is None and not self._follow:
             self._end = connection.end
         try:
-            batch = batch_of(decode_event(connection.next_record()))
-            if batch.position > self._next:
-                raise BadFrame(f"Position {batch.position} came instead of {self._next}.")
+            event = decode_event(connection.next_record())
+            if event.position > self._next:
+                raise BadFrame(f"Position {event.position} came instead of {self._next}.")
         except BadFrame:
             self._give_up(connection)
             return None
-        end = batch.position + batch.count
-        if end <= self._next:
+        begin, end = self._next, event.position + event.count
+        if end <= begin:
             return None  # before the start, or without payloads
-        wanted = batch.between(self._next, self._end)
         self._next = end
         self._backoff.reset()
+        if isinstance(event, Gap):
+            return event
+        wanted = batch_of(event).between(begin, self._end)
         return wanted if len(wanted) else None
 
     def _give_up(self, connection: SubscriptionConnection) -> None:

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
-from antiphon.core.events import Event
+from antiphon.core.events import Delivered
 from antiphon.core.requests import Request
 
 
@@ -89,7 +89,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
         return payloads if whole else payloads[self.skipped : self.skipped + self.count]
 
 
-def batch_of(event: Event) -> Batch:
+def batch_of(event: Delivered) -> Batch:
     return Batch(event.position, event.destinations, event.key, event.at, event.requests, event.count)
 
 

@@ -185,6 +185,10 @@ class OrderingProtocol(Component):
         """Give m to the application. Messages come in the order of their keys, at every process."""
         self.process.deliver(m, key)
 
+    def announce_gap(self) -> None:
+        """Tell the application that messages may be missing between what was delivered and what comes next."""
+        self.process.announce_gap()
+
     @classmethod
     def promises(cls, options: Any) -> tuple[Promise, ...]:
         """What holds with these options: what the protocol declares, and what the host adds."""

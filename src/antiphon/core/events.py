@@ -25,7 +25,23 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     at: int  # when, on the clock of the process
 
 
-Event = Delivered  # orders with gaps and views will add theirs
+class Gap(msgspec.Struct, frozen=True, gc=False):
+    """Messages may be missing here, which other members have delivered. It takes a position of its own."""
+
+    position: int
+    at: int  # when, on the clock of the process
+
+    @property
+    def count(self) -> int:
+        """How many positions it takes."""
+        return 1
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        return ()
+
+
+Event = Delivered | Gap
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, tag="delivered", gc=False):
@@ -38,11 +54,18 @@ class _Head(msgspec.Struct, frozen=True, array_like=True, tag="delivered", gc=Fa
     requests: Buffers
 
 
-_decode = decoder_beside(_Head)
+class _GapHead(msgspec.Struct, frozen=True, array_like=True, tag="gap", gc=False):
+    position: int
+    at: int
+
+
+_decode = decoder_beside(_Head | _GapHead)
 
 
 def encode_event(event: Event) -> Buffers:
     """A record of the delivered log: a small head, and the requests as they came."""
+    if isinstance(event, Gap):
+        return encode_beside(b"", _GapHead(event.position, event.at))
     requests = Buffers(*[request.data for request in event.requests])
     head = _Head(event.id, event.destinations, event.position, event.count, event.key, event.at, requests)
     return encode_beside(b"", head)
@@ -51,5 +74,7 @@ def encode_event(event: Event) -> Buffers:
 def decode_event(record: Piece) -> Event:
     """Raises BadFrame for bytes that are no event. Payloads are not looked at: a member checked them when they came."""
     head = _decode(record, 0)
+    if isinstance(head, _GapHead):
+        return Gap(head.position, head.at)
     requests = tuple(trusted_requests_in(head.requests))
     return Delivered(head.id, head.destinations, head.position, head.count, requests, head.key, head.at)

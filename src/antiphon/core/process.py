@@ -15,7 +15,7 @@ from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
-from antiphon.core.events import Delivered
+from antiphon.core.events import Delivered, Gap
 from antiphon.core.gather import Gather, Gathering
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
@@ -264,6 +264,13 @@ class Process:
         event = Delivered(id, destinations, state.position, count, tuple(admitted), order, self.now)
         self._effects.append(Log(seq, event))
         state.position += count
+
+    def announce_gap(self) -> None:
+        """Say in the application's log that messages may be missing here."""
+        state = self.state
+        state.seq = seq = state.seq + 1
+        self._effects.append(Log(seq, Gap(state.position, self.now)))
+        state.position += 1
 
     def set_timer(self, part: int, timer: bytes, due: int) -> None:
         self.state.timers[part, timer] = due

@@ -21,6 +21,7 @@ class Promise(StrEnum):
     UNIFORM_AGREEMENT = "uniform_agreement"
     TOTAL_ORDER = "total_order"
     ACYCLIC_ORDER = "acyclic_order"
+    GAPS = "gaps"
     FIFO = "fifo"
     CAUSAL = "causal"
     CLIENT_ORDER = "client_order"
@@ -88,6 +89,13 @@ REGISTRY: dict[Promise, Definition] = {
         "the relation 'some process delivers m before m2' has no cycle, over all groups together",
         "order",
         "acyclic_order",
+    ),
+    Promise.GAPS: _definition(
+        "when a member of a group delivers m right after m0, without a gap in between, or as its first message, "
+        "without a gap before it, no other member that delivers m, and m0 if there is one, delivers "
+        "anything in between",
+        "gaps",
+        "gaps",
     ),
     Promise.FIFO: _definition(
         "when a process multicasts m and later m2, a process addressed by both delivers m2 only after m",

@@ -75,19 +75,23 @@ def _numbers_twice(odd_sessions: DataFrame) -> DataFrame:
 
 
 def _out_of_place(events: DataFrame, facts: DataFrame) -> DataFrame:
-    """Deliveries that do not stand right behind the one before them, by the payloads that it brought."""
+    """Deliveries and gaps that do not stand right behind what comes before them, by the payloads that it brought."""
     runs = F.broadcast(facts.filter(judged("integrity")).select("run"))
     payloads = F.aggregate(
         F.coalesce("requests.payloads", F.array().cast("array<int>")), F.lit(0).cast("long"), lambda n, more: n + more
     )
-    rows = events.filter("kind = 'deliver'").select("run", "process", "seq", "message", "position", payloads.alias("n"))
+    takes = F.when(F.col("kind") == "gap", F.lit(1).cast("long")).otherwise(payloads).alias("n")
+    rows = events.filter("kind in ('deliver', 'gap')").select(
+        "run", "process", "seq", "kind", "message", "position", takes
+    )
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
     expected = F.lag(F.col("position") + F.col("n"), 1, 0).over(by_seq)
     broken = rows.join(runs, on="run", how="left_semi").withColumn("expected", expected).filter("position <> expected")
+    named = F.coalesce("message", F.lit("a message without a name"))
+    what = F.when(F.col("kind") == "gap", F.lit("a gap")).otherwise(named)
     detail = F.format_string(
-        "%s delivers %s at position %d, where %d should come",
-        "process", F.coalesce("message", F.lit("a message without a name")), "position", "expected",
-    )  # fmt: skip
+        "%s delivers %s at position %d, where %d should come", "process", what, "position", "expected"
+    )
     messages = F.array_compact(F.array("message"))
     return found(broken, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
 

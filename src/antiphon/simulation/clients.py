@@ -11,7 +11,7 @@ import random
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import Reply
 from antiphon.core.errors import Unavailable
-from antiphon.core.events import Event
+from antiphon.core.events import Delivered
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId, ProcessId
 from antiphon.core.requests import encode_request, with_settled
@@ -72,7 +72,7 @@ class MemberClient:
         def on_reply(site: Site, reply: Reply) -> None:
             clients[reply.client]._on_reply(site, reply)
 
-        def on_delivered(site: Site, event: Event) -> None:
+        def on_delivered(site: Site, event: Delivered) -> None:
             group = world.topology.group_of[site.id]
             for request in event.requests:
                 clients[request.client]._on_delivered(event.destinations, group, request.end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
+from antiphon.core.events import Delivered
 from antiphon.core.host import Turn
 from antiphon.core.model import MessageId
 from antiphon.core.process import Process
@@ -118,6 +119,10 @@ def _step(steps: Steps, effect: AnyEffect) -> int | None:
     """Of one message: the longest chain of frames behind an effect, the frame itself included where it is one."""
     if type(effect) is Send:
         return steps.get(effect.about[0]) if len(effect.about) == 1 else None
-    id = effect.event.id if type(effect) is Log else effect.message if type(effect) is Record else None
+    id: MessageId | None = None
+    if type(effect) is Log:
+        id = effect.event.id if type(effect.event) is Delivered else None
+    elif type(effect) is Record:
+        id = effect.message
     step = None if id is None else steps.get(id)
     return None if step is None else step - 1

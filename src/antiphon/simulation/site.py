@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Record, Reply, Send, SetTimer
-from antiphon.core.events import Event
+from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput
 from antiphon.core.model import MessageId, ProcessId
@@ -101,7 +101,7 @@ class Site:
     def on_event(self, event: Event) -> None:
         if self._left is not None:
             self._mortal()
-        if self.up:  # else it is a replay: see on_turns
+        if self.up and type(event) is Delivered:  # where it is not up it is a replay: see on_turns
             self.world.on_delivered(self, event)
         if self._last_words:
             self._left = 0
@@ -135,7 +135,7 @@ class Site:
                 self._complete(turn)
                 turn.effects = [e for e in turn.effects if getattr(e, "seq", 0) > self.released_seq]
                 for effect in turn.effects:
-                    if type(effect) is Log:
+                    if type(effect) is Log and type(effect.event) is Delivered:
                         self.world.on_delivered(self, effect.event)
                     elif type(effect) is Record:
                         self.on_record(effect)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 
-from antiphon.core.events import Event
+from antiphon.core.events import Delivered
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.simulation.site import Site
 from antiphon.simulation.values import MILLISECOND, Plan
@@ -65,7 +65,7 @@ class Application:
         groups = self.world.topology.destinations(destinations)
         self.missing.setdefault(id, set(self.world.topology.addressees(groups)) - self.gone)
 
-    def on_delivered(self, site: Site, event: Event) -> None:
+    def on_delivered(self, site: Site, event: Delivered) -> None:
         self._done(site, event.id)
 
     def on_gone(self, site: Site) -> None:

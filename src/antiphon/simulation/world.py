@@ -17,7 +17,7 @@ from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Detector
 from antiphon.core.effects import Reply, SetTimer
 from antiphon.core.errors import BadFrame
-from antiphon.core.events import Event
+from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
 from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
 from antiphon.core.model import MessageId, ProcessId, Topology
@@ -55,7 +55,7 @@ class World:
         self.observations = Observations(follow_steps=scenario.steps)
         self.took_effect: list[object] = []  # the faults that changed something
         self.on_multicast: Callable[[Site, MessageId, tuple[str, ...]], None] = lambda site, id, destinations: None
-        self.on_delivered: Callable[[Site, Event], None] = lambda site, event: None
+        self.on_delivered: Callable[[Site, Delivered], None] = lambda site, event: None
         self.on_reply: Callable[[Site, Reply], None] = lambda site, reply: None
         self.on_crash: Callable[[Site], None] = lambda site: None
         self.on_restart: Callable[[Site], None] = lambda site: None

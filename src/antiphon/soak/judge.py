@@ -9,7 +9,7 @@ from itertools import combinations
 import msgspec
 
 from antiphon.core.errors import AntiphonError
-from antiphon.core.events import decode_event
+from antiphon.core.events import Delivered, decode_event
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.soak.records import Told, name_of, payload_of
@@ -54,6 +54,7 @@ def read_log(folder: ClusterFolder, process: str) -> Iterator[Entry]:
     try:
         for _, record in log.replay(0):
             event = decode_event(record)
+            assert isinstance(event, Delivered), "no protocol that leaves gaps is soaked"
             for request in event.requests:
                 for k, payload in enumerate(request.payloads()):
                     yield Entry(request.client, event.destinations, request.first + k, bytes(payload))

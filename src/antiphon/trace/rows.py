@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
+from antiphon.core.events import Delivered, Gap
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
 from antiphon.core.model import MessageId
@@ -70,8 +71,11 @@ def _record(process: str, record: Record, time_ns: int, step: int | None) -> Row
     )
 
 
-def _deliver(process: str, log: Log, time_ns: int, step: int | None) -> Row:
+def _log(process: str, log: Log, time_ns: int, step: int | None) -> Row:
     event = log.event
+    if type(event) is Gap:
+        return Row(process, log.seq, time_ns, "gap", position=event.position)
+    assert type(event) is Delivered
     message, destinations, requests = _name(event.id), event.destinations, _cells(event.requests)
     subject, order = (message, destinations, requests), (step, event.key, event.position)
     return _row((process, log.seq, time_ns, "deliver", *subject, None, None, None, None, *order))
@@ -97,4 +101,4 @@ def _name(id: MessageId) -> str:
 # A Row of all its cells, without the detour through its constructor: a run has many.
 _row: Callable[[tuple[object, ...]], Row] = partial(tuple.__new__, Row)
 _cell: Callable[[tuple[object, ...]], RequestCell] = partial(tuple.__new__, RequestCell)
-_MAKERS: dict[type, Callable[..., Row]] = {Send: _send, Record: _record, Log: _deliver, Reply: _receipt}
+_MAKERS: dict[type, Callable[..., Row]] = {Send: _send, Record: _record, Log: _log, Reply: _receipt}

@@ -53,7 +53,7 @@ class Row(NamedTuple):
     bytes: int | None = None
     step: int | None = None
     order_key: OrderKey | None = None
-    position: int | None = None  # deliver: of the first payload
+    position: int | None = None  # deliver: of the first payload; gap
 
 
 EVENTS = pa.schema(

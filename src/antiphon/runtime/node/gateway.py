@@ -11,7 +11,7 @@ import msgspec
 from antiphon.core.buffers import COPIED_MAX, Buffers
 from antiphon.core.effects import Reply
 from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
-from antiphon.core.events import Event
+from antiphon.core.events import Delivered, Event
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
@@ -96,6 +96,8 @@ class Gateway:
                 self._fresh[caller] = None
 
     def logged(self, event: Event) -> None:
+        if type(event) is not Delivered:
+            return
         destinations, clients = event.destinations, self._clients
         for request in event.requests:
             client, end = request.client, request.end

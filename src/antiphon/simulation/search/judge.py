@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from antiphon.checks import Violation
 from antiphon.core.effects import Send
-from antiphon.core.events import Event
+from antiphon.core.events import Delivered
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.promises import Promise
 from antiphon.simulation.search.values import Cast, LocalState
@@ -59,7 +59,7 @@ class Judge:
         detail = f"{sender} sends a frame of {send.layer} to {to}, which is of another group."
         return Violation(Promise.LOCALITY.value, (sender, to), tuple(map(str, send.about)), detail)
 
-    def event(self, process: ProcessId, before: tuple[MessageId, ...], event: Event) -> Violation | None:
+    def event(self, process: ProcessId, before: tuple[MessageId, ...], event: Delivered) -> Violation | None:
         """A message that was multicast, once, to these groups, with these bytes."""
         message = event.id
         planned = self.cast.messages.get(message)

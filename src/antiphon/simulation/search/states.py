@@ -15,6 +15,7 @@ from antiphon.core.buffers import Buffers, encode_inside
 from antiphon.core.channel import Transport
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.effects import AnyEffect, Log, Send
+from antiphon.core.events import Delivered
 from antiphon.core.model import MessageId
 from antiphon.core.process import Process
 from antiphon.simulation.search.canonical import canonical, load, save, turn_round
@@ -250,6 +251,7 @@ class StateTable:
                     acts.append(Sent(to, self.move_id(Move(MoveKind.FRAME, to, index, frame))))
                     violation = violation or self.judge.send(process.me, effect, name)
             elif isinstance(effect, Log):
+                assert isinstance(effect.event, Delivered), "no protocol that leaves gaps is searched"
                 violation = violation or self.judge.event(process.me, delivered, effect.event)
                 delivered = (*delivered, effect.event.id)
                 acts.append(effect.event.id)
