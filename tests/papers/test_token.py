@@ -10,6 +10,7 @@ from antiphon.core import ProcessId
 from antiphon.core.errors import UsageError
 from antiphon.protocols.token import RotatingToken, Token
 from antiphon.simulation import Exponential, Partition, Plan, Scenario, random_scenario, simulate
+from antiphon.simulation.search import Scope, explore
 from antiphon.simulation.values import MILLISECOND
 
 
@@ -121,6 +122,13 @@ def test_a_link_that_is_down_for_long_does_not_make_the_token_run_round() -> Non
     outcome = simulate(Scenario(protocol="token", groups={"g": 4}, plans=plans, faults=(cut,)))
     assert outcome.violations == []
     assert outcome.messages_sent < 200
+
+
+def test_a_small_world_is_searched_to_its_end() -> None:
+    plans = (("g.1", ("g",)), ("g.2", ("g",)), ("c", ("g",)))
+    found = explore(Scope(protocol="token", groups={"g": 2}, plans=plans, restarts=True, shuffle=True))
+    assert found.complete
+    assert found.violations == []
 
 
 def test_the_token_is_not_causal_across_groups() -> None:

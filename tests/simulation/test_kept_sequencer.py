@@ -24,6 +24,7 @@ from antiphon.simulation import (
     simulate,
 )
 from antiphon.simulation.campaign import scenarios
+from antiphon.simulation.search import Scope, explore
 from antiphon.simulation.values import MILLISECOND
 from mutants.sequencer import HeedsTheDead
 
@@ -31,6 +32,14 @@ TAKEOVER = {"takeover": "true"}
 UNIFORM = {"takeover": "true", "numbering": "uniform"}
 SEED = 1  # decides which frames are lost with their sender
 TURNS = tuple(Plan(f"g.{1 + i % 3}", i * MILLISECOND // 2, ("g",)) for i in range(15))
+
+
+OPTIONS = [
+    {"variant": variant, "numbering": numbering, "takeover": takeover, "transport": transport}
+    for variant, numbering, takeover, transport in product(
+        ("relay", "broadcast"), ("plain", "uniform"), ("false", "true"), ("reliable", "datagram")
+    )
+]
 
 
 def broken(outcome: Outcome, promise: str) -> list[Violation]:
@@ -113,6 +122,34 @@ def test_two_sequencers_number_differently_where_a_suspicion_is_wrong() -> None:
         assert bool(broken(outcome, "total_order")) == (options is TAKEOVER)
 
 
+def test_a_suspicion_that_is_wrong_and_ends_breaks_promises_and_nothing_else() -> None:
+    plans = tuple(Plan(f"g.{1 + i % 3}", i * MILLISECOND, ("g",)) for i in range(30))
+    for suspect, options in product(("g.1", "g.3"), OPTIONS):
+        if options["takeover"] == "true":
+            fault = WrongSuspicion("g.2", suspect, at=5 * MILLISECOND, for_ns=10 * MILLISECOND)
+            scenario = Scenario(
+                protocol="sequencer", options=options, groups={"g": 3}, plans=plans, faults=(fault,), loss=0.1
+            )
+            found = {violation.property for violation in simulate(scenario).violations}
+            assert not found & {"invariant", "livelock"}, options
+
+
+def test_small_worlds_are_searched_to_their_end() -> None:
+    for size, options, crashes in ((3, UNIFORM, 1), (2, TAKEOVER, 1), (2, {"variant": "broadcast"}, 0)):
+        scope = Scope(
+            protocol="sequencer",
+            options=options,
+            groups={"g": size},
+            plans=(("g.1", ("g",)), ("g.2", ("g",))),
+            may_crash=("g.1",) if crashes else (),
+            crashes=crashes,
+            shuffle=True,
+        )
+        found = explore(scope)
+        assert found.complete
+        assert found.violations == []
+
+
 # Runs that were found -----------------------------------------------------------------------------------------------
 
 
@@ -157,13 +194,6 @@ def test_late_frames_of_the_dead_are_not_heeded() -> None:
 
 
 # Memory -------------------------------------------------------------------------------------------------------------
-
-OPTIONS = [
-    {"variant": variant, "numbering": numbering, "takeover": takeover, "transport": transport}
-    for variant, numbering, takeover, transport in product(
-        ("relay", "broadcast"), ("plain", "uniform"), ("false", "true"), ("reliable", "datagram")
-    )
-]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options.values()))

@@ -309,7 +309,7 @@ class Sequencer(OrderingProtocol):
     def settle(self) -> None:
         """Stable is what every member that is left holds: no crash that may still come can take it away."""
         self.acknowledged[self.me] = self.received
-        stable = min(self.acknowledged[p] for p in self.remaining())  # A3
+        stable = min(self.acknowledged.get(p, 0) for p in self.remaining())  # A3
         if stable > self.stable:
             self.send(self.remaining(), Stable(self.epoch, stable, self.numbered))  # A4
 
@@ -343,7 +343,7 @@ class Sequencer(OrderingProtocol):
             self.moved = True
 
     def remaining(self) -> list[ProcessId]:
-        return [p for p in self.members if p not in self.suspects]
+        return [p for p in self.members[self.epoch :] if p not in self.suspects]
 
     # What got lost --------------------------------------------------------------------------------------------------
 
@@ -393,7 +393,7 @@ class Sequencer(OrderingProtocol):
 
     def repeat_as_sequencer(self) -> bool:
         if self.leading:
-            behind = [p for p in self.remaining() if self.acknowledged[p] < self.numbered]
+            behind = [p for p in self.remaining() if self.acknowledged.get(p, 0) < self.numbered]
             self.send(behind, Stable(self.epoch, self.stable, self.numbered))  # R6
             return bool(behind)
         unheard = self.unheard() if self.members[self.epoch :][:1] == (self.me,) else []
@@ -430,7 +430,7 @@ class Sequencer(OrderingProtocol):
         So what the members that are left hold when all have entered differs in length only: where two of them have a
         message of the same number, it is the same message. The next sequencer goes on with the longest of these.
         """
-        self.epoch = epoch
+        self.epoch, self.leading = epoch, False
         self.newest = self.received
         self.held = {number: entry for number, entry in self.held.items() if number <= self.received}
         self.announced = {}
@@ -485,5 +485,5 @@ class Sequencer(OrderingProtocol):
         if not self.pending():
             return ()
         if self.leading:
-            return tuple(p for p in self.remaining() if self.acknowledged[p] < self.numbered)
+            return tuple(p for p in self.remaining() if self.acknowledged.get(p, 0) < self.numbered)
         return (self.members[self.epoch],)
