@@ -117,7 +117,7 @@ def state_of(process: Process) -> tuple[object, ...]:
 
 def assert_declared(process: Process) -> None:
     """No component holds a variable that its snapshot would lose."""
-    wiring = {"process", "layer", "channel", "options", "me", "contract", "index", "handlers"}
+    wiring = {"process", "layer", "channel", "options", "me", "contract", "index", "handlers", "transport"}
     for part in process.parts:
         declared = set(part.contract.state.__struct_fields__)
         others = set(vars(part)) - wiring - declared
