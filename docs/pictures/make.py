@@ -1,6 +1,6 @@
 """Make the pictures of the docs that are generated.
 
-    make pictures                            docs/protocols/skeen.svg
+    make pictures                            docs/protocols/skeen.svg and isis.svg
     make pictures REPORT=antiphon-demo/report.html      and docs/pictures/report.png, with chromium
 
 `architecture.svg` is drawn by hand.
@@ -29,11 +29,12 @@ def skeen() -> None:
     rows = {
         kind: [row for row in outcome.rows if row.kind == kind] for kind in ("multicast", "deliver", "send", "receive")
     }
+    (m,) = [row.message for row in rows["multicast"]]
     figure = pictures.space_time(
         outcome.facts.groups,
         pictures.matched(
-            [(r.process, r.peer, r.message, r.layer, r.time_ns) for r in rows["send"]],
-            [(r.peer, r.process, r.message, r.layer, r.time_ns) for r in rows["receive"]],
+            [(r.process, peer, m, r.layer, r.time_ns) for r in rows["send"] for peer in r.peers],
+            [(peer, r.process, m, r.layer, r.time_ns) for r in rows["receive"] for peer in r.peers],
         ),
         [(r.process, r.message, r.time_ns) for r in rows["multicast"]],
         [(r.process, r.message, r.time_ns) for r in rows["deliver"]],
@@ -45,6 +46,44 @@ def skeen() -> None:
         axes.text(middle, top + 0.1, name, ha="center", va="bottom", fontsize=11, fontweight="bold")
     axes.set_ylim(bottom - 0.1, top + 0.55)
     (DOCS / "protocols" / "skeen.svg").write_text(_standalone(pictures.svg(figure)))
+
+
+def isis() -> None:
+    """The hold-back queues of slides 6 and 7 after each step, from the run that tests/papers/test_slides.py judges."""
+    sys.path.insert(0, str(DOCS.parent / "tests"))
+    from papers.test_slides import Isis, drawn
+
+    run = Isis()
+    steps = [
+        ("1: the messages arrive in different orders", {name: drawn(site, []) for name, site in run.sites.items()})
+    ]
+    left = [{name: len(site.protocol.holdback) for name, site in run.sites.items()}]
+    for step, m in enumerate(("m1", "m2", "m3"), 2):
+        steps.append((f"{step}: {m} gets its final timestamp", run.announce(m)))
+        left.append({name: len(site.protocol.holdback) for name, site in run.sites.items()})
+    parts = []
+    for row, (title, queues) in enumerate(steps):
+        top = 48 + 92 * row
+        parts.append(_text(20, top + 12, f"Step {title}", "start", "bold"))
+        for column, (name, queue) in enumerate(queues.items()):
+            for place, entry in enumerate(queue):
+                message, timestamp, state = entry.split()
+                x, y = 20 + 230 * column + 64 * place, top + 22
+                delivered = place < len(queue) - left[row][name]
+                fill = pictures.COLOURS[int(message[1:]) - 1]
+                parts.append(
+                    f'<rect x="{x}" y="{y}" width="60" height="44" fill="{fill}" fill-opacity="0.25" '
+                    f'stroke="{pictures.INK}" stroke-width="{3 if delivered else 0.5}"/>'
+                )
+                parts.append(_text(x + 30, y + 18, message, "middle", "bold"))
+                parts.append(_text(x + 30, y + 36, f"{timestamp} {state}", "middle"))
+    sites = [_text(20 + 230 * column, 28, f"Site {name}", "start", "bold") for column, name in enumerate(run.sites)]
+    opening = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 420" font-family="inherit" font-size="13">'
+    (DOCS / "protocols" / "isis.svg").write_text(_standalone("\n".join([opening, *sites, *parts, "</svg>"])) + "\n")
+
+
+def _text(x: int, y: int, text: str, anchor: str, weight: str = "normal") -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="{pictures.INK}">{text}</text>'
 
 
 def _standalone(svg: str) -> str:
@@ -69,5 +108,6 @@ def report(page: Path) -> None:
 
 if __name__ == "__main__":
     skeen()
+    isis()
     if len(sys.argv) > 1:
         report(Path(sys.argv[1]))

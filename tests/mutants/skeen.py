@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from heapq import heappop
 
-from antiphon.core import Message, ProcessId
+from antiphon.core import Message, MessageId, ProcessId
 from antiphon.core.keys import Key
-from antiphon.protocols.skeen import Final, Propose, Skeen, Start, Timestamp
+from antiphon.protocols.skeen import (
+    Collection,
+    Final,
+    Held,
+    Know,
+    Propose,
+    Skeen,
+    Start,
+    TakeOver,
+    Timestamp,
+)
 
 
 class DeliversBeforeTheFinalTimestamp(Skeen):
@@ -164,6 +174,185 @@ class DeliversTheHeadOnly(Skeen):
                 self.deliver(held.message, timestamp)
 
 
+# Takeover ------------------------------------------------------------------------------------------------------------
+
+
+class DoesNotTakeOver(Skeen):
+    """What a dead sender began stays undecided."""
+
+    def on_take_over(self, sender: ProcessId, take_over: TakeOver) -> None:
+        pass
+
+
+class TakesOverWithTheSmallest(Skeen):
+    def decide(self, collection: Collection) -> None:
+        m = collection.message
+        if m.id.origin != self.me and all(p in collection.proposals for p in self.addressees(m)):
+            del self.collections[m.id]
+            self.send(self.addressees(m), Final(m.id, min(collection.proposals.values())))
+        else:
+            super().decide(collection)
+
+    def on_final(self, sender: ProcessId, final: Final) -> None:
+        held = self.holdback.get(final.id)
+        if held is not None and not held.deliverable:
+            held.timestamp = min(held.timestamp, final.timestamp)
+        super().on_final(sender, final)
+
+
+class ForgetsThatItKnowsTheFinalTimestamp(Skeen):
+    """When another leader asks, it proposes as if nothing had been decided; and takes the new decision."""
+
+    def on_start(self, sender: ProcessId, start: Start) -> None:
+        held = self.holdback.get(start.message.id)
+        if held is not None and self.may_lead(sender, start.message):
+            held.deliverable = False
+        super().on_start(sender, start)
+
+
+class WaitsForTheProposalOfTheDead(Skeen):
+    def ask_again(self, collection: Collection, fresh: list[ProcessId]) -> None:
+        pass
+
+    def decide(self, collection: Collection) -> None:
+        if len(collection.proposals) == len(self.topology.addressees(collection.message.destinations)):
+            super().decide(collection)
+
+
+class WaitsForTheDeadToKnow(Skeen):
+    def ignorant(self, held: Held) -> list[ProcessId]:
+        if not self.options.takeover:
+            return []
+        addressees = self.topology.addressees(held.message.destinations)
+        return [p for p in addressees if p != self.me and p not in held.known_by]
+
+
+class DeliversBeforeAllKnow(Skeen):
+    """It may die with a timestamp that nobody else knows."""
+
+    def ignorant(self, held: Held) -> list[ProcessId]:
+        return []
+
+
+class WaitsUntilItsOwnGroupKnows(Skeen):
+    def ignorant(self, held: Held) -> list[ProcessId]:
+        return [p for p in super().ignorant(held) if p in self.topology.members(self.group)]
+
+
+class TakesFramesOfTheDead(Skeen):
+    def may_lead(self, process: ProcessId, m: Message) -> bool:
+        return process in self.heirs(m)
+
+
+class DoesNotBuryThoseBeforeTheLeader(Skeen):
+    """Takes the dead sender's frames until its own detector speaks, though another leads already."""
+
+    def bury_those_before(self, leader: ProcessId, m: Message) -> None:
+        pass
+
+
+class TakesOverOnlyWhatItHas(Skeen):
+    """A message that reached only others is not brought to all."""
+
+    def on_take_over(self, sender: ProcessId, take_over: TakeOver) -> None:
+        if take_over.message.id in self.holdback:
+            super().on_take_over(sender, take_over)
+
+
+class AsksOnlyItself(Skeen):
+    """The new leader decides alone."""
+
+    def on_take_over(self, sender: ProcessId, take_over: TakeOver) -> None:
+        known = set(self.collections)
+        super().on_take_over(sender, take_over)
+        m = take_over.message
+        if m.id in self.collections and m.id not in known:
+            self.clock += 1
+            del self.collections[m.id]
+            self.send(self.addressees(m), Final(m.id, Timestamp(self.clock, self.me)))
+
+
+class TakesOverFromTheSenderOnly(Skeen):
+    """When the new leader dies too, nobody follows."""
+
+    def on_take_over(self, sender: ProcessId, take_over: TakeOver) -> None:
+        addressees = self.topology.addressees(take_over.message.destinations)
+        if self.me in addressees[:2]:
+            super().on_take_over(sender, take_over)
+
+
+class DoesNotWatchSendersOutside(Skeen):
+    def watch(self) -> None:
+        if self.options.takeover:
+            self.monitor(self.topology.processes)
+
+
+class DoesNotAskAgain(Skeen):
+    """Decides with the proposals that it has when it leaves out an addressee that made none."""
+
+    def ask_again(self, collection: Collection, fresh: list[ProcessId]) -> None:
+        self.decide(collection)
+
+
+class ProposesTheSameAgain(Skeen):
+    """When it is asked again: though it knows now of later ones that the dead delivered."""
+
+    def send(self, to, message) -> None:  # type: ignore[no-untyped-def]
+        if isinstance(message, Propose) and message.id in self.holdback:
+            message = Propose(message.id, self.holdback[message.id].timestamp)
+        super().send(to, message)
+
+
+class MovesBackWhenItIsAskedAgain(Skeen):
+    """Though the final timestamp may be known to somebody, and be smaller."""
+
+    def on_start(self, sender: ProcessId, start: Start) -> None:
+        super().on_start(sender, start)
+        held = self.holdback.get(start.message.id)
+        if held is not None and not held.deliverable and self.may_lead(sender, start.message):
+            self.hold(start.message, Timestamp(self.clock, self.me))
+
+    def on_final(self, sender: ProcessId, final: Final) -> None:
+        held = self.holdback.get(final.id)
+        if held is not None and not held.deliverable:
+            held.timestamp = min(held.timestamp, final.timestamp)
+        super().on_final(sender, final)
+
+
+class TakesAnOldProposalForANewOne(Skeen):
+    def ask_again(self, collection: Collection, fresh: list[ProcessId]) -> None:
+        super().ask_again(collection, fresh)
+        collection.stale = {}
+
+
+class DropsWhatTheDeadBegan(Skeen):
+    """An addressee forgets the undecided messages of a dead sender: others may know the final timestamp."""
+
+    def on_suspect(self, process: ProcessId) -> None:
+        for id in [id for id, held in self.holdback.items() if id.origin == process and not held.deliverable]:
+            del self.holdback[id]
+        super().on_suspect(process)
+
+
+class DoesNotSayThatItKnows(Skeen):
+    def on_know(self, sender: ProcessId, know: Know) -> None:
+        if know.id.number % 5:
+            super().on_know(sender, know)
+
+
+class ForgetsWhatItLeadsOnRestart(Skeen):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        own: dict[MessageId, Collection] = {id: c for id, c in self.collections.items() if id.origin == self.me}
+        self.collections = own
+
+
+class ForgetsTheDeadOnRestart(Skeen):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.dead = []
+
+
 SEARCHED = (  # the search has a small world for each of these, too (scopes.py)
     DeliversBeforeTheFinalTimestamp,
     TakesTheMinimumForTheMaximum,
@@ -182,4 +371,33 @@ MUTANTS = (
     *SEARCHED,
     AsksOneMemberOfEachGroup,
     DeliversTheHeadOnly,
+    DoesNotTakeOver,
+    TakesOverWithTheSmallest,
+    WaitsForTheProposalOfTheDead,
+    WaitsForTheDeadToKnow,
+    DeliversBeforeAllKnow,
+    WaitsUntilItsOwnGroupKnows,
+    TakesFramesOfTheDead,
+    TakesOverOnlyWhatItHas,
+    AsksOnlyItself,
+    TakesOverFromTheSenderOnly,
+    DoesNotWatchSendersOutside,
+    ProposesTheSameAgain,
+    MovesBackWhenItIsAskedAgain,
+    DropsWhatTheDeadBegan,
+    DoesNotSayThatItKnows,
+    ForgetsTheDeadOnRestart,
 )
+
+# What takes a coincidence: each of these has a run of its own in tests/papers/test_takeover.py ...
+BY_HAND = (
+    ForgetsThatItKnowsTheFinalTimestamp,
+    DoesNotBuryThoseBeforeTheLeader,
+    DoesNotAskAgain,
+    TakesAnOldProposalForANewOne,
+)
+
+# ... and these a seed that shows it where all runs have ``takeover=true`` (tests/simulation/test_kept_skeen.py).
+RARE = {
+    ForgetsWhatItLeadsOnRestart: 819,
+}

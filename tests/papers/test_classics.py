@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from antiphon.core import Buffers, Process, ProcessId, Topology
-from antiphon.core.effects import Log, Send
 from antiphon.core.errors import BadFrame
-from antiphon.core.inputs import AnyInput, Begin, Multicast, Receive, Suspect, TurnEnd
+from antiphon.core.inputs import Receive, TurnEnd
 from antiphon.core.model import GroupId, Message, MessageId
 from antiphon.core.requests import encode_request
 from antiphon.protocols.symmetric import TIME_MAX, Acknowledge, Done, Flush, Hand, Relay, Stamped, Symmetric
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Plan, Scenario, simulate
 from mutants.symmetric import FlushesTheNewestDeadOnly
+from papers.wires import Wires
 
 SIZES = range(2, 17)
 LEAVE_OUT = pytest.mark.parametrize("leave_out", ["false", "true"])
@@ -74,49 +74,8 @@ G, H = GroupId("g"), GroupId("h")
 MEMBERS = ("g.1", "g.2", "g.3")
 
 
-class Wires:
-    """The members of g, whose frames arrive when the test says so."""
-
-    def __init__(self, n: int = 3, kind: type[Symmetric] = Symmetric, **options: str) -> None:
-        topology = Topology.sized({"g": n})
-        self.processes = {str(p): Process(p, topology, kind, options) for p in topology.processes}
-        self.under_way: dict[tuple[str, str], list[tuple[int, Buffers]]] = {}
-        for at in self.processes:
-            self.step(at, Begin(0))
-
-    def step(self, at: str, happened: AnyInput) -> list[str]:
-        """Returns the messages delivered."""
-        process = self.processes[at]
-        effects = process.step(happened)
-        if process.turn_is_open:
-            effects = [*effects, *process.step(TurnEnd(0))]
-        for effect in effects:
-            if isinstance(effect, Send):
-                for peer, number in zip(effect.to, effect.numbers, strict=True):
-                    self.under_way.setdefault((at, str(peer)), []).append((number, effect.frame))
-        return [str(effect.event.id) for effect in effects if isinstance(effect, Log)]
-
-    def multicast(self, at: str) -> list[str]:
-        return self.step(at, Multicast(0, (G,), (b"x",)))
-
-    def suspect(self, at: str, dead: str) -> list[str]:
-        return self.step(at, Suspect(0, ProcessId(dead)))
-
-    def arrive(self, source: str, at: str) -> list[str]:
-        """The next frame from one to the other."""
-        number, frame = self.under_way[source, at].pop(0)
-        return self.step(at, Receive(0, ProcessId(source), Symmetric.transport, number, frame))
-
-    def drain(self, *members: str) -> dict[str, list[str]]:
-        """Let all frames among these arrive; returns what each delivers."""
-        delivered: dict[str, list[str]] = {p: [] for p in members}
-        while ways := [way for way, frames in self.under_way.items() if frames and {*way} <= {*members}]:
-            delivered[ways[0][1]] += self.arrive(*ways[0])
-        return delivered
-
-
 def test_a_process_waits_until_a_message_with_equal_or_higher_timestamp_is_received_from_every_process() -> None:
-    wires = Wires()
+    wires = Wires(Symmetric, 3)
     assert wires.multicast("g.1") == wires.multicast("g.2") == []  # both at time 1
     assert wires.arrive("g.1", "g.3") == []
     assert wires.arrive("g.2", "g.3") == ["g.1:1", "g.2:1"], "equal is enough; the name of the process breaks the tie"
@@ -126,7 +85,7 @@ def test_a_process_waits_until_a_message_with_equal_or_higher_timestamp_is_recei
 
 
 def test_a_later_message_does_not_overtake_an_earlier_one_that_lacks_an_acknowledgement() -> None:
-    wires = Wires()
+    wires = Wires(Symmetric, 3)
     wires.multicast("g.2")
     wires.arrive("g.2", "g.1")
     assert wires.multicast("g.1") == []  # at time 2
@@ -157,7 +116,7 @@ def test_what_a_dead_member_sent_to_one_survivor_is_delivered_by_all() -> None:
 @pytest.mark.parametrize(("kind", "found"), [(Symmetric, ["g.1:1"]), (FlushesTheNewestDeadOnly, [])])
 def test_for_every_new_dead_all_is_said_again(kind: type[Symmetric], found: list[str]) -> None:
     """Only g.2 gets the message of g.1, only g.3 gets it from g.2, and both are dead when g.4 hears of it."""
-    wires = Wires(4, kind, leave_out="true")
+    wires = Wires(kind, 4, options={"leave_out": "true"})
     wires.multicast("g.3")
     wires.drain(*wires.processes)
     wires.multicast("g.1")

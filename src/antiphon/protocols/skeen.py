@@ -1,18 +1,20 @@
 """Skeen's multicast, the total ordering of ISIS (slides.txt, "ISIS total-ordering protocol").
 
-L1-L13 are the lines of docs/protocols/skeen.md.
+L1-L13 are the lines of docs/protocols/skeen.md; T1-T15 those with which the destinations finish what a dead sender
+began, and go on without dead destinations (``-o takeover=true``).
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from antiphon.core import (
     Assumptions,
     Declaration,
+    Detector,
     Failures,
     Heap,
     Message,
@@ -21,8 +23,12 @@ from antiphon.core import (
     ProcessId,
     Promise,
     Table,
+    Transport,
     Wire,
 )
+from antiphon.core.errors import BadFrame
+
+TIME_MAX = 1 << 62  # no honest clock comes so far
 
 
 class Timestamp(NamedTuple):
@@ -46,10 +52,22 @@ class Propose(Wire, frozen=True, tag=2):
 
 
 class Final(Wire, frozen=True, tag=3):
-    """Sender to addressees: the largest proposal."""
+    """Sender to addressees: the largest proposal. Also the answer of an addressee that is asked and knows it."""
 
     id: MessageId
     timestamp: Timestamp
+
+
+class Know(Wire, frozen=True, tag=4):
+    """Addressee to addressees: I know the final timestamp of m."""
+
+    id: MessageId
+
+
+class TakeOver(Wire, frozen=True, tag=5):
+    """Addressee to the one that leads m now: all before you are dead, and I do not know the final timestamp."""
+
+    message: Message
 
 
 class Held(msgspec.Struct):
@@ -58,6 +76,7 @@ class Held(msgspec.Struct):
     message: Message
     timestamp: Timestamp
     deliverable: bool = False
+    known_by: Table[ProcessId, bool] = {}  # the other addressees known to know its final timestamp
 
 
 class Collection(msgspec.Struct):
@@ -65,6 +84,11 @@ class Collection(msgspec.Struct):
 
     message: Message
     proposals: Table[ProcessId, Timestamp] = {}
+    stale: Table[ProcessId, int] = {}  # how many proposals are still to come that were asked for before the last time
+
+
+class SkeenOptions(msgspec.Struct, frozen=True):
+    takeover: bool = False  # whether the destinations go on without processes that never return
 
 
 class Skeen(OrderingProtocol):
@@ -82,50 +106,104 @@ class Skeen(OrderingProtocol):
             Promise.GENUINENESS,
         ),
     )
+    Options = SkeenOptions
+    options: SkeenOptions
 
     clock: int
     collections: Table[MessageId, Collection]
     holdback: Table[MessageId, Held]
     queue: Heap[tuple[Timestamp, MessageId]]  # over holdback; entries with an old timestamp are skipped
+    dead: list[ProcessId]  # those who never return: nothing more is taken from them, and nobody waits for them
 
     def initialise(self) -> None:
         self.clock = 0
         self.collections = {}
         self.holdback = {}
         self.queue = []
+        self.dead = []
+        # What an addressee sends about a message before KNOW must not come after it: see on_take_over.
+        self.transport = Transport.FIFO if self.options.takeover else Transport.RELIABLE
+
+    @classmethod
+    def assumes(cls, options: Any) -> Assumptions:
+        if not options.takeover:
+            return cls.declaration.assumes
+        return Assumptions(failures=Failures.ALL_BUT_ONE, detector=Detector.PERFECT)
+
+    def begin(self) -> None:
+        if self.options.takeover:
+            self.watch()
+
+    def validate(self, message: Wire) -> None:
+        if isinstance(message, Start | TakeOver):
+            if self.topology.group_of.get(self.me) not in message.message.destinations:
+                raise BadFrame(f"A message to {', '.join(message.message.destinations)} is not for {self.me}.")
+        elif isinstance(message, Propose | Final):
+            time, process = message.proposal if isinstance(message, Propose) else message.timestamp
+            if not 0 < time < TIME_MAX or process not in self.topology.group_of:
+                raise BadFrame("A timestamp is a time from 1 on, of a member's clock.")
 
     def multicast(self, m: Message) -> None:  # L1
         self.collections[m.id] = Collection(m)  # L2
-        self.send(self.topology.addressees(m.destinations), Start(m))  # L3
+        self.send(self.addressees(m), Start(m))  # L3
+
+    def addressees(self, m: Message) -> tuple[ProcessId, ...]:
+        """Of those who are not known to be dead."""
+        found = self.topology.addressees(m.destinations)
+        return tuple(p for p in found if p not in self.dead) if self.dead else found
 
     def on_start(self, sender: ProcessId, start: Start) -> None:  # L4
+        m = start.message
+        if not self.may_lead(sender, m):
+            return
+        self.bury_those_before(sender, m)  # T1
+        held = self.holdback.get(m.id)
+        if held is not None and held.deliverable:
+            self.send(sender, Final(m.id, held.timestamp))  # T2
+            return
         self.clock += 1  # L5
-        self.hold(start.message, Timestamp(self.clock, self.me))  # L6
-        self.send(sender, Propose(start.message.id, Timestamp(self.clock, self.me)))  # L7
+        if held is None:  # else it stays where it is: its final timestamp may be known to somebody, and be smaller
+            self.hold(m, Timestamp(self.clock, self.me))  # L6
+            self.watch()
+        self.send(sender, Propose(m.id, Timestamp(self.clock, self.me)))  # L7 T3
 
     def on_propose(self, sender: ProcessId, propose: Propose) -> None:  # L8
-        collection = self.collections[propose.id]
-        collection.proposals[sender] = propose.proposal
-        addressees = self.topology.addressees(collection.message.destinations)
-        if len(collection.proposals) == len(addressees):  # L9
-            del self.collections[propose.id]
-            self.send(addressees, Final(propose.id, max(collection.proposals.values())))  # L10
+        collection = self.collections.get(propose.id)
+        if collection is None or sender not in self.addressees(collection.message):
+            return
+        if collection.stale.get(sender):
+            collection.stale[sender] -= 1
+        else:
+            collection.proposals[sender] = propose.proposal
+            self.decide(collection)
+
+    def decide(self, collection: Collection) -> None:
+        m = collection.message
+        if all(p in collection.proposals for p in self.addressees(m)):  # L9
+            del self.collections[m.id]
+            self.send(self.addressees(m), Final(m.id, max(collection.proposals.values())))  # L10
 
     def on_final(self, sender: ProcessId, final: Final) -> None:  # L11
+        held = self.holdback.get(final.id)
+        if held is None or held.deliverable or not self.may_lead(sender, held.message):
+            return  # it is late, or not from an honest process
+        if final.timestamp < held.timestamp:
+            return  # nor is this: a message only ever moves backwards in the queue
         self.clock = max(self.clock, final.timestamp.time)  # L12
-        held = self.holdback[final.id]
-        assert final.timestamp >= held.timestamp, "a message only ever moves backwards in the queue"
         held.deliverable = True
         self.hold(held.message, final.timestamp)
+        if self.options.takeover:
+            self.spread(held)
         self.deliver_head()  # L13
 
-    def hold(self, m: Message, timestamp: Timestamp) -> None:
+    def hold(self, m: Message, timestamp: Timestamp) -> Held:
         held = self.holdback.get(m.id)
         if held is None:
-            self.holdback[m.id] = Held(m, timestamp)
+            held = self.holdback[m.id] = Held(m, timestamp)
         else:
             held.timestamp = timestamp
         heappush(self.queue, (timestamp, m.id))
+        return held
 
     def deliver_head(self) -> None:
         while self.queue:
@@ -133,12 +211,105 @@ class Skeen(OrderingProtocol):
             held = self.holdback.get(id)
             if held is None or held.timestamp != timestamp:
                 heappop(self.queue)  # its message has moved backwards since
-            elif held.deliverable:
+            elif held.deliverable and not self.ignorant(held):
                 heappop(self.queue)
                 del self.holdback[id]
                 self.deliver(held.message, timestamp)
+                self.watch()
             else:
                 return
+
+    # Finishing what the dead began --------------------------------------------------------------------------------
+    #
+    # The first of a message's sender and addressees that lives leads it. One that knows the final timestamp never takes
+    # another; one that was asked by a leader takes nothing from those before; and a leader hears from every addressee
+    # that lives. So two leaders decide differently only if all who knew the first decision are dead; and they have not
+    # delivered the message, for one does so only when every addressee that lives knows the timestamp.
+
+    def spread(self, held: Held) -> None:
+        m = held.message
+        others = [p for p in self.addressees(m) if p != self.me]
+        self.send(others, Know(m.id))  # T4
+        if self.collections.pop(m.id, None) is not None:
+            self.send(others, Final(m.id, held.timestamp))  # T5
+
+    def on_know(self, sender: ProcessId, know: Know) -> None:
+        held = self.holdback.get(know.id)
+        if held is not None and sender not in self.dead:
+            held.known_by[sender] = True  # T6
+            self.deliver_head()
+
+    def ignorant(self, held: Held) -> list[ProcessId]:
+        """The addressees that may not know the final timestamp."""
+        if not self.options.takeover:
+            return []
+        return [p for p in self.addressees(held.message) if p != self.me and p not in held.known_by]  # T7
+
+    def on_suspect(self, process: ProcessId) -> None:  # T8
+        self.bury([process])
+
+    def bury(self, processes: list[ProcessId]) -> None:
+        fresh = [p for p in processes if p not in self.dead and p != self.me]
+        if not fresh:
+            return
+        self.dead += fresh  # T9
+        for id in sorted(self.collections):
+            self.ask_again(self.collections[id], fresh)
+        for id in sorted(self.holdback):
+            held = self.holdback[id]
+            if not held.deliverable and not set(fresh).isdisjoint(self.before(self.leader(held.message), held.message)):
+                self.send(self.leader(held.message), TakeOver(held.message))  # T10
+        self.deliver_head()
+
+    def ask_again(self, collection: Collection, fresh: list[ProcessId]) -> None:
+        """What an addressee delivered before it died may be later than all proposals; those asked now know of it."""
+        m = collection.message
+        if any(p not in collection.proposals for p in self.topology.addressees(m.destinations) if p in fresh):
+            for p in self.addressees(m):
+                if p not in collection.proposals:
+                    collection.stale[p] = collection.stale.get(p, 0) + 1
+            collection.proposals = {}
+            self.send(self.addressees(m), Start(m))  # T11
+
+    def heirs(self, m: Message) -> list[ProcessId]:
+        """Those who lead m, one after the other's death."""
+        return list(dict.fromkeys((m.id.origin, *self.topology.addressees(m.destinations))))
+
+    def leader(self, m: Message) -> ProcessId:
+        return next(p for p in self.heirs(m) if p not in self.dead)
+
+    def before(self, leader: ProcessId, m: Message) -> list[ProcessId]:
+        heirs = self.heirs(m)
+        return heirs[: heirs.index(leader)]
+
+    def may_lead(self, process: ProcessId, m: Message) -> bool:
+        if not self.options.takeover:
+            return process == m.id.origin
+        return process not in self.dead and process in self.heirs(m)
+
+    def bury_those_before(self, leader: ProcessId, m: Message) -> None:
+        """Who leads a message knows that those before are dead. What of them comes late must do no harm."""
+        if self.options.takeover:
+            self.bury(self.before(leader, m))
+
+    def on_take_over(self, sender: ProcessId, take_over: TakeOver) -> None:  # T12
+        """m was not delivered here before: that takes a KNOW of this sender, which it sends after its TAKEOVER."""
+        m = take_over.message
+        if not self.options.takeover or not self.may_lead(sender, m):
+            return
+        self.bury_those_before(self.me, m)
+        held = self.holdback.get(m.id)
+        if held is not None and held.deliverable:
+            self.send(sender, Final(m.id, held.timestamp))  # T13
+        elif m.id not in self.collections:
+            self.collections[m.id] = Collection(m)  # T14
+            self.send(self.addressees(m), Start(m))  # T15
+
+    def watch(self) -> None:
+        """The failure detector is asked about all members, and about the senders outside of what is held back."""
+        if self.options.takeover:
+            senders = sorted({id.origin for id in self.holdback if id.origin not in self.topology.group_of})
+            self.monitor([*self.topology.processes, *senders])
 
     def pending(self) -> int:
         return len(self.holdback)
@@ -146,7 +317,8 @@ class Skeen(OrderingProtocol):
     def waits_for(self) -> tuple[ProcessId, ...]:
         if self.collections:
             oldest = self.collections[min(self.collections)]
-            addressees = self.topology.addressees(oldest.message.destinations)
-            return tuple(p for p in addressees if p not in oldest.proposals)
+            return tuple(p for p in self.addressees(oldest.message) if p not in oldest.proposals)
         head = self.holdback.get(self.queue[0][1]) if self.queue else None
-        return (head.message.id.origin,) if head is not None and not head.deliverable else ()
+        if head is None:
+            return ()
+        return tuple(self.ignorant(head)) if head.deliverable else (self.leader(head.message),)

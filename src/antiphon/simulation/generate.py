@@ -15,6 +15,7 @@ from antiphon.core.declaration import Assumptions, Detector, Failures, FaultMode
 from antiphon.core.errors import UsageError
 from antiphon.core.model import Topology
 from antiphon.core.options import option_choices, parse_options
+from antiphon.core.process import Process
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
 from antiphon.simulation.placing import FaultKind, place_faults
 from antiphon.simulation.values import (
@@ -148,7 +149,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         faults=faults,
         # A latency that is always the same reorders nothing.
         latency=rng.choice([latency for latency in latencies if fifo or not isinstance(latency, Constant)]),
-        fifo=fifo,
+        fifo=fifo or _transport(protocol, topology, chosen) is Transport.FIFO,
         loss=0.1,
         duplication=0.1,
         sent_survives=model.sent_survives,
@@ -163,6 +164,11 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         limit_ns=load.span_ns * 2 + 30_000 * MILLISECOND,
         events_max=EVENTS_MAX,
     )
+
+
+def _transport(protocol: type[OrderingProtocol], topology: Topology, options: Mapping[str, str]) -> Transport:
+    """How the protocol's messages travel with these options: it may choose when it is made."""
+    return Process(topology.processes[0], topology, protocol, options).protocol.transport
 
 
 class Load(NamedTuple):
