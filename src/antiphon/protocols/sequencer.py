@@ -146,18 +146,37 @@ class Sequencer(OrderingProtocol):
     moved: bool  # whether anything has come that was waited for, since the last repeat
 
     def initialise(self) -> None:
-        self.lossy = self.options.transport == "datagram"
-        self.uniform = self.options.numbering == "uniform"
-        self.keeps = self.lossy or self.options.takeover  # senders keep what may get lost
-        self.acknowledges = self.keeps or self.uniform  # the sequencer finds out what all members have
-        self.transport = Transport.DATAGRAM if self.lossy else Transport.FIFO
-        self.members = self.topology.members(self.group) if self.me in self.topology.group_of else ()
+        self.transport = Transport.DATAGRAM if self.options.transport == "datagram" else Transport.FIFO
         self.sent, self.outbox = {}, {}
         self.requests, self.taken, self.safe, self.held, self.announced = {}, {}, {}, {}, {}
         self.epoch = self.newest = self.received = self.stable = self.delivered = self.numbered = 0
         self.leading = self.members[:1] == (self.me,)
         self.acknowledged = dict.fromkeys(self.members, 0) if self.leading else {}
         self.again_ns, self.moved = 0, False
+
+    @property
+    def lossy(self) -> bool:
+        return self.transport is Transport.DATAGRAM
+
+    @property
+    def uniform(self) -> bool:
+        return self.options.numbering == "uniform"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether senders keep what may get lost."""
+        return self.lossy or self.options.takeover
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether the sequencer finds out what all members have."""
+        return self.keeps or self.uniform
+
+    @property
+    def members(self) -> tuple[ProcessId, ...]:
+        """Those of this process's own group; nobody, at a process outside all groups."""
+        group = self.topology.group_of.get(self.me)
+        return () if group is None else self.topology.members(group)
 
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:

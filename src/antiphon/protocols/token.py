@@ -128,10 +128,7 @@ class RotatingToken(OrderingProtocol):
     moved: bool  # whether anything has come that was waited for, since the last repeat
 
     def initialise(self) -> None:
-        self.lossy = self.options.transport == "datagram"
-        self.transport = Transport.DATAGRAM if self.lossy else Transport.FIFO
-        self.members = self.topology.members(self.group) if self.me in self.topology.group_of else ()
-        self.first = self.members[:1] == (self.me,)
+        self.transport = Transport.DATAGRAM if self.options.transport == "datagram" else Transport.FIFO
         self.sent, self.outbox = {}, {}
         self.queue, self.early, self.taken = [], {}, {}
         self.visit = self.newest = self.received = 0
@@ -140,6 +137,21 @@ class RotatingToken(OrderingProtocol):
         self.resting, self.wanted, self.asked = True, False, False
         self.held, self.passed = {}, None
         self.again_ns, self.moved = 0, False
+
+    @property
+    def lossy(self) -> bool:
+        return self.transport is Transport.DATAGRAM
+
+    @property
+    def members(self) -> tuple[ProcessId, ...]:
+        """The ring: those of this process's own group; nobody, at a process outside all groups."""
+        group = self.topology.group_of.get(self.me)
+        return () if group is None else self.topology.members(group)
+
+    @property
+    def first(self) -> bool:
+        """Whether the token rests here when it is idle."""
+        return self.members[:1] == (self.me,)
 
     def validate(self, message: Wire) -> None:
         if isinstance(message, Taken):
