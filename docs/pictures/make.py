@@ -1,6 +1,6 @@
 """Make the pictures of the docs that are generated.
 
-    make pictures                            docs/protocols/skeen.svg and isis.svg
+    make pictures                            docs/protocols/skeen.svg, isis.svg, arrow.svg and combining.svg
     make pictures REPORT=antiphon-demo/report.html      and docs/pictures/report.png, with chromium
 
 `architecture.svg` is drawn by hand.
@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 from antiphon.pipeline import pictures
+from antiphon.reproduce.swap import arrow_figures, combining_figures
+from antiphon.reproduce.swap_figures import strip
 from antiphon.simulation import MILLISECOND, Plan, Scenario, simulate
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -86,6 +88,12 @@ def _text(x: int, y: int, text: str, anchor: str, weight: str = "normal") -> str
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="{pictures.INK}">{text}</text>'
 
 
+def swap() -> None:
+    """Figures 1 to 9 of swap.txt."""
+    (DOCS / "protocols" / "arrow.svg").write_text(strip(arrow_figures()))
+    (DOCS / "protocols" / "combining.svg").write_text(strip(combining_figures()))
+
+
 def _standalone(svg: str) -> str:
     """An SVG file with paper, ink and a font of its own, instead of those of the page around it."""
     svg = svg.replace("currentColor", pictures.INK).replace("inherit", "Helvetica, Arial, sans-serif")
@@ -109,5 +117,6 @@ def report(page: Path) -> None:
 if __name__ == "__main__":
     skeen()
     isis()
+    swap()
     if len(sys.argv) > 1:
         report(Path(sys.argv[1]))

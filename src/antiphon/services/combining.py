@@ -1,0 +1,75 @@
+"""Distributed swap by a truncated combining tree (swap.txt, section 5). L1-L11: docs/protocols/combining.md.
+
+What meets at a node goes on as one chain, in the order in which it came. So the swaps of one node keep their order all
+the way, where channels keep theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from antiphon.core import MessageId, ProcessId, Timer, Transport
+from antiphon.services.swap import BOTTOM, DistributedSwap, Swap
+from antiphon.services.tree import Place
+
+WindowMs = Annotated[int, msgspec.Meta(ge=0, le=10_000)]  # 0: what one turn of the process brings
+
+
+class Window(Timer, frozen=True):
+    """The time is over in which swaps can meet."""
+
+
+class CombiningOptions(msgspec.Struct, frozen=True):
+    place: Place = Place()
+    window: WindowMs = 0
+
+
+class Combining(DistributedSwap):
+    Options = CombiningOptions
+    options: CombiningOptions
+    transport = Transport.FIFO
+
+    value: MessageId  # meaningful only at the root
+    met: list[Swap]  # what came to this node and has not gone on, in the order in which it came
+
+    def initialise(self) -> None:
+        self.value = BOTTOM  # L1
+        self.met = []
+
+    def enter(self, swap: Swap) -> None:  # L2
+        if self.options.place.parent is None:
+            self.designate(swap, self.value)  # L3
+            self.value = swap.b  # L4
+        else:
+            self.wait_for_others(swap)
+
+    def on_swap(self, sender: ProcessId, swap: Swap) -> None:  # L5
+        if sender in self.options.place.children:
+            self.enter(swap)
+
+    def wait_for_others(self, swap: Swap) -> None:
+        self.met.append(swap)  # L6
+        if self.options.window == 0:
+            self.at_turn_end()
+        elif len(self.met) == 1:
+            self.set_timer(Window(), self.options.window * 1_000_000)
+
+    def on_turn_end(self) -> None:  # L7
+        self.combine()
+
+    def on_window(self, timer: Window) -> None:  # L8
+        self.combine()
+
+    def combine(self) -> None:
+        """From ``first`` on, each is the predecessor of the next; the predecessor of the first is to be found above."""
+        first, *others = self.met
+        self.met = []
+        combined = first
+        for swap in others:
+            self.designate(swap, combined.b)  # L9
+            combined = Swap(combined.source, combined.a, swap.b)  # L10
+        parent = self.options.place.parent
+        assert parent is not None, "at the root nothing waits"
+        self.send(parent, combined)  # L11

@@ -1,0 +1,170 @@
+"""Ordered multicast by distributed swap (swap.txt, section 3), whichever swap it is.
+
+S1-S10 are the lines of docs/protocols/reduction.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+from zlib import crc32
+
+import msgspec
+
+from antiphon.core import (
+    GroupId,
+    Message,
+    MessageId,
+    OrderingProtocol,
+    ProcessId,
+    Promise,
+    Table,
+    Transport,
+    Wire,
+)
+from antiphon.core.errors import BadFrame
+from antiphon.services.spread import Spread, SpreadKind, SpreadOptions
+from antiphon.services.swap import BOTTOM, DistributedSwap
+from antiphon.services.tree import Place, TreeKind, places
+
+PROMISES = (
+    Promise.VALIDITY,
+    Promise.INTEGRITY,
+    Promise.UNIFORM_AGREEMENT,
+    Promise.FIFO,
+    Promise.TOTAL_ORDER,
+    Promise.ACYCLIC_ORDER,
+    Promise.GENUINENESS,
+)
+
+
+class Hand(Wire, frozen=True, tag=1):
+    """Sender outside the group to one member: multicast this for me."""
+
+    message: Message
+
+
+class TreeOptions(msgspec.Struct, frozen=True):
+    tree: TreeKind = "balanced"
+    multicast: SpreadKind = "direct"  # tree: along the edges, so that a node knows nobody but its neighbours
+    seed: int = 0  # of the random tree
+
+
+class TreeProtocol(OrderingProtocol):
+    """The members of each group are the nodes of a tree; a sender outside hands its messages to one of them."""
+
+    transport = Transport.FIFO  # so that what a sender outside hands over keeps its order
+    Options: ClassVar[type[msgspec.Struct]] = TreeOptions
+    options: Any
+
+    spread: Spread
+
+    delivered: int
+
+    def initialise(self) -> None:
+        options = SpreadOptions(self.neighbours(), self.options.multicast)
+        self.spread = self.part(Spread, "multicast", options, received=self.when_received)
+        self.delivered = 0
+
+    def place(self) -> Place:
+        """Where this process is in the tree of its group."""
+        group = self.topology.group_of.get(self.me)
+        if group is None:
+            return Place()
+        return places(self.topology.members(group), self.options.tree, self.options.seed)[self.me]
+
+    def neighbours(self) -> tuple[ProcessId, ...]:
+        return self.place().neighbours
+
+    def multicast(self, m: Message) -> None:
+        (group,) = m.destinations
+        if self.topology.group_of.get(self.me) == group:
+            self.order(m)
+        else:
+            self.send(self.contact(group), Hand(m))
+
+    def contact(self, group: GroupId) -> ProcessId:
+        """The one member that a sender outside knows: always the same, and another one for another sender."""
+        members = self.topology.members(group)
+        return members[crc32(self.me.encode()) % len(members)]
+
+    def on_hand(self, sender: ProcessId, hand: Hand) -> None:
+        self.order(hand.message)
+
+    def order(self, m: Message) -> None:
+        """Find m's place in the order."""
+        raise NotImplementedError
+
+    def when_received(self, place: MessageId | int, m: Message) -> None:
+        """m is here, with its place in the order."""
+        raise NotImplementedError
+
+    def deliver_next(self, m: Message) -> None:
+        """All members deliver the same messages in the same order, so each can number them by itself."""
+        self.delivered += 1
+        self.deliver(m, (self.delivered, self.group))
+
+    def validate(self, message: Wire) -> None:
+        assert isinstance(message, Hand)
+        if message.message.destinations != (self.topology.group_of.get(self.me),):
+            raise BadFrame(f"A message for {', '.join(message.message.destinations)} is not for {self.me}.")
+
+
+class SwapOptions(TreeOptions, frozen=True):
+    by: Literal["travel", "reduction"] = "travel"  # whether the message travels with its swap, or waits for the answer
+
+
+class OrderedBySwap(TreeProtocol):
+    """A message's swap finds its immediate predecessor; members deliver it right after that one."""
+
+    Options = SwapOptions
+    options: Any
+
+    swap_object: DistributedSwap
+
+    waiting: Table[MessageId, Message]  # messages of which this process has yet to learn the predecessor
+    last: MessageId  # the message delivered last
+    holdback: Table[MessageId, Message]  # by predecessor
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.swap_object = self.make_swap_object()
+        self.waiting, self.holdback = {}, {}
+        self.last = BOTTOM  # S1
+
+    def make_swap_object(self) -> DistributedSwap:
+        """The swap object of this process's group."""
+        raise NotImplementedError
+
+    def swap_part(self, kind: type[DistributedSwap], options: msgspec.Struct) -> DistributedSwap:
+        return self.part(kind, "swap", options, swapped=self.when_swapped, found=self.when_found)
+
+    def order(self, m: Message) -> None:  # S2
+        if self.options.by == "travel":
+            self.swap_object.swap(m.id, carrying=m)  # S3
+        else:
+            self.waiting[m.id] = m
+            self.swap_object.swap(m.id)  # S4
+
+    def when_found(self, m: Message, previous: MessageId) -> None:  # S5
+        self.spread.multicast(previous, m)  # S6
+
+    def when_swapped(self, a: MessageId, previous: MessageId) -> None:  # S7
+        m = self.waiting.pop(a, None)
+        if m is not None:
+            self.when_found(m, previous)
+
+    def when_received(self, place: MessageId | int, m: Message) -> None:  # S8
+        if isinstance(place, int):
+            return  # only a counting protocol sends numbers
+        self.holdback[place] = m  # S9
+        while (following := self.holdback.pop(self.last, None)) is not None:  # S10
+            self.last = following.id
+            self.deliver_next(following)
+
+    def pending(self) -> int:
+        return len(self.holdback) + len(self.waiting)
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        """Those whose messages are the missing predecessors."""
+        held = {m.id for m in self.holdback.values()}
+        return tuple(sorted({previous.origin for previous in self.holdback if previous not in held}))

@@ -1,0 +1,93 @@
+"""Spanning trees over the members of a group. All work out the same tree; each looks at its own place only."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Literal
+
+import msgspec
+
+from antiphon.core import ProcessId
+
+TreeKind = Literal["balanced", "line", "star", "random"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """All that a node knows of a tree. The root has no parent."""
+
+    parent: ProcessId | None = None
+    children: tuple[ProcessId, ...] = ()
+
+    @property
+    def neighbours(self) -> tuple[ProcessId, ...]:
+        return self.children if self.parent is None else (self.parent, *self.children)
+
+
+class ClusterPlace(msgspec.Struct, frozen=True):
+    """The same where each node of the tree is a cluster of processes, which form a tree of their own."""
+
+    within: Place = Place()
+    parent: ProcessId | None = None  # a process of the cluster above; none in the root
+    children: tuple[ProcessId, ...] = ()  # processes of clusters below
+    neighbours: tuple[ProcessId, ...] = ()  # in one spanning tree of all processes
+
+
+@lru_cache(maxsize=1024)
+def places(nodes: tuple[ProcessId, ...], kind: TreeKind, seed: int = 0) -> dict[ProcessId, Place]:
+    """The tree, place by place. The root is the first node; of a random tree, any one."""
+    nodes = _in_order(nodes, kind, seed)
+    parents = {nodes[i]: nodes[parent] for i, parent in enumerate(_parents(nodes, kind, seed), start=1)}
+    children: dict[ProcessId, list[ProcessId]] = {node: [] for node in nodes}
+    for node, parent in parents.items():
+        children[parent].append(node)
+    return {node: Place(parents.get(node), tuple(children[node])) for node in nodes}
+
+
+@lru_cache(maxsize=1024)
+def clusters(
+    nodes: tuple[ProcessId, ...], kind: TreeKind, seed: int, root: int, inner: int
+) -> dict[ProcessId, ClusterPlace]:
+    """A tree of clusters: ``root`` processes in the root, ``inner`` in each other one.
+
+    The processes of a cluster have different parents in the cluster above, as far as there are any.
+    """
+    nodes = _in_order(nodes, kind, seed)
+    groups = [nodes[:root], *(nodes[at : at + inner] for at in range(root, len(nodes), inner))]
+    parents: dict[ProcessId, ProcessId] = {}
+    for i, above in enumerate(_parents(tuple(group[0] for group in groups), kind, seed), start=1):
+        parents |= {node: groups[above][(i + j) % len(groups[above])] for j, node in enumerate(groups[i])}
+    found: dict[ProcessId, ClusterPlace] = {}
+    for group in groups:
+        for node, within in places(group, kind, seed).items():
+            children = tuple(child for child, parent in parents.items() if parent == node)
+            above_and_below = [parents[node]] if node == group[0] and node in parents else []
+            above_and_below += [child for child in children if any(child == other[0] for other in groups)]
+            found[node] = ClusterPlace(
+                within, parents.get(node), children, tuple(dict.fromkeys((*within.neighbours, *above_and_below)))
+            )
+    return found
+
+
+def _in_order(nodes: tuple[ProcessId, ...], kind: TreeKind, seed: int) -> tuple[ProcessId, ...]:
+    return tuple(sorted(nodes, key=lambda node: _drawn(seed, node))) if kind == "random" else nodes
+
+
+def _parents(nodes: tuple[ProcessId, ...], kind: TreeKind, seed: int) -> list[int]:
+    """For each node but the first: which of those before it it hangs on."""
+    return [_parent(kind, seed, i, node) for i, node in enumerate(nodes) if i > 0]
+
+
+def _parent(kind: TreeKind, seed: int, i: int, node: ProcessId) -> int:
+    if kind == "line":
+        return i - 1
+    if kind == "star":
+        return 0
+    if kind == "balanced":
+        return (i - 1) // 2
+    return _drawn(seed, f"parent of {node}") % i
+
+
+def _drawn(seed: int, name: str) -> int:
+    """A number that looks random, and is the same everywhere."""
+    return int.from_bytes(blake2b(f"{seed}/{name}".encode(), digest_size=8).digest())

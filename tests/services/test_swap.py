@@ -1,0 +1,354 @@
+"""Distributed swap as an object: the swaps of a run form one chain, and each value is taken once."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from antiphon.core import Buffers, Message, MessageId, OrderingProtocol, Process, ProcessId, Table, Topology, Wire
+from antiphon.core.errors import BadFrame
+from antiphon.core.requests import encode_request
+from antiphon.protocols import protocols
+from antiphon.protocols.combining import CombiningMulticast
+from antiphon.protocols.counting import Ask, CombiningCounter, Counting, Find, Give, Number
+from antiphon.protocols.hybrid import HybridMulticast
+from antiphon.services.combining import Combining, Window
+from antiphon.services.hybrid import Hybrid
+from antiphon.services.reduction import Hand
+from antiphon.services.spread import NUMBER_MAX, Pair
+from antiphon.services.swap import BOTTOM, Result, Swap
+from antiphon.services.tree import clusters, places
+from antiphon.simulation import Plan, Scenario, random_scenario, simulate
+from antiphon.simulation.campaign import scenarios
+from antiphon.simulation.search import Scope, explore
+from mutants import arrow, combining, counting
+from mutants.parts import with_parts
+
+SWAPS = ("arrow", "combining", "hybrid")
+KINDS = ("balanced", "line", "star", "random")
+A = ("a",)
+
+
+# The trees ----------------------------------------------------------------------------------------------------------
+
+
+def nodes(n: int) -> tuple[ProcessId, ...]:
+    return Topology.sized({"a": n}).processes
+
+
+def reached(neighbours: dict[ProcessId, tuple[ProcessId, ...]]) -> set[ProcessId]:
+    found: set[ProcessId] = set()
+    ahead = [next(iter(neighbours))]
+    while ahead:
+        node = ahead.pop()
+        found.add(node)
+        ahead += [each for each in neighbours[node] if each not in found]
+    return found
+
+
+def assert_spanning(neighbours: dict[ProcessId, tuple[ProcessId, ...]]) -> None:
+    """All are connected, with one edge less than there are nodes; both ends of an edge know it."""
+    assert reached(neighbours) == neighbours.keys()
+    assert sum(map(len, neighbours.values())) == 2 * (len(neighbours) - 1)
+    assert all(one in neighbours[other] for one, others in neighbours.items() for other in others)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", range(1, 20))
+def test_a_tree_spans_the_group(kind: Any, n: int) -> None:
+    for seed in (0, 1, 2):
+        found = places(nodes(n), kind, seed)
+        assert_spanning({node: place.neighbours for node, place in found.items()})
+        assert [place.parent for place in found.values()].count(None) == 1
+        assert all(found[child].parent == node for node, place in found.items() for child in place.children)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", range(1, 20))
+def test_a_tree_of_clusters_spans_the_group(kind: Any, n: int) -> None:
+    for root in (1, 2, 4, 16):
+        for inner in (1, 2, 4):
+            found = clusters(nodes(n), kind, 0, root, inner)
+            assert_spanning({node: place.neighbours for node, place in found.items()})
+            assert [place.parent for place in found.values()].count(None) == min(root, n)
+            assert all(found[child].parent == node for node, place in found.items() for child in place.children)
+
+
+def test_the_shapes_are_what_they_are_called() -> None:
+    one, two, three, four, _ = nodes(5)
+    parents = {
+        kind: [places(nodes(5), kind)[node].parent for node in nodes(5)] for kind in ("line", "star", "balanced")
+    }
+    assert parents == {
+        "line": [None, one, two, three, four],
+        "star": [None, one, one, one, one],
+        "balanced": [None, one, one, two, two],
+    }
+    drawn = {tuple(place.parent for place in places(nodes(5), "random", seed).values()) for seed in range(50)}
+    assert len(drawn) > 20
+    assert places(nodes(5), "random", 1) == places.__wrapped__(nodes(5), "random", 1)
+
+
+# One chain ----------------------------------------------------------------------------------------------------------
+
+
+def checked(name: str) -> type[OrderingProtocol]:
+    """The protocol, in which every member holds all that it ever hears to be one chain."""
+    honest: Any = protocols()[name]
+
+    class Checked(honest):  # type: ignore[misc]
+        successors: Table[MessageId, MessageId]
+        predecessors: Table[MessageId, MessageId]
+
+        def initialise(self) -> None:
+            super().initialise()
+            self.successors, self.predecessors = {}, {}
+
+        def when_received(self, place: MessageId, m: Message) -> None:
+            assert self.successors.setdefault(place, m.id) == m.id, "a value is taken once"
+            assert self.predecessors.setdefault(m.id, place) == place, "a swap returns one value"
+            super().when_received(place, m)
+
+    return Checked
+
+
+@pytest.mark.parametrize("name", SWAPS)
+def test_the_swaps_of_a_seeded_run_form_one_chain(name: str) -> None:
+    ends: list[Any] = []
+    protocol = checked(name)
+
+    class Kept(protocol):  # type: ignore[misc,valid-type]
+        def initialise(self) -> None:
+            super().initialise()
+            ends.append(self)
+
+    for scenario in islice(scenarios(protocols()[name], 5_000), 100):
+        ends.clear()
+        outcome = simulate(scenario, Kept)
+        assert outcome.violations == []
+        chains = {}
+        for end in ends:  # a process that restarts is made anew; the last one counts
+            chains[end.me] = end
+        for end in chains.values():
+            value, length = BOTTOM, 0
+            while value in end.successors:
+                value, length = end.successors[value], length + 1
+            assert length == len(end.predecessors) == end.delivered, "from ⊥ on the chain has no end before the last"
+
+
+@pytest.mark.parametrize("by", ["travel", "reduction"])
+@pytest.mark.parametrize("name", SWAPS)
+@pytest.mark.parametrize(
+    ("n", "tree", "plans"),
+    [
+        (2, "line", (("a.1", A), ("a.2", A), ("a.2", A))),
+        (3, "line", (("a.1", A), ("a.2", A), ("a.3", A))),
+        (3, "star", (("a.2", A), ("a.3", A), ("c", A))),
+        (4, "star", (("a.2", A), ("a.3", A), ("a.4", A))),
+        (4, "line", (("a.1", A), ("a.4", A))),
+        (4, "balanced", (("a.3", A), ("a.4", A))),
+    ],
+)
+def test_all_states_of_a_small_tree_are_one_chain(name: str, by: str, n: int, tree: str, plans: Any) -> None:
+    """Each of them searched to the end, with several inputs in one turn where the tree combines."""
+    options = {"tree": tree, "by": by} | ({"root": "2", "inner": "2"} if name == "hybrid" else {})
+    scope = Scope(protocol=name, options=options, groups={"a": n}, plans=plans, long_turns=name != "arrow")
+    found = explore(scope, checked(name))
+    assert found.violations == []
+    assert found.complete
+
+
+@pytest.mark.parametrize("name", [*SWAPS, "counting"])
+@pytest.mark.parametrize("how", [{"restarts": True}, {"shuffle": True}])
+def test_restarts_and_the_order_of_what_has_none(name: str, how: dict[str, bool]) -> None:
+    plans = (("a.2", A), ("a.3", A), ("a.3", A))
+    for by in ("arrow", "combining") if name == "counting" else ("travel", "reduction"):
+        found = explore(Scope(protocol=name, options={"tree": "star", "by": by}, groups={"a": 3}, plans=plans, **how))
+        assert found.violations == []
+        assert found.complete
+
+
+# Other mistakes in counting take a fourth message of one sender, or a sender outside.
+COUNTING_SEARCHED = (
+    "DoesNotWaitForTheNumber",
+    "KeepsTheNumber",
+    "CounterDoesNotFlipTheLink",
+    "GivesTheNumberToWhoeverCameLast",
+)
+SEARCHED = [
+    *(("arrow", mutant) for mutant in arrow.MUTANTS[:7]),
+    *(("combining", mutant) for mutant in combining.MUTANTS[:6] if mutant.__name__ != "CombinesInTheWrongOrder"),
+    *(("counting", mutant) for mutant in counting.MUTANTS if mutant.__name__ in COUNTING_SEARCHED),
+]
+
+
+@pytest.mark.parametrize(("name", "mutant"), SEARCHED, ids=lambda value: getattr(value, "__name__", value))
+def test_the_search_finds_mutants(name: str, mutant: type[OrderingProtocol]) -> None:
+    plans = (("a.3", A), ("a.2", A), ("a.3", A), ("a.1", A))
+    for tree in ("line", "star"):
+        scope = Scope(protocol=name, options={"tree": tree}, groups={"a": 3}, plans=plans, long_turns=True)
+        if explore(scope, mutant).violations:
+            return
+    pytest.fail("no tree shows it")
+
+
+# What the campaigns do not draw -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["travel", "reduction"])
+def test_arrows_need_no_order_of_channels(by: str) -> None:
+    """There is never more than one swap on an edge. The channels of the other parts keep their order, or need none."""
+    overtakings = 0
+    for seed in range(150):
+        scenario = random_scenario(protocols()["arrow"], seed, {"by": by})
+        outcome = simulate(Scenario(**{name: getattr(scenario, name) for name in FIELDS} | {"fifo": False}))
+        assert outcome.violations == []
+        overtakings += outcome.overtakings
+    assert overtakings > 100
+
+
+FIELDS = Scenario.__struct_fields__
+
+
+@pytest.mark.parametrize("name", ["combining", "hybrid", "counting"])
+@pytest.mark.parametrize("window", ["1", "5"])
+def test_windows(name: str, window: str) -> None:
+    options = {"window": window} | ({"by": "combining"} if name == "counting" else {})
+    for seed in range(60):
+        outcome = simulate(random_scenario(protocols()[name], seed, options))
+        assert outcome.violations == [], seed
+
+
+class ForgetsWhatMet(Combining):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.met = []
+
+
+class NeverLooksThroughTheWindow(Hybrid):
+    def on_window(self, timer: Window) -> None:
+        pass
+
+
+class ForgetsWhoMet(CombiningCounter):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.met = []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "part", "options"),
+    [
+        (CombiningMulticast, ForgetsWhatMet, {}),
+        (HybridMulticast, NeverLooksThroughTheWindow, {}),
+        (Counting, ForgetsWhoMet, {"by": "combining"}),
+    ],
+)
+def test_mistakes_that_show_with_a_window(protocol: Any, part: Any, options: dict[str, str]) -> None:
+    mutant = with_parts(protocol, part)
+    assert any(
+        simulate(random_scenario(protocol, seed, options | {"window": "5"}), mutant).violations for seed in range(60)
+    )
+
+
+@pytest.mark.parametrize("name", [*SWAPS, "counting"])
+def test_a_large_group_along_its_tree(name: str) -> None:
+    plans = tuple(Plan(f"g.{i}", 0, ("g",)) for i in range(1, 257, 32))
+    outcome = simulate(Scenario(protocol=name, options={"multicast": "tree"}, groups={"g": 256}, plans=plans))
+    assert outcome.violations == []
+    assert outcome.deliveries == 256 * len(plans)
+
+
+# Frames that no honest node sends -----------------------------------------------------------------------------------
+
+TOPOLOGY = Topology.sized({"a": 3, "b": 2})
+ID = MessageId(ProcessId("c"), 1)
+
+
+def message(*groups: str, id: MessageId = ID, count: int = 1) -> Message:
+    return Message(id, tuple(groups), count, Buffers(encode_request("c", 1, 0, (b"x",))))  # type: ignore[arg-type]
+
+
+M = message("a")
+
+
+def check(name: str, wire: Wire, at: str = "a.1", **options: str) -> None:
+    process = Process(ProcessId(at), TOPOLOGY, protocols()[name], options)
+    part = next(part for part in process.parts if type(wire) in part.handlers)
+    process.check_frame(process.encode(part, wire))
+
+
+GOOD = {
+    "arrow": [Swap(M, ID, ID), Swap(ProcessId("a.2"), ID, ID), Result(ID, BOTTOM), Hand(M), Pair(BOTTOM, M)],
+    "combining": [Swap(M, ID, MessageId(ProcessId("d"), 7)), Result(ID, MessageId(ProcessId("d"), 1))],
+    "hybrid": [Swap(ProcessId("a.1"), ID, BOTTOM), Hand(M), Pair(ID, M)],
+}
+BAD = [
+    Swap(message("b"), ID, ID),
+    Swap(message("a", "b"), ID, ID),
+    Swap(message("a", count=2), ID, ID),
+    Swap(M, MessageId(ProcessId("c"), 2), ID),
+    Swap(M, ID, BOTTOM),
+    Swap(ProcessId("b.1"), ID, ID),
+    Swap(ProcessId("c"), ID, ID),
+    Swap(ProcessId("a.2"), MessageId(ProcessId("c"), 0), ID),
+    Swap(ProcessId("a.2"), BOTTOM, ID),
+    Swap(ProcessId("a.2"), ID, MessageId(ProcessId("c"), -1)),
+    Result(BOTTOM, ID),
+    Result(ID, MessageId(ProcessId("c"), 0)),
+    Hand(message("b")),
+    Pair(ID, message("b")),
+    Pair(0, M),
+    Pair(NUMBER_MAX, M),
+]
+
+
+@pytest.mark.parametrize("name", SWAPS)
+def test_forged_swaps(name: str) -> None:
+    for wire in GOOD[name]:
+        check(name, wire)
+    for wire in BAD:
+        with pytest.raises(BadFrame):
+            check(name, wire)
+    for wire in (*GOOD[name], *BAD):
+        with pytest.raises(BadFrame):
+            check(name, wire, at="c1")
+
+
+def test_forged_counts() -> None:
+    good: dict[str, list[Wire]] = {"arrow": [Find(ProcessId("a.2"), M), Number(ID, 1)], "combining": [Ask(1), Give(0)]}
+    bad: dict[str, list[Wire]] = {
+        "arrow": [
+            Find(ProcessId("b.1"), M),
+            Find(ProcessId("a.2"), message("b")),
+            Number(ID, 0),
+            Number(ID, NUMBER_MAX),
+        ],
+        "combining": [Ask(0), Ask(NUMBER_MAX), Give(-1), Give(NUMBER_MAX)],
+    }
+    for by in ("arrow", "combining"):
+        for wire in good[by]:
+            check("counting", wire, by=by)
+            with pytest.raises(BadFrame):
+                check("counting", wire, at="c1", by=by)
+        for wire in bad[by]:
+            with pytest.raises(BadFrame):
+                check("counting", wire, by=by)
+
+
+@pytest.mark.parametrize("sender", ["a.3", "a.2", "b.1", "c"])
+@pytest.mark.parametrize("name", [*SWAPS, "counting"])
+def test_what_passes_the_check_breaks_nothing(name: str, sender: str) -> None:
+    """From whomever it comes, however often: a handler takes it or lets it be."""
+    for options in ({"by": by} for by in (("arrow", "combining") if name == "counting" else ("travel", "reduction"))):
+        process = Process(ProcessId("a.1"), TOPOLOGY, protocols()[name], options | {"tree": "line"})
+        wires = [*GOOD["arrow"], *GOOD["hybrid"], Find(ProcessId("a.2"), M), Number(ID, 3), Ask(2), Give(4), Give(4)]
+        for wire in [*wires, *wires]:
+            for part in process.parts:
+                if type(wire) in part.handlers:
+                    process.check_frame(process.encode(part, wire))
+                    process._effects = []
+                    part.handlers[type(wire)](ProcessId(sender), wire)
+                    process._handle_local()
