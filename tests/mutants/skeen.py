@@ -353,6 +353,127 @@ class ForgetsTheDeadOnRestart(Skeen):
         self.dead = []
 
 
+# Causal order --------------------------------------------------------------------------------------------------------
+
+
+class CausalDecidesInAnyOrder(Skeen):
+    """Whichever of its messages has all proposals first."""
+
+    def decide_in_order(self) -> None:
+        self.own.sort(key=lambda m: not self.is_complete(self.collections[m.id]))
+        super().decide_in_order()
+
+
+class CausalIgnoresWhatItDelivered(Skeen):
+    def deliver(self, m: Message, key: Key | None = None) -> None:
+        self.past = self.decided
+        super().deliver(m, key)
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.decided = 0
+
+    def send(self, to, message) -> None:  # type: ignore[no-untyped-def]
+        if isinstance(message, Final):
+            self.decided = max(self.decided, message.timestamp.time)
+        super().send(to, message)
+
+
+class CausalIgnoresWhatItDecided(Skeen):
+    def decide_in_order(self) -> None:
+        past = self.past
+        super().decide_in_order()
+        self.past = past
+
+
+class CausalTakesTheLargestProposal(Skeen):
+    """In order, but not later than what precedes."""
+
+    def decide_in_order(self) -> None:
+        self.past = 0
+        super().decide_in_order()
+
+
+class CausalTakesATimeTwice(Skeen):
+    """It uses the next time after its past, though its clock may be ahead, and have given it away."""
+
+    def decide_in_order(self) -> None:
+        clock, self.clock = self.clock, self.past
+        super().decide_in_order()
+        self.clock = max(self.clock, clock)
+
+
+class CausalKeepsItsClock(Skeen):
+    """What it decided does not move its clock: it may choose the same timestamp again."""
+
+    def decide_in_order(self) -> None:
+        clock = self.clock
+        super().decide_in_order()
+        self.clock = clock
+
+
+class CausalForgetsItsPastOnRestart(Skeen):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.past = 0
+
+
+class CausalForgetsWhatWaitsOnRestart(Skeen):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.own = self.own[:1]
+
+
+class CausalBeginsAtOnce(Skeen):
+    """With takeover: it does not wait until all know."""
+
+    def multicast(self, m: Message) -> None:
+        if self.options.takeover:
+            self.start(m)
+        else:
+            super().multicast(m)
+
+
+class CausalBeginsWhenItHasDecided(Skeen):
+    """With takeover: those who take over may decide otherwise."""
+
+    def decide(self, collection: Collection) -> None:
+        super().decide(collection)
+        m = collection.message
+        if self.options.takeover and m.id not in self.collections and self.own and self.own[0].id == m.id:
+            self.known_by = dict.fromkeys(self.addressees(m), True)
+            self.begin_next()
+
+
+class CausalBeginsWhenOneKnows(Skeen):
+    def on_know(self, sender: ProcessId, know: Know) -> None:
+        if self.own and know.id == self.own[0].id:
+            self.known_by = dict.fromkeys(self.addressees(self.own[0]), True)
+        super().on_know(sender, know)
+
+
+class CausalWaitsForTheDead(Skeen):
+    """With takeover: what waits for somebody who has died waits for ever."""
+
+    def begin_next(self) -> None:
+        if self.own and all(p in self.known_by for p in self.topology.addressees(self.own[0].destinations)):
+            super().begin_next()
+
+
+class CausalBeginsTheNewestFirst(Skeen):
+    def start(self, m: Message) -> None:
+        if self.options.takeover and self.own:
+            self.own.insert(0, self.own.pop())
+            m = self.own[0]
+        super().start(m)
+
+
+class CausalTellsNoSenderOutside(Skeen):
+    def send(self, to, message) -> None:  # type: ignore[no-untyped-def]
+        if not (isinstance(message, Know) and isinstance(to, str) and to not in self.topology.group_of):
+            super().send(to, message)
+
+
 SEARCHED = (  # the search has a small world for each of these, too (scopes.py)
     DeliversBeforeTheFinalTimestamp,
     TakesTheMinimumForTheMaximum,
@@ -387,14 +508,29 @@ MUTANTS = (
     DropsWhatTheDeadBegan,
     DoesNotSayThatItKnows,
     ForgetsTheDeadOnRestart,
+    CausalDecidesInAnyOrder,
+    CausalIgnoresWhatItDecided,
+    CausalTakesTheLargestProposal,
+    CausalKeepsItsClock,
+    CausalForgetsItsPastOnRestart,
+    CausalForgetsWhatWaitsOnRestart,
+    CausalBeginsAtOnce,
+    CausalWaitsForTheDead,
+    CausalBeginsTheNewestFirst,
+    CausalTellsNoSenderOutside,
 )
 
-# What takes a coincidence: each of these has a run of its own in tests/papers/test_takeover.py ...
+# What takes a coincidence: each of these has a run of its own in tests/papers, test_takeover.py or
+# test_causal_skeen.py ...
 BY_HAND = (
     ForgetsThatItKnowsTheFinalTimestamp,
     DoesNotBuryThoseBeforeTheLeader,
     DoesNotAskAgain,
     TakesAnOldProposalForANewOne,
+    CausalIgnoresWhatItDelivered,
+    CausalTakesATimeTwice,
+    CausalBeginsWhenItHasDecided,
+    CausalBeginsWhenOneKnows,
 )
 
 # ... and these a seed that shows it where all runs have ``takeover=true`` (tests/simulation/test_kept_skeen.py).

@@ -11,14 +11,17 @@ from antiphon.core.inputs import AnyInput, Begin, Multicast, Receive, Suspect, T
 
 
 class Wires:
-    """The members of one group g of n, and senders outside."""
+    """The members of one group g of n, or of groups of these sizes, and senders outside."""
 
     def __init__(
-        self, kind: type[OrderingProtocol], n: int, *outside: str, options: Mapping[str, str] | None = None
+        self,
+        kind: type[OrderingProtocol],
+        n: int | Mapping[str, int],
+        *outside: str,
+        options: Mapping[str, str] | None = None,
     ) -> None:
-        topology = Topology.sized({"g": n})
+        self.topology = topology = Topology.sized({"g": n} if isinstance(n, int) else dict(n))
         names = (*topology.processes, *(ProcessId(p) for p in outside))
-        self.group = topology.destinations({"g"})
         self.processes = {str(p): Process(p, topology, kind, options or {}) for p in names}
         self.under_way: dict[tuple[str, str], list[tuple[Transport, int, Buffers]]] = {}
         self.keys: dict[str, dict[str, bytes | None]] = {p: {} for p in self.processes}  # of all that each delivered
@@ -39,8 +42,8 @@ class Wires:
         self.keys[at].update({str(event.id): event.key for event in events})
         return [str(event.id) for event in events]
 
-    def multicast(self, at: str) -> list[str]:
-        return self.step(at, Multicast(0, self.group, (b"x",)))
+    def multicast(self, at: str, *groups: str) -> list[str]:
+        return self.step(at, Multicast(0, self.topology.destinations(set(groups) or {"g"}), (b"x",)))
 
     def suspect(self, at: str, dead: str) -> list[str]:
         return self.step(at, Suspect(0, ProcessId(dead)))

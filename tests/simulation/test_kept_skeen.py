@@ -12,9 +12,23 @@ from antiphon.simulation import random_scenario, simulate
 from mutants.skeen import RARE
 
 
+class TakeoverOnly(msgspec.Struct, frozen=True):
+    takeover: bool = False
+
+    @property
+    def causal(self) -> bool:
+        return False
+
+
+class AtThatTime(Skeen):
+    """What a seed meant when the runs with takeover were found: there was no other option to draw."""
+
+    Options = TakeoverOnly
+
+
 @pytest.mark.parametrize(("mutant", "seed"), RARE.items(), ids=lambda value: getattr(value, "__name__", None))
 def test_a_mistake_of_a_takeover_that_takes_a_coincidence(mutant: type[OrderingProtocol], seed: int) -> None:
-    scenario = random_scenario(Skeen, seed, {"takeover": "true"})
+    scenario = random_scenario(AtThatTime, seed, {"takeover": "true"})
     assert simulate(scenario).violations == []
     assert simulate(scenario, mutant).violations
 
@@ -22,14 +36,14 @@ def test_a_mistake_of_a_takeover_that_takes_a_coincidence(mutant: type[OrderingP
 @pytest.mark.parametrize("seed", [16, 20, 96, 119, 460, 485, 592])
 def test_what_a_dead_destination_delivered_is_behind_nothing_that_it_never_had(seed: int) -> None:
     """At first the survivors' old proposals were used: a message came before one that the dead had delivered."""
-    assert simulate(random_scenario(Skeen, seed, {"takeover": "true"})).violations == []
+    assert simulate(random_scenario(AtThatTime, seed, {"takeover": "true"})).violations == []
 
 
 @pytest.mark.parametrize("takeover", ["false", "true"])
 @pytest.mark.parametrize("promise", ["fifo", "causal"])
-def test_skeen_promises_neither_fifo_nor_causal_order(takeover: str, promise: str) -> None:
+def test_skeen_promises_neither_fifo_nor_causal_order_by_itself(takeover: str, promise: str) -> None:
     for seed in range(60):
-        outcome = simulate(random_scenario(Skeen, seed, {"takeover": takeover}))
+        outcome = simulate(random_scenario(Skeen, seed, {"takeover": takeover, "causal": "false"}))
         facts = msgspec.structs.replace(outcome.facts, promises=[promise])
         if check_run(facts, outcome.rows):
             return

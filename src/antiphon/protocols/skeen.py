@@ -1,7 +1,8 @@
 """Skeen's multicast, the total ordering of ISIS (slides.txt, "ISIS total-ordering protocol").
 
 L1-L13 are the lines of docs/protocols/skeen.md; T1-T15 those with which the destinations finish what a dead sender
-began, and go on without dead destinations (``-o takeover=true``).
+began, and go on without dead destinations (``-o takeover=true``); C1-C9 those that keep causal order, too
+(``-o causal=true``).
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Collection(msgspec.Struct):
 
 class SkeenOptions(msgspec.Struct, frozen=True):
     takeover: bool = False  # whether the destinations go on without processes that never return
+    causal: bool = False  # whether causal order is kept, too
 
 
 class Skeen(OrderingProtocol):
@@ -114,6 +116,10 @@ class Skeen(OrderingProtocol):
     holdback: Table[MessageId, Held]
     queue: Heap[tuple[Timestamp, MessageId]]  # over holdback; entries with an old timestamp are skipped
     dead: list[ProcessId]  # those who never return: nothing more is taken from them, and nobody waits for them
+    # With causal order
+    own: list[Message]  # this process's messages without a final timestamp; with takeover, with one that not all know
+    past: int  # no message that this process has delivered or decided has a later time
+    known_by: Table[ProcessId, bool]  # with takeover: the addressees known to know the final timestamp of own[0]
 
     def initialise(self) -> None:
         self.clock = 0
@@ -121,6 +127,9 @@ class Skeen(OrderingProtocol):
         self.holdback = {}
         self.queue = []
         self.dead = []
+        self.own = []
+        self.past = 0
+        self.known_by = {}
         # What an addressee sends about a message before KNOW must not come after it: see on_take_over.
         self.transport = Transport.FIFO if self.options.takeover else Transport.RELIABLE
 
@@ -129,6 +138,11 @@ class Skeen(OrderingProtocol):
         if not options.takeover:
             return cls.declaration.assumes
         return Assumptions(failures=Failures.ALL_BUT_ONE, detector=Detector.PERFECT)
+
+    @classmethod
+    def own_promises(cls, options: Any) -> tuple[Promise, ...]:
+        promised = super().own_promises(options)
+        return (*promised, Promise.FIFO, Promise.CAUSAL) if options.causal else promised
 
     def begin(self) -> None:
         if self.options.takeover:
@@ -140,10 +154,20 @@ class Skeen(OrderingProtocol):
                 raise BadFrame(f"A message to {', '.join(message.message.destinations)} is not for {self.me}.")
         elif isinstance(message, Propose | Final):
             time, process = message.proposal if isinstance(message, Propose) else message.timestamp
-            if not 0 < time < TIME_MAX or process not in self.topology.group_of:
+            known = process in self.topology.group_of
+            if self.options.causal and isinstance(message, Final):
+                known = known or process == message.id.origin  # C4
+            if not 0 < time < TIME_MAX or not known:
                 raise BadFrame("A timestamp is a time from 1 on, of a member's clock.")
 
     def multicast(self, m: Message) -> None:  # L1
+        if self.options.causal:
+            self.own.append(m)  # C1
+            if self.options.takeover and len(self.own) > 1:
+                return  # C6
+        self.start(m)
+
+    def start(self, m: Message) -> None:
         self.collections[m.id] = Collection(m)  # L2
         self.send(self.addressees(m), Start(m))  # L3
 
@@ -179,9 +203,14 @@ class Skeen(OrderingProtocol):
 
     def decide(self, collection: Collection) -> None:
         m = collection.message
-        if all(p in collection.proposals for p in self.addressees(m)):  # L9
+        if self.options.causal and not self.options.takeover:
+            self.decide_in_order()
+        elif self.is_complete(collection):
             del self.collections[m.id]
             self.send(self.addressees(m), Final(m.id, max(collection.proposals.values())))  # L10
+
+    def is_complete(self, collection: Collection) -> bool:
+        return all(p in collection.proposals for p in self.addressees(collection.message))  # L9
 
     def on_final(self, sender: ProcessId, final: Final) -> None:  # L11
         held = self.holdback.get(final.id)
@@ -214,10 +243,42 @@ class Skeen(OrderingProtocol):
             elif held.deliverable and not self.ignorant(held):
                 heappop(self.queue)
                 del self.holdback[id]
+                if self.options.causal:
+                    self.past = max(self.past, timestamp.time)  # C2
                 self.deliver(held.message, timestamp)
                 self.watch()
             else:
                 return
+
+    # Causal order -------------------------------------------------------------------------------------------------
+    #
+    # What precedes m has a final timestamp before m gets one, and a smaller one. Whoever is addressed by both has then
+    # proposed for what precedes, so it holds it back, and before m.
+
+    def decide_in_order(self) -> None:
+        while self.own and self.is_complete(collection := self.collections[self.own[0].id]):  # C3
+            m = self.own.pop(0)
+            del self.collections[m.id]
+            final = max(collection.proposals.values())
+            if final.time <= self.past:
+                final = Timestamp(
+                    self.clock + 1, self.me
+                )  # C4; the time after past may be used in a proposal of its own
+            self.past = final.time  # C5
+            self.clock = max(self.clock, final.time)
+            self.send(self.addressees(m), Final(m.id, final))
+
+    def begin_next(self) -> None:
+        """With takeover, the next message begins when all who live know the final timestamp of the one before.
+
+        The leader of a message may be one that knows nothing of what precedes it. But each addressee proposes later
+        than what it knows, and knows what precedes: its sender had waited for that, or delivered it after T7.
+        """
+        if self.options.takeover and self.own and all(p in self.known_by for p in self.addressees(self.own[0])):  # C8
+            self.own.pop(0)
+            self.known_by = {}
+            if self.own:
+                self.start(self.own[0])  # C9
 
     # Finishing what the dead began --------------------------------------------------------------------------------
     #
@@ -230,6 +291,8 @@ class Skeen(OrderingProtocol):
         m = held.message
         others = [p for p in self.addressees(m) if p != self.me]
         self.send(others, Know(m.id))  # T4
+        if self.options.causal and m.id.origin not in others:
+            self.send(m.id.origin, Know(m.id))  # C7
         if self.collections.pop(m.id, None) is not None:
             self.send(others, Final(m.id, held.timestamp))  # T5
 
@@ -238,6 +301,9 @@ class Skeen(OrderingProtocol):
         if held is not None and sender not in self.dead:
             held.known_by[sender] = True  # T6
             self.deliver_head()
+        if self.own and know.id == self.own[0].id:
+            self.known_by[sender] = True
+            self.begin_next()
 
     def ignorant(self, held: Held) -> list[ProcessId]:
         """The addressees that may not know the final timestamp."""
@@ -260,6 +326,7 @@ class Skeen(OrderingProtocol):
             if not held.deliverable and not set(fresh).isdisjoint(self.before(self.leader(held.message), held.message)):
                 self.send(self.leader(held.message), TakeOver(held.message))  # T10
         self.deliver_head()
+        self.begin_next()
 
     def ask_again(self, collection: Collection, fresh: list[ProcessId]) -> None:
         """What an addressee delivered before it died may be later than all proposals; those asked now know of it."""
@@ -312,12 +379,15 @@ class Skeen(OrderingProtocol):
             self.monitor([*self.topology.processes, *senders])
 
     def pending(self) -> int:
-        return len(self.holdback)
+        not_begun = len(self.own[1:]) if self.options.takeover else 0
+        return len(self.holdback) + not_begun
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         if self.collections:
             oldest = self.collections[min(self.collections)]
             return tuple(p for p in self.addressees(oldest.message) if p not in oldest.proposals)
+        if self.own:
+            return tuple(p for p in self.addressees(self.own[0]) if p not in self.known_by)
         head = self.holdback.get(self.queue[0][1]) if self.queue else None
         if head is None:
             return ()
