@@ -5,6 +5,7 @@ S1-S10 are the lines of docs/protocols/reduction.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 from zlib import crc32
 
@@ -61,16 +62,25 @@ class TreeProtocol(OrderingProtocol):
     delivered: int
 
     def initialise(self) -> None:
-        options = SpreadOptions(self.neighbours(), self.options.multicast)
-        self.spread = self.part(Spread, "multicast", options, received=self.when_received)
+        self.spread = self.part(
+            Spread,
+            "multicast",
+            SpreadOptions(self.options.multicast),
+            received=self.when_received,
+            members=self.nodes,
+            neighbours=self.neighbours,
+        )
         self.delivered = 0
+
+    def nodes(self) -> tuple[ProcessId, ...]:
+        """The members of this process's group; nobody, at a process outside all groups."""
+        group = self.topology.group_of.get(self.me)
+        return () if group is None else self.topology.members(group)
 
     def place(self) -> Place:
         """Where this process is in the tree of its group."""
-        group = self.topology.group_of.get(self.me)
-        if group is None:
-            return Place()
-        return places(self.topology.members(group), self.options.tree, self.options.seed)[self.me]
+        nodes = self.nodes()
+        return places(nodes, self.options.tree, self.options.seed)[self.me] if nodes else Place()
 
     def neighbours(self) -> tuple[ProcessId, ...]:
         return self.place().neighbours
@@ -135,8 +145,10 @@ class OrderedBySwap(TreeProtocol):
         """The swap object of this process's group."""
         raise NotImplementedError
 
-    def swap_part(self, kind: type[DistributedSwap], options: msgspec.Struct) -> DistributedSwap:
-        return self.part(kind, "swap", options, swapped=self.when_swapped, found=self.when_found)
+    def swap_part(
+        self, kind: type[DistributedSwap], options: msgspec.Struct | None = None, *, place: Callable[[], object]
+    ) -> DistributedSwap:
+        return self.part(kind, "swap", options, place=place, swapped=self.when_swapped, found=self.when_found)
 
     def order(self, m: Message) -> None:  # S2
         if self.options.by == "travel":
