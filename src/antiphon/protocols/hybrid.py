@@ -35,7 +35,7 @@ class HybridMulticast(OrderedBySwap):
     @classmethod
     def own_promises(cls, options: Any) -> tuple[Promise, ...]:
         """Two chains of one cluster go up from two processes, and the later one may be quicker."""
-        return PROMISES if options.inner == 1 else cls.declaration.promises
+        return PROMISES if options.inner == 1 and not options.gaps else super().own_promises(options)
 
     def cluster_place(self) -> ClusterPlace:
         nodes, options = self.nodes(), self.options
