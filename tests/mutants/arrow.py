@@ -24,7 +24,7 @@ class FlipsToTheWrongSide(Arrow):
 
     def on_swap(self, sender: ProcessId, swap: Swap) -> None:
         super().on_swap(sender, swap)
-        self.link = self.options.neighbours[-1]
+        self.link = self.place().neighbours[-1]
 
 
 class TurnsBack(Arrow):
@@ -77,16 +77,16 @@ class ForgetsItsValueNowAndThen(Arrow):
 
 
 class BeginsWithTwoSinks(Arrow):
-    def initialise(self) -> None:
-        super().initialise()
-        if not self.options.children:
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        if not self.place().children:
             self.link = self.me
 
 
 class ForgetsItsLinkOnRestart(Arrow):
     def restore(self, data: bytes) -> None:
         super().restore(data)
-        self.link = self.options.parent or self.me
+        self.link = self.place().parent or self.me
 
 
 class ForgetsItsValueOnRestart(Arrow):

@@ -29,7 +29,7 @@ class RootStoresTheFirst(Combining):
 
     def enter(self, swap: Swap) -> None:
         super().enter(swap)
-        if self.options.place.parent is None:
+        if self.place().parent is None:
             self.value = swap.a
 
 
@@ -83,7 +83,7 @@ class SendsOnEverything(Combining):
         met = list(self.met)
         super().combine()
         for swap in met[1:]:
-            self.send(self.options.place.parent or self.me, swap)
+            self.send(self.place().parent or self.me, swap)
 
 
 class LosesWhatComesThird(Combining):
@@ -102,13 +102,13 @@ class RootDoesNotStoreItsOwn(Combining):
     def enter(self, swap: Swap) -> None:
         before = self.value
         super().enter(swap)
-        if self.options.place.parent is None and swap.a.origin == self.me:
+        if self.place().parent is None and swap.a.origin == self.me:
             self.value = before
 
 
 class TakesSwapsFromItsFirstChildOnly(Combining):
     def on_swap(self, sender: ProcessId, swap: Swap) -> None:
-        if sender == self.options.place.children[0]:
+        if sender == self.place().children[0]:
             super().on_swap(sender, swap)
 
 

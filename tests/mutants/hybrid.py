@@ -37,7 +37,7 @@ class KeepsOneLeaderOnly(Hybrid):
     """A chain that begins before the one before it has gone up takes its place."""
 
     def when_ended(self, swap: Swap, previous: MessageId) -> None:
-        if previous == BOTTOM and self.options.place.parent is not None:
+        if previous == BOTTOM and self.place().parent is not None:
             self.leading = {}
         super().when_ended(swap, previous)
 
@@ -48,7 +48,7 @@ class SendsUpTwice(Hybrid):
     def close(self) -> None:
         first = self.leading[self.gathering]
         super().close()
-        self.send(self.options.place.parent or self.me, first)
+        self.send(self.place().parent or self.me, first)
 
 
 class ClosesWithItsOwnValue(Cluster):
@@ -64,15 +64,15 @@ class GoesUpWithoutItsCluster(Hybrid):
     """A swap from below goes on to the parent, past what gathers in the cluster."""
 
     def on_swap(self, sender: ProcessId, swap: Swap) -> None:
-        if self.options.place.parent is not None and swap.a.number % 3 == 0:
-            self.send(self.options.place.parent, swap)
+        if self.place().parent is not None and swap.a.number % 3 == 0:
+            self.send(self.place().parent, swap)
         else:
             super().on_swap(sender, swap)
 
 
 class RootAnswersBottom(Hybrid):
     def designate(self, swap: Swap, previous: MessageId) -> None:
-        super().designate(swap, BOTTOM if self.options.place.parent is None else previous)
+        super().designate(swap, BOTTOM if self.place().parent is None else previous)
 
 
 class ForgetsWhatItLeadsOnRestart(Hybrid):

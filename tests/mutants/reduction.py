@@ -80,14 +80,14 @@ class FloodsBack(Spread):
 
     def on_pair(self, sender: ProcessId, pair: Pair) -> None:
         if self.options.kind == "tree" and sender != self.me:
-            self.send(self.options.neighbours, pair)
+            self.send(self.neighbours(), pair)
         self.received(pair.place, pair.message)
 
 
 class LeavesOutTheLastMember(Spread):
     def multicast(self, place: MessageId | int, m: Message) -> None:
-        members = self.topology.members(self.group)
-        to = members if self.options.kind == "direct" else (self.me, *self.options.neighbours)
+        members = self.members()
+        to = members if self.options.kind == "direct" else (self.me, *self.neighbours())
         self.send(to[: max(1, len(to) - 1)], Pair(place, m))
 
 

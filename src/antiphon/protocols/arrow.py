@@ -23,4 +23,4 @@ class ArrowMulticast(OrderedBySwap):
     options: SwapOptions
 
     def make_swap_object(self) -> DistributedSwap:
-        return self.swap_part(Arrow, self.place())
+        return self.swap_part(Arrow, place=self.place)

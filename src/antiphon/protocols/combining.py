@@ -27,4 +27,4 @@ class CombiningMulticast(OrderedBySwap):
     options: CombiningMulticastOptions
 
     def make_swap_object(self) -> DistributedSwap:
-        return self.swap_part(Combining, CombiningOptions(self.place(), self.options.window))
+        return self.swap_part(Combining, CombiningOptions(self.options.window), place=self.place)

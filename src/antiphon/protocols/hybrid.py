@@ -35,17 +35,16 @@ class HybridMulticast(OrderedBySwap):
     @classmethod
     def own_promises(cls, options: Any) -> tuple[Promise, ...]:
         """Two chains of one cluster go up from two processes, and the later one may be quicker."""
-        return PROMISES if options.inner == 1 else cls.declaration.promises
+        return PROMISES if options.inner == 1 and not options.gaps else super().own_promises(options)
 
     def cluster_place(self) -> ClusterPlace:
-        group = self.topology.group_of.get(self.me)
-        if group is None:
+        nodes, options = self.nodes(), self.options
+        if not nodes:
             return ClusterPlace()
-        options = self.options
-        return clusters(self.topology.members(group), options.tree, options.seed, options.root, options.inner)[self.me]
+        return clusters(nodes, options.tree, options.seed, options.root, options.inner)[self.me]
 
     def neighbours(self) -> tuple[ProcessId, ...]:
         return self.cluster_place().neighbours
 
     def make_swap_object(self) -> DistributedSwap:
-        return self.swap_part(Hybrid, HybridOptions(self.cluster_place(), self.options.window))
+        return self.swap_part(Hybrid, HybridOptions(self.options.window), place=self.cluster_place)

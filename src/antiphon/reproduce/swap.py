@@ -118,7 +118,7 @@ class Stage:
         parts = {node: process.protocol.swap_object for node, process in self.nodes.items()}  # type: ignore[attr-defined]
         links: dict[str, str] = {}
         for node, part in parts.items():
-            links[node] = str(part.link if hasattr(part, "link") else part.options.place.parent or node)
+            links[node] = str(part.link if hasattr(part, "link") else part.place().parent or node)
         values = {node: self.names[parts[node].value] for node, link in links.items() if link == node}
         before = sum(len(figure.multicasts) for figure in self.figures)
         travelling = [each for each, _ in self.edges]

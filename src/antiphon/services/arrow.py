@@ -7,6 +7,8 @@ need keep an order: there is nothing on it to be overtaken.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from antiphon.core import MessageId, ProcessId
 from antiphon.services.swap import BOTTOM, DistributedSwap, Swap
 from antiphon.services.tree import Place
@@ -15,14 +17,13 @@ from antiphon.services.tree import Place
 class Arrow(DistributedSwap):
     """The nodes of a tree, each of which knows only in which direction the object's value is."""
 
-    Options = Place
-    options: Place
+    place: Callable[[], Place]  # where this node is in the tree
 
     link: ProcessId  # a neighbour or, at a sink, the node itself
     value: MessageId  # meaningful only at a sink
 
-    def initialise(self) -> None:
-        self.link = self.options.parent or self.me  # L1
+    def begin_anew(self) -> None:
+        self.link = self.place().parent or self.me  # L1
         self.value = BOTTOM
 
     def enter(self, swap: Swap) -> None:  # L2
@@ -31,7 +32,7 @@ class Arrow(DistributedSwap):
         self.follow(link, swap, value)  # L5
 
     def on_swap(self, sender: ProcessId, swap: Swap) -> None:  # L6
-        if sender in self.options.neighbours:
+        if sender in self.place().neighbours:
             link, self.link = self.link, sender  # L7
             self.follow(link, swap, self.value)
 

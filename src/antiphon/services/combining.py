@@ -6,6 +6,7 @@ the way, where channels keep theirs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -22,7 +23,6 @@ class Window(Timer, frozen=True):
 
 
 class CombiningOptions(msgspec.Struct, frozen=True):
-    place: Place = Place()
     window: WindowMs = 0
 
 
@@ -30,23 +30,24 @@ class Combining(DistributedSwap):
     Options = CombiningOptions
     options: CombiningOptions
     transport = Transport.FIFO
+    place: Callable[[], Place]  # where this node is in the tree
 
     value: MessageId  # meaningful only at the root
     met: list[Swap]  # what came to this node and has not gone on, in the order in which it came
 
-    def initialise(self) -> None:
+    def begin_anew(self) -> None:
         self.value = BOTTOM  # L1
         self.met = []
 
     def enter(self, swap: Swap) -> None:  # L2
-        if self.options.place.parent is None:
+        if self.place().parent is None:
             self.designate(swap, self.value)  # L3
             self.value = swap.b  # L4
         else:
             self.wait_for_others(swap)
 
     def on_swap(self, sender: ProcessId, swap: Swap) -> None:  # L5
-        if sender in self.options.place.children:
+        if sender in self.place().children:
             self.enter(swap)
 
     def wait_for_others(self, swap: Swap) -> None:
@@ -64,12 +65,14 @@ class Combining(DistributedSwap):
 
     def combine(self) -> None:
         """From ``first`` on, each is the predecessor of the next; the predecessor of the first is to be found above."""
+        if not self.met:
+            return  # the object began anew in this turn
         first, *others = self.met
         self.met = []
         combined = first
         for swap in others:
             self.designate(swap, combined.b)  # L9
             combined = Swap(combined.source, combined.a, swap.b)  # L10
-        parent = self.options.place.parent
+        parent = self.place().parent
         assert parent is not None, "at the root nothing waits"
         self.send(parent, combined)  # L11

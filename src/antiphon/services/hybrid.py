@@ -15,7 +15,7 @@ from antiphon.core import MessageId, ProcessId, Table, Transport
 from antiphon.services.arrow import Arrow
 from antiphon.services.combining import Window, WindowMs
 from antiphon.services.swap import BOTTOM, DistributedSwap, Swap
-from antiphon.services.tree import ClusterPlace
+from antiphon.services.tree import ClusterPlace, Place
 
 
 class Cluster(Arrow):
@@ -31,7 +31,6 @@ class Cluster(Arrow):
 
 
 class HybridOptions(msgspec.Struct, frozen=True):
-    place: ClusterPlace = ClusterPlace()
     window: WindowMs = 0
 
 
@@ -39,6 +38,7 @@ class Hybrid(DistributedSwap):
     Options = HybridOptions
     options: HybridOptions
     transport = Transport.FIFO
+    place: Callable[[], ClusterPlace]  # where this process is in the tree of clusters
 
     cluster: Cluster
 
@@ -47,20 +47,27 @@ class Hybrid(DistributedSwap):
 
     def initialise(self) -> None:
         self.cluster = self.part(
-            Cluster, "cluster", self.options.place.within, swapped=self.when_closed, ended=self.when_ended
+            Cluster, "cluster", place=self.place_within, swapped=self.when_closed, ended=self.when_ended
         )
+        super().initialise()
+
+    def begin_anew(self) -> None:
+        self.cluster.begin_anew()
         self.leading = {}
         self.gathering = BOTTOM
+
+    def place_within(self) -> Place:
+        return self.place().within
 
     def enter(self, swap: Swap) -> None:  # L1
         self.cluster.enter(swap)  # L2
 
     def on_swap(self, sender: ProcessId, swap: Swap) -> None:  # L3
-        if sender in self.options.place.children:
+        if sender in self.place().children:
             self.enter(swap)
 
     def when_ended(self, swap: Swap, previous: MessageId) -> None:  # L4
-        if previous != BOTTOM or self.options.place.parent is None:
+        if previous != BOTTOM or self.place().parent is None:
             self.designate(swap, previous)  # L5
             return
         self.leading[swap.a] = swap  # L6
@@ -78,9 +85,11 @@ class Hybrid(DistributedSwap):
 
     def close(self) -> None:
         closing, self.gathering = self.gathering, BOTTOM
+        if closing == BOTTOM:
+            return  # the object began anew in this turn
         self.cluster.enter(Swap(self.me, closing, BOTTOM))  # L8
 
     def when_closed(self, a: MessageId, last: MessageId) -> None:  # L9
-        first = self.leading.pop(a, None)
-        if first is not None and self.options.place.parent is not None:
-            self.send(self.options.place.parent, Swap(first.source, first.a, last))  # L10
+        first, parent = self.leading.pop(a, None), self.place().parent
+        if first is not None and parent is not None:
+            self.send(parent, Swap(first.source, first.a, last))  # L10

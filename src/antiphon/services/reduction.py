@@ -1,16 +1,20 @@
 """Ordered multicast by distributed swap (swap.txt, section 3), whichever swap it is.
 
-S1-S10 are the lines of docs/protocols/reduction.md.
+S1-S15 are the lines of docs/protocols/reduction.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 from zlib import crc32
 
 import msgspec
 
 from antiphon.core import (
+    Assumptions,
+    Detector,
+    Failures,
     GroupId,
     Message,
     MessageId,
@@ -22,6 +26,8 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
+from antiphon.core.keys import Key
+from antiphon.services.gaps import Eras
 from antiphon.services.spread import Spread, SpreadKind, SpreadOptions
 from antiphon.services.swap import BOTTOM, DistributedSwap
 from antiphon.services.tree import Place, TreeKind, places
@@ -35,6 +41,8 @@ PROMISES = (
     Promise.ACYCLIC_ORDER,
     Promise.GENUINENESS,
 )
+
+PROMISES_WITH_GAPS = (Promise.INTEGRITY, Promise.ACYCLIC_ORDER, Promise.GAPS, Promise.GENUINENESS)
 
 
 class Hand(Wire, frozen=True, tag=1):
@@ -61,16 +69,28 @@ class TreeProtocol(OrderingProtocol):
     delivered: int
 
     def initialise(self) -> None:
-        options = SpreadOptions(self.neighbours(), self.options.multicast)
-        self.spread = self.part(Spread, "multicast", options, received=self.when_received)
+        self.spread = self.part(
+            Spread,
+            "multicast",
+            SpreadOptions(self.options.multicast),
+            received=self.when_received,
+            members=self.nodes,
+            neighbours=self.neighbours,
+        )
         self.delivered = 0
+
+    def nodes(self) -> tuple[ProcessId, ...]:
+        """The members of this process's group that live; nobody, at a process outside all groups."""
+        group = self.topology.group_of.get(self.me)
+        if group is None:
+            return ()
+        members, dead = self.topology.members(group), self.dead(group)
+        return tuple(p for p in members if p not in dead) if dead else members
 
     def place(self) -> Place:
         """Where this process is in the tree of its group."""
-        group = self.topology.group_of.get(self.me)
-        if group is None:
-            return Place()
-        return places(self.topology.members(group), self.options.tree, self.options.seed)[self.me]
+        nodes = self.nodes()
+        return places(nodes, self.options.tree, self.options.seed)[self.me] if nodes else Place()
 
     def neighbours(self) -> tuple[ProcessId, ...]:
         return self.place().neighbours
@@ -83,9 +103,17 @@ class TreeProtocol(OrderingProtocol):
             self.send(self.contact(group), Hand(m))
 
     def contact(self, group: GroupId) -> ProcessId:
-        """The one member that a sender outside knows: always the same, and another one for another sender."""
-        members = self.topology.members(group)
-        return members[crc32(self.me.encode()) % len(members)]
+        """The one member that a sender outside knows: always the same, and another one for another sender.
+
+        If it is dead, the next one that lives.
+        """
+        members, dead = self.topology.members(group), self.dead(group)
+        first = crc32(self.me.encode()) % len(members)
+        return next((p for p in (*members[first:], *members[:first]) if p not in dead), members[first])
+
+    def dead(self, group: GroupId) -> tuple[ProcessId, ...]:
+        """The members of a group that are known to have crashed for good."""
+        return ()
 
     def on_hand(self, sender: ProcessId, hand: Hand) -> None:
         self.order(hand.message)
@@ -101,7 +129,11 @@ class TreeProtocol(OrderingProtocol):
     def deliver_next(self, m: Message) -> None:
         """All members deliver the same messages in the same order, so each can number them by itself."""
         self.delivered += 1
-        self.deliver(m, (self.delivered, self.group))
+        self.deliver(m, (*self.era_key(), self.delivered, self.group))
+
+    def era_key(self) -> Key:
+        """What comes before the number where the order has gaps, and numbers begin anew behind each."""
+        return ()
 
     def validate(self, message: Wire) -> None:
         assert isinstance(message, Hand)
@@ -111,6 +143,7 @@ class TreeProtocol(OrderingProtocol):
 
 class SwapOptions(TreeOptions, frozen=True):
     by: Literal["travel", "reduction"] = "travel"  # whether the message travels with its swap, or waits for the answer
+    gaps: bool = False  # whether members may crash for good, and the application is told where messages may be missing
 
 
 class OrderedBySwap(TreeProtocol):
@@ -120,12 +153,26 @@ class OrderedBySwap(TreeProtocol):
     options: Any
 
     swap_object: DistributedSwap
+    eras: Eras  # only with gaps
 
     waiting: Table[MessageId, Message]  # messages of which this process has yet to learn the predecessor
     last: MessageId  # the message delivered last
     holdback: Table[MessageId, Message]  # by predecessor
 
+    @classmethod
+    def assumes(cls, options: Any) -> Assumptions:
+        if not options.gaps:
+            return cls.declaration.assumes
+        return Assumptions(failures=Failures.ALL_BUT_ONE, detector=Detector.PERFECT, one_group=True)
+
+    @classmethod
+    def own_promises(cls, options: Any) -> tuple[Promise, ...]:
+        return PROMISES_WITH_GAPS if options.gaps else cls.declaration.promises
+
     def initialise(self) -> None:
+        if self.options.gaps:
+            self.eras = self.part(Eras, "eras", moved=self.when_moved)
+            self.channel = self.eras  # from here on, everything that this protocol and its parts send
         super().initialise()
         self.swap_object = self.make_swap_object()
         self.waiting, self.holdback = {}, {}
@@ -135,8 +182,10 @@ class OrderedBySwap(TreeProtocol):
         """The swap object of this process's group."""
         raise NotImplementedError
 
-    def swap_part(self, kind: type[DistributedSwap], options: msgspec.Struct) -> DistributedSwap:
-        return self.part(kind, "swap", options, swapped=self.when_swapped, found=self.when_found)
+    def swap_part(
+        self, kind: type[DistributedSwap], options: msgspec.Struct | None = None, *, place: Callable[[], object]
+    ) -> DistributedSwap:
+        return self.part(kind, "swap", options, place=place, swapped=self.when_swapped, found=self.when_found)
 
     def order(self, m: Message) -> None:  # S2
         if self.options.by == "travel":
@@ -160,6 +209,27 @@ class OrderedBySwap(TreeProtocol):
         while (following := self.holdback.pop(self.last, None)) is not None:  # S10
             self.last = following.id
             self.deliver_next(following)
+
+    def when_moved(self) -> None:  # S11
+        self.announce_gap()  # S12
+        self.last, self.holdback, self.delivered = BOTTOM, {}, 0  # S13
+        self.swap_object.begin_anew()  # S14
+        # Nobody else has ever had these: they have no place in the era that is over.
+        for a in sorted(self.waiting):
+            self.swap_object.swap(a)  # S15
+
+    def dead(self, group: GroupId) -> tuple[ProcessId, ...]:
+        return self.eras.era(group) if self.options.gaps else ()
+
+    def era_key(self) -> Key:
+        """An era comes after all that it contains."""
+        if not self.options.gaps:
+            return ()
+        dead = self.dead(self.group)
+        return (len(dead), *dead)
+
+    def counters(self) -> dict[str, int]:
+        return {"discarded": self.eras.discarded} if self.options.gaps else {}
 
     def pending(self) -> int:
         return len(self.holdback) + len(self.waiting)

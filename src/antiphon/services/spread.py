@@ -22,7 +22,6 @@ class Pair(Wire, frozen=True, tag=1):
 
 
 class SpreadOptions(msgspec.Struct, frozen=True):
-    neighbours: tuple[ProcessId, ...] = ()  # in the tree
     kind: SpreadKind = "direct"
 
 
@@ -35,14 +34,16 @@ class Spread(Component):
     Options = SpreadOptions
     options: SpreadOptions
     received: Callable[[MessageId | int, Message], None]
+    members: Callable[[], tuple[ProcessId, ...]]
+    neighbours: Callable[[], tuple[ProcessId, ...]]  # in the tree
 
     def multicast(self, place: MessageId | int, m: Message) -> None:
-        to = self.topology.members(self.group) if self.options.kind == "direct" else (self.me, *self.options.neighbours)
+        to = self.members() if self.options.kind == "direct" else (self.me, *self.neighbours())
         self.send(to, Pair(place, m))
 
     def on_pair(self, sender: ProcessId, pair: Pair) -> None:
         if self.options.kind == "tree" and sender != self.me:
-            self.send([node for node in self.options.neighbours if node != sender], pair)
+            self.send([node for node in self.neighbours() if node != sender], pair)
         self.received(pair.place, pair.message)
 
     def validate(self, message: Wire) -> None:

@@ -38,6 +38,13 @@ class DistributedSwap(Component):
     swapped: Callable[[MessageId, MessageId], None]
     found: Callable[[Message, MessageId], None]
 
+    def initialise(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """An object that nobody has swapped yet, on the tree as it is now."""
+        raise NotImplementedError
+
     def swap(self, a: MessageId, carrying: Message | None = None) -> None:
         self.enter(Swap(self.me if carrying is None else carrying, a, a))
 
