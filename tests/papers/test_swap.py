@@ -13,6 +13,7 @@ from antiphon.reproduce.swap import Stage, Travelling, arrow_figures, combining_
 from antiphon.reproduce.swap_figures import strip
 from antiphon.services.tree import places
 from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, simulate
+from benchmarked import benchmark
 
 ROOT = Path(__file__).parents[2]
 SIZES = range(2, 17)
@@ -300,3 +301,15 @@ def test_along_the_tree_a_node_talks_to_its_neighbours_only(protocol: str, tree:
     floods = [row for row in outcome.rows if row.kind == "send" and row.layer.endswith("/multicast")]
     assert sum(len(row.peers) for row in floods) == 24 * 11, "each message crosses each edge of a spanning tree once"
     assert len({frozenset((row.process, peer)) for row in floods for peer in row.peers}) == 11
+
+
+def test_the_curves_show_what_the_paper_says() -> None:
+    """A slice of benchmarks/swap_curves.py, whose result is on the page of the reduction."""
+    curves = benchmark("swap_curves")
+    kinds = {kind.name: kind for kind in curves.KINDS}
+    for plans in (curves.sequential(8), curves.concurrent(8)):
+        found = {name: curves.latency(curves.run(kind, 8, plans)) for name, kind in kinds.items()}
+        for way in ("arrow", "combining"):
+            assert found[f"{way}, swap"].multicast <= found[f"{way}, counting"].multicast
+            assert found[f"{way}, swap"].delivery <= found[f"{way}, counting"].delivery
+            assert found[f"{way}, swap"].hops <= curves.diameter(8)
