@@ -267,15 +267,38 @@ def test_a_hybrid_is_both(root: str, inner: str, same: str, tree: str) -> None:
         assert hybrid.messages_sent == other.messages_sent
 
 
+def taken_in(outcome: Outcome) -> Counter[str]:
+    """By process: how many swaps other processes sent to it."""
+    swaps = [row for row in outcome.rows if row.kind == "send" and "/swap" in row.layer]
+    return Counter(peer for row in swaps for peer in row.peers)
+
+
 def test_a_virtual_root_relieves_the_root() -> None:
-    """Under traffic from everywhere no process of the virtual root takes in as much as the root of a star does."""
+    """In a star where everybody multicasts all the time."""
     plans = [Plan(sender, i * MILLISECOND, ("g",)) for i in range(20) for sender in members(17)]
-    taken_in = {}
-    for protocol, options in (("combining", {}), ("hybrid", {"root": "4"})):
-        outcome = run(protocol, 17, plans, tree="star", **options)
-        swaps = [row for row in outcome.rows if row.kind == "send" and "/swap" in row.layer]
-        taken_in[protocol] = Counter(peer for row in swaps for peer in row.peers).most_common(1)[0][1]
-    assert taken_in == {"combining": 320, "hybrid": 87}
+    busiest = {}
+    for protocol, options in (("arrow", {}), ("combining", {}), ("hybrid", {"root": "4"})):
+        ((_, busiest[protocol]),) = taken_in(run(protocol, 17, plans, tree="star", **options)).most_common(1)
+    assert busiest == {"arrow": 107, "combining": 320, "hybrid": 87}
+
+
+@pytest.mark.parametrize("n", [5, 9, 15])
+def test_if_two_halves_take_turns_multicasting_all_swaps_pass_through_the_node_between_them(n: int) -> None:
+    """On a line the middle one is that node. The very first message finds the sink in its own half."""
+    half = n // 2
+    turns = [members(n)[i // 2 % half + (half + 1) * (i % 2)] for i in range(4 * half)]
+    outcome = run("arrow", n, one_by_one(turns), tree="line")
+    assert taken_in(outcome)[f"g.{half + 1}"] == len(turns) - 1
+
+
+def test_how_a_hybrid_relieves_the_node_between_two_halves() -> None:
+    """Two halves of a star, all of each at once, in turn. Half of it is left to the busiest of a virtual root of 4."""
+    halves = [members(17)[1:9], members(17)[9:]]
+    plans = [Plan(sender, i * 8 * MILLISECOND, ("g",)) for i in range(40) for sender in halves[i % 2]]
+    busiest = {}
+    for protocol, options in (("arrow", {}), ("combining", {}), ("hybrid", {"root": "4"})):
+        ((_, busiest[protocol]),) = taken_in(run(protocol, 17, plans, tree="star", **options)).most_common(1)
+    assert busiest == {"arrow": 320, "combining": 320, "hybrid": 161}
 
 
 def test_several_groups_are_refused() -> None:
