@@ -12,6 +12,7 @@ from antiphon.core import Buffers, Message, MessageId, OrderingProtocol, Process
 from antiphon.core.errors import BadFrame
 from antiphon.core.requests import encode_request
 from antiphon.protocols import protocols
+from antiphon.protocols.arrow import ArrowMulticast
 from antiphon.protocols.combining import CombiningMulticast
 from antiphon.protocols.counting import Ask, CombiningCounter, Counting, Find, Give, Number
 from antiphon.protocols.hybrid import HybridMulticast
@@ -179,7 +180,7 @@ CANNOT_SHOW = {
     *("DoesNotIncrement", "SendsTheNumberToTheOrigin", "SkipsANumber"),
 }
 SEARCHED = [
-    *(("arrow", mutant) for mutant in arrow.MUTANTS[: len(arrow.ARROWS)]),
+    *(("arrow", with_parts(ArrowMulticast, kind)) for kind in arrow.SEARCHED),
     *(("combining", mutant) for mutant in combining.MUTANTS[: len(combining.TREES)]),
     *(("hybrid", mutant) for mutant in hybrid.MUTANTS[: len(hybrid.PARTS) + 1]),
     *(("counting", mutant) for mutant in counting.MUTANTS[: len(counting.PARTS) - 3]),
