@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from antiphon.core import ProcessId, Topology
 from antiphon.core.errors import UsageError
+from antiphon.protocols import protocols
 from antiphon.reproduce.swap import Stage, Travelling, arrow_figures, combining_figures
 from antiphon.reproduce.swap_figures import strip
 from antiphon.services.tree import places
 from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, simulate
+from antiphon.simulation.campaign import scenarios
 
 ROOT = Path(__file__).parents[2]
 SIZES = range(2, 17)
@@ -107,23 +110,24 @@ def hops(outcome: Outcome, layer: str = "swap") -> Counter[str]:
     return Counter(row.about[0] for row in sends)
 
 
-def distance(n: int, tree: str, one: str, other: str) -> int:
+def distance(n: int, tree: str, one: str, other: str, group: str = "g") -> int:
     """Between two nodes of the tree."""
-    above = [path_up(n, tree, node) for node in (one, other)]
+    above = [path_up(n, tree, node, group) for node in (one, other)]
     shared = len(set(above[0]) & set(above[1]))
     return len(above[0]) + len(above[1]) - 2 * shared
 
 
-def path_up(n: int, tree: str, node: str) -> list[str]:
-    tree_places = places(Topology.sized({"g": n}).processes, tree)  # type: ignore[arg-type]
+def path_up(n: int, tree: str, node: str, group: str = "g") -> list[str]:
+    tree_places = places(Topology.sized({group: n}).processes, tree)  # type: ignore[arg-type]
     path = [node]
     while (parent := tree_places[ProcessId(path[-1])].parent) is not None:
         path.append(str(parent))
     return path
 
 
-def diameter(n: int, tree: str) -> int:
-    return max(distance(n, tree, one, other) for one in members(n) for other in members(n))
+def diameter(n: int, tree: str, group: str = "g") -> int:
+    nodes = Topology.sized({group: n}).processes
+    return max(distance(n, tree, one, other, group) for one in nodes for other in nodes)
 
 
 def multicast_after(outcome: Outcome) -> dict[str, int]:
@@ -152,6 +156,19 @@ def test_the_links_from_source_to_sink_are_at_most_the_diameter_of_the_tree(n: i
     for plans in (at_once(members(n)), at_once(members(n), times=3), one_by_one(members(n)[::-1] * 2)):
         counted = hops(run("arrow", n, plans, tree=tree))
         assert max(counted.values(), default=0) <= diameter(n, tree)
+
+
+def test_nor_are_there_more_in_runs_with_faults() -> None:
+    reached = 0
+    for scenario in islice(scenarios(protocols()["arrow"], 7_000, {"by": "travel"}), 100):
+        outcome = simulate(scenario)
+        destinations = {row.message: row.destinations for row in outcome.rows if row.kind == "multicast"}
+        for message, count in hops(outcome).items():
+            (group,) = destinations[message]
+            most = diameter(scenario.groups[group], scenario.options["tree"], group)
+            assert count <= most
+            reached += count == most
+    assert reached > 100
 
 
 @pytest.mark.parametrize("n", [3, 8, 16])
