@@ -6,7 +6,7 @@ from antiphon.core import GroupId, Message, MessageId, ProcessId
 from antiphon.protocols.counting import ArrowCounter, CombiningCounter, Counting, Find, Give
 from antiphon.services.swap import BOTTOM
 from mutants.parts import with_parts
-from mutants.reduction import DoesNotFlood, FloodsBack, LeavesOutTheLastMember
+from mutants.reduction import DoesNotFlood, FloodsToOneNeighbour, LeavesOutTheLastMember
 
 # Arrow --------------------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ PARTS = (
     ForgetsForWhomItIsLockedOnRestart,
     SkipsANumber,
     DoesNotFlood,
-    FloodsBack,
+    FloodsToOneNeighbour,
     LeavesOutTheLastMember,
 )
 MUTANTS = (

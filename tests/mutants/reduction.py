@@ -75,12 +75,12 @@ class DoesNotFlood(Spread):
         self.received(pair.place, pair.message)
 
 
-class FloodsBack(Spread):
-    """To all neighbours, the one from which it came included: without end."""
+class FloodsToOneNeighbour(Spread):
+    """Along a line one never sees it."""
 
     def on_pair(self, sender: ProcessId, pair: Pair) -> None:
         if self.options.kind == "tree" and sender != self.me:
-            self.send(self.neighbours(), pair)
+            self.send([node for node in self.neighbours() if node != sender][:1], pair)
         self.received(pair.place, pair.message)
 
 
@@ -103,4 +103,7 @@ def reduction_mutants(protocol: Any) -> tuple[Any, ...]:
         HandsToOneAfterTheOther,
     )
     mixed = tuple(type(mistake.__name__, (mistake, protocol), {}) for mistake in mistakes)
-    return (*mixed, *(with_parts(protocol, kind) for kind in (DoesNotFlood, FloodsBack, LeavesOutTheLastMember)))
+    return (
+        *mixed,
+        *(with_parts(protocol, kind) for kind in (DoesNotFlood, FloodsToOneNeighbour, LeavesOutTheLastMember)),
+    )

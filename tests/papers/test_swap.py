@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from antiphon.core import ProcessId, Topology
 from antiphon.core.errors import UsageError
+from antiphon.protocols import protocols
 from antiphon.reproduce.swap import Stage, Travelling, arrow_figures, combining_figures
 from antiphon.reproduce.swap_figures import strip
 from antiphon.services.tree import places
 from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, simulate
+from antiphon.simulation.campaign import scenarios
 from benchmarked import benchmark
 
 ROOT = Path(__file__).parents[2]
@@ -108,23 +111,24 @@ def hops(outcome: Outcome, layer: str = "swap") -> Counter[str]:
     return Counter(row.about[0] for row in sends)
 
 
-def distance(n: int, tree: str, one: str, other: str) -> int:
+def distance(n: int, tree: str, one: str, other: str, group: str = "g") -> int:
     """Between two nodes of the tree."""
-    above = [path_up(n, tree, node) for node in (one, other)]
+    above = [path_up(n, tree, node, group) for node in (one, other)]
     shared = len(set(above[0]) & set(above[1]))
     return len(above[0]) + len(above[1]) - 2 * shared
 
 
-def path_up(n: int, tree: str, node: str) -> list[str]:
-    tree_places = places(Topology.sized({"g": n}).processes, tree)  # type: ignore[arg-type]
+def path_up(n: int, tree: str, node: str, group: str = "g") -> list[str]:
+    tree_places = places(Topology.sized({group: n}).processes, tree)  # type: ignore[arg-type]
     path = [node]
     while (parent := tree_places[ProcessId(path[-1])].parent) is not None:
         path.append(str(parent))
     return path
 
 
-def diameter(n: int, tree: str) -> int:
-    return max(distance(n, tree, one, other) for one in members(n) for other in members(n))
+def diameter(n: int, tree: str, group: str = "g") -> int:
+    nodes = Topology.sized({group: n}).processes
+    return max(distance(n, tree, one, other, group) for one in nodes for other in nodes)
 
 
 def multicast_after(outcome: Outcome) -> dict[str, int]:
@@ -153,6 +157,19 @@ def test_the_links_from_source_to_sink_are_at_most_the_diameter_of_the_tree(n: i
     for plans in (at_once(members(n)), at_once(members(n), times=3), one_by_one(members(n)[::-1] * 2)):
         counted = hops(run("arrow", n, plans, tree=tree))
         assert max(counted.values(), default=0) <= diameter(n, tree)
+
+
+def test_nor_are_there_more_in_runs_with_faults() -> None:
+    reached = 0
+    for scenario in islice(scenarios(protocols()["arrow"], 7_000, {"by": "travel"}), 100):
+        outcome = simulate(scenario)
+        destinations = {row.message: row.destinations for row in outcome.rows if row.kind == "multicast"}
+        for message, count in hops(outcome).items():
+            (group,) = destinations[message]
+            most = diameter(scenario.groups[group], scenario.options["tree"], group)
+            assert count <= most
+            reached += count == most
+    assert reached > 100
 
 
 @pytest.mark.parametrize("n", [3, 8, 16])
@@ -268,15 +285,38 @@ def test_a_hybrid_is_both(root: str, inner: str, same: str, tree: str) -> None:
         assert hybrid.messages_sent == other.messages_sent
 
 
+def taken_in(outcome: Outcome) -> Counter[str]:
+    """By process: how many swaps other processes sent to it."""
+    swaps = [row for row in outcome.rows if row.kind == "send" and "/swap" in row.layer]
+    return Counter(peer for row in swaps for peer in row.peers)
+
+
 def test_a_virtual_root_relieves_the_root() -> None:
-    """Under traffic from everywhere no process of the virtual root takes in as much as the root of a star does."""
+    """In a star where everybody multicasts all the time."""
     plans = [Plan(sender, i * MILLISECOND, ("g",)) for i in range(20) for sender in members(17)]
-    taken_in = {}
-    for protocol, options in (("combining", {}), ("hybrid", {"root": "4"})):
-        outcome = run(protocol, 17, plans, tree="star", **options)
-        swaps = [row for row in outcome.rows if row.kind == "send" and "/swap" in row.layer]
-        taken_in[protocol] = Counter(peer for row in swaps for peer in row.peers).most_common(1)[0][1]
-    assert taken_in == {"combining": 320, "hybrid": 87}
+    busiest = {}
+    for protocol, options in (("arrow", {}), ("combining", {}), ("hybrid", {"root": "4"})):
+        ((_, busiest[protocol]),) = taken_in(run(protocol, 17, plans, tree="star", **options)).most_common(1)
+    assert busiest == {"arrow": 107, "combining": 320, "hybrid": 87}
+
+
+@pytest.mark.parametrize("n", [5, 9, 15])
+def test_if_two_halves_take_turns_multicasting_all_swaps_pass_through_the_node_between_them(n: int) -> None:
+    """On a line the middle one is that node. The very first message finds the sink in its own half."""
+    half = n // 2
+    turns = [members(n)[i // 2 % half + (half + 1) * (i % 2)] for i in range(4 * half)]
+    outcome = run("arrow", n, one_by_one(turns), tree="line")
+    assert taken_in(outcome)[f"g.{half + 1}"] == len(turns) - 1
+
+
+def test_how_a_hybrid_relieves_the_node_between_two_halves() -> None:
+    """Two halves of a star, all of each at once, in turn. Half of it is left to the busiest of a virtual root of 4."""
+    halves = [members(17)[1:9], members(17)[9:]]
+    plans = [Plan(sender, i * 8 * MILLISECOND, ("g",)) for i in range(40) for sender in halves[i % 2]]
+    busiest = {}
+    for protocol, options in (("arrow", {}), ("combining", {}), ("hybrid", {"root": "4"})):
+        ((_, busiest[protocol]),) = taken_in(run(protocol, 17, plans, tree="star", **options)).most_common(1)
+    assert busiest == {"arrow": 320, "combining": 320, "hybrid": 161}
 
 
 def test_several_groups_are_refused() -> None:

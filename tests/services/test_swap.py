@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.core import Buffers, Message, MessageId, OrderingProtocol, Process, ProcessId, Table, Topology, Wire
 from antiphon.core.errors import BadFrame
 from antiphon.core.requests import encode_request
 from antiphon.protocols import protocols
+from antiphon.protocols.arrow import ArrowMulticast
 from antiphon.protocols.combining import CombiningMulticast
 from antiphon.protocols.counting import Ask, CombiningCounter, Counting, Find, Give, Number
 from antiphon.protocols.hybrid import HybridMulticast
@@ -23,12 +25,13 @@ from antiphon.services.tree import clusters, places
 from antiphon.simulation import Plan, Scenario, random_scenario, simulate
 from antiphon.simulation.campaign import scenarios
 from antiphon.simulation.search import Scope, explore
-from mutants import arrow, combining, counting
+from mutants import arrow, combining, counting, hybrid
 from mutants.parts import with_parts
 
 SWAPS = ("arrow", "combining", "hybrid")
 KINDS = ("balanced", "line", "star", "random")
 A = ("a",)
+replaced = msgspec.structs.replace
 
 
 # The trees ----------------------------------------------------------------------------------------------------------
@@ -147,8 +150,9 @@ def test_the_swaps_of_a_seeded_run_form_one_chain(name: str) -> None:
         (3, "line", (("a.1", A), ("a.2", A), ("a.3", A))),
         (3, "star", (("a.2", A), ("a.3", A), ("c", A))),
         (4, "star", (("a.2", A), ("a.3", A), ("a.4", A))),
-        (4, "line", (("a.1", A), ("a.4", A))),
-        (4, "balanced", (("a.3", A), ("a.4", A))),
+        (4, "line", (("a.1", A), ("a.2", A), ("a.4", A))),
+        (4, "balanced", (("a.3", A), ("a.4", A), ("a.4", A))),
+        (4, "random", (("a.1", A), ("a.4", A), ("a.3", A))),
     ],
 )
 def test_all_states_of_a_small_tree_are_one_chain(name: str, by: str, n: int, tree: str, plans: Any) -> None:
@@ -170,27 +174,38 @@ def test_restarts_and_the_order_of_what_has_none(name: str, how: dict[str, bool]
         assert found.complete
 
 
-# Other mistakes in counting take a fourth message of one sender, or a sender outside.
-COUNTING_SEARCHED = (
-    "DoesNotWaitForTheNumber",
-    "KeepsTheNumber",
-    "CounterDoesNotFlipTheLink",
-    "GivesTheNumberToWhoeverCameLast",
-)
+# What errs with the third or fifth message of a sender, or the root's own, does not show in so small a world.
+CANNOT_SHOW = {
+    *("ForgetsItsValueNowAndThen", "RootDoesNotStoreItsOwn", "GoesUpWithoutItsCluster"),
+    *("DoesNotIncrement", "SendsTheNumberToTheOrigin", "SkipsANumber"),
+}
 SEARCHED = [
-    *(("arrow", mutant) for mutant in arrow.MUTANTS[:7]),
-    *(("combining", mutant) for mutant in combining.MUTANTS[:6] if mutant.__name__ != "CombinesInTheWrongOrder"),
-    *(("counting", mutant) for mutant in counting.MUTANTS if mutant.__name__ in COUNTING_SEARCHED),
+    *(("arrow", with_parts(ArrowMulticast, kind)) for kind in arrow.SEARCHED),
+    *(("combining", mutant) for mutant in combining.MUTANTS[: len(combining.TREES)]),
+    *(("hybrid", mutant) for mutant in hybrid.MUTANTS[: len(hybrid.PARTS) + 1]),
+    *(("counting", mutant) for mutant in counting.MUTANTS[: len(counting.PARTS) - 3]),
 ]
 
 
-@pytest.mark.parametrize(("name", "mutant"), SEARCHED, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("name", "mutant"),
+    [
+        pytest.param(name, mutant, id=f"{name}-{mutant.__name__}")
+        for name, mutant in SEARCHED
+        if mutant.__name__ not in CANNOT_SHOW
+    ],
+)
 def test_the_search_finds_mutants(name: str, mutant: type[OrderingProtocol]) -> None:
-    plans = (("a.3", A), ("a.2", A), ("a.3", A), ("a.1", A))
+    plans = (("a.3", A), ("a.2", A), ("a.3", A), ("c", A))
+    drawn = {
+        "counting": ({"by": "arrow"}, {"by": "combining"}),
+        "hybrid": ({"inner": "1"}, {"root": "1", "inner": "2"}),
+    }
     for tree in ("line", "star"):
-        scope = Scope(protocol=name, options={"tree": tree}, groups={"a": 3}, plans=plans, long_turns=True)
-        if explore(scope, mutant).violations:
-            return
+        for options in drawn.get(name, ({},)):
+            scope = Scope(protocol=name, options={"tree": tree, **options}, groups={"a": 3}, plans=plans)
+            if explore(replaced(scope, long_turns=True, restarts=True, states_max=30_000), mutant).violations:
+                return
     pytest.fail("no tree shows it")
 
 
@@ -203,13 +218,10 @@ def test_arrows_need_no_order_of_channels(by: str) -> None:
     overtakings = 0
     for seed in range(150):
         scenario = random_scenario(protocols()["arrow"], seed, {"by": by})
-        outcome = simulate(Scenario(**{name: getattr(scenario, name) for name in FIELDS} | {"fifo": False}))
+        outcome = simulate(replaced(scenario, fifo=False))
         assert outcome.violations == []
         overtakings += outcome.overtakings
     assert overtakings > 100
-
-
-FIELDS = Scenario.__struct_fields__
 
 
 @pytest.mark.parametrize("name", ["combining", "hybrid", "counting"])
