@@ -23,9 +23,9 @@ from antiphon.core.model import GroupId, Message, ProcessId
 from antiphon.core.process import Process
 from antiphon.core.requests import Request, encode_request, parse_request, trusted_requests_in
 from antiphon.core.sessions import Session, SessionId, Sessions
-from antiphon.protocols import protocols
 from antiphon.simulation import MILLISECOND, Scenario
 from antiphon.simulation.campaign import scenarios
+from mutants.skeen import AtThatTime
 
 
 class Slip(msgspec.Struct, frozen=True):
@@ -466,9 +466,9 @@ SLOW_DISK_NS = 100 * MILLISECOND  # much is under way when a process crashes, an
 
 
 def runs_from(first: int) -> Iterator[Scenario]:
-    """The suite's seeds of skeen, every other one on slow disks; on fast ones there is more that a restart brings back.
+    """Seeds of skeen without causal order, every other one on slow disks; on fast ones a restart brings back more.
 
     The protocol is one that makes no mistake and never hides one: it has neither votes nor copies to make up for it.
     """
-    for scenario in scenarios(protocols()["skeen"], first):
+    for scenario in scenarios(AtThatTime, first):
         yield msgspec.structs.replace(scenario, sync_ns=SLOW_DISK_NS) if scenario.seed % 2 else scenario

@@ -9,21 +9,7 @@ from antiphon.checks import check_run
 from antiphon.core import OrderingProtocol
 from antiphon.protocols.skeen import Skeen
 from antiphon.simulation import random_scenario, simulate
-from mutants.skeen import RARE
-
-
-class TakeoverOnly(msgspec.Struct, frozen=True):
-    takeover: bool = False
-
-    @property
-    def causal(self) -> bool:
-        return False
-
-
-class AtThatTime(Skeen):
-    """What a seed meant when the runs with takeover were found: there was no other option to draw."""
-
-    Options = TakeoverOnly
+from mutants.skeen import RARE, AtThatTime
 
 
 @pytest.mark.parametrize(("mutant", "seed"), RARE.items(), ids=lambda value: getattr(value, "__name__", None))

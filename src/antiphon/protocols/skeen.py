@@ -156,7 +156,7 @@ class Skeen(OrderingProtocol):
             time, process = message.proposal if isinstance(message, Propose) else message.timestamp
             known = process in self.topology.group_of
             if self.options.causal and isinstance(message, Final):
-                known = known or process == message.id.origin  # C4
+                known = known or process == message.id.origin  # see decide_in_order
             if not 0 < time < TIME_MAX or not known:
                 raise BadFrame("A timestamp is a time from 1 on, of a member's clock.")
 
