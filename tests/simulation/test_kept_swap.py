@@ -12,17 +12,18 @@ from antiphon.simulation import Outcome, random_scenario, simulate
 
 # Found by looking at the seeds from 0 on.
 NOT_CAUSAL = [
-    ("arrow", "travel", 17),
-    ("arrow", "reduction", 17),
-    ("combining", "travel", 17),
-    ("combining", "reduction", 17),
+    ("arrow", "travel", 0),
+    ("arrow", "reduction", 0),
+    ("combining", "travel", 89),
+    ("combining", "reduction", 89),
     ("counting", "arrow", 1),
     ("counting", "combining", 18),
 ]
 
 
 def broken(name: str, options: dict[str, str], seed: int, promise: Promise) -> bool:
-    outcome: Outcome = simulate(random_scenario(protocols()[name], seed, options))
+    whole = {"gaps": "false"} if name != "counting" else {}
+    outcome: Outcome = simulate(random_scenario(protocols()[name], seed, {**whole, **options}))
     assert outcome.violations == []
     facts = msgspec.structs.replace(outcome.facts, promises=[promise.value])
     return any(violation.property == promise.value for violation in check_run(facts, outcome.rows))
@@ -34,9 +35,9 @@ def test_protocols_by_swap_are_not_causal_across_groups(name: str, by: str, seed
 
 
 def test_nor_is_the_hybrid() -> None:
-    assert broken("hybrid", {}, 11, Promise.CAUSAL)
+    assert broken("hybrid", {}, 35, Promise.CAUSAL)
 
 
 @pytest.mark.parametrize("inner", ["2", "4"])
 def test_a_hybrid_of_clusters_is_not_fifo(inner: str) -> None:
-    assert broken("hybrid", {"inner": inner}, 67, Promise.FIFO)
+    assert broken("hybrid", {"inner": inner}, 1135, Promise.FIFO)
