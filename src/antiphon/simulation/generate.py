@@ -138,6 +138,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         plans=load.plans,
         watched=watched,
         all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
+        sends_max=max(1, max(sizes.values()) - 1) if assumes.one_group else None,
     )
     fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
     latencies = HARSH_LATENCIES if harsh else LATENCIES

@@ -50,15 +50,17 @@ def place_faults(
     plans: Sequence[Plan] = (),
     watched: Watched = Watched.MEMBERS,
     all_but_one: bool = False,
+    sends_max: int | None = None,
 ) -> tuple[Fault, ...]:
     """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
 
     ``returning``: a crashed process may restart from its journal. ``permanent``: a minority of each group, and any
     sender outside, may crash for good; ``all_but_one``: even all members of a group but one. ``plans``: the workload,
-    where faults may be aimed at its multicasts.
+    where faults may be aimed at its multicasts. ``sends_max``: no process sends more than so much at once, as a rule.
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
+    placing.sends_max = sends_max or effects_max
     if all_but_one:
         placing.mortal = {group: len(members) - 1 for group, members in topology.groups.items()}
     if FaultKind.CRASH in kinds and permanent and rng.random() < 0.5:
@@ -89,6 +91,7 @@ class Placing:
         self.effects_max = effects_max
         self.watched = watched
         self.returning = self.permanent = False
+        self.sends_max = effects_max
         self.faults: list[Fault] = []
         self.tries = 0
         # Who stays, and is trusted by all in the end: one member of each group, for what a failure detector promises.
@@ -125,7 +128,8 @@ class Placing:
         first = [str(members[0]) for members in self.topology.groups.values() if len(members) > 1]
         senders = [plan.sender for plan in self.plans if plan.at >= at] or self.processes
         chosen = self._victim(self.rng.choice((first or senders, senders)))
-        self._add_crash(chosen, at, lasts, self.rng.randint(1, self.rng.randint(1, self.effects_max)))
+        effects = self.rng.randint(1, self.rng.randint(1, self.effects_max))
+        self._add_crash(chosen, at, lasts, min(effects, self.sends_max))
 
     def _crash_after_delivery(self, at: int, lasts: int) -> None:
         self._add_crash(self._victim(self._members()), at, lasts, "delivery")
