@@ -127,7 +127,7 @@ def test_the_swaps_of_a_seeded_run_form_one_chain(name: str) -> None:
             super().initialise()
             ends.append(self)
 
-    for scenario in islice(scenarios(protocols()[name], 5_000), 100):
+    for scenario in islice(scenarios(protocols()[name], 5_000, {"gaps": "false"}), 100):
         ends.clear()
         outcome = simulate(scenario, Kept)
         assert outcome.violations == []

@@ -60,7 +60,7 @@ def place_faults(
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
-    placing.sends_max = sends_max or effects_max
+    placing.sends_max = sends_max
     if all_but_one:
         placing.mortal = {group: len(members) - 1 for group, members in topology.groups.items()}
     if FaultKind.CRASH in kinds and permanent and rng.random() < 0.5:
@@ -91,7 +91,7 @@ class Placing:
         self.effects_max = effects_max
         self.watched = watched
         self.returning = self.permanent = False
-        self.sends_max = effects_max
+        self.sends_max: int | None = None
         self.faults: list[Fault] = []
         self.tries = 0
         # Who stays, and is trusted by all in the end: one member of each group, for what a failure detector promises.
@@ -129,7 +129,11 @@ class Placing:
         senders = [plan.sender for plan in self.plans if plan.at >= at] or self.processes
         chosen = self._victim(self.rng.choice((first or senders, senders)))
         effects = self.rng.randint(1, self.rng.randint(1, self.effects_max))
-        self._add_crash(chosen, at, lasts, min(effects, self.sends_max))
+        if self.sends_max is not None:  # one group: who is outside hands a message to a single member, as a rule
+            effects = min(effects, self.sends_max)
+            if chosen is not None and self._group_of(chosen) is None:
+                chosen = next((p for p in first if p not in self.gone and (self.returning or self._may_go(p))), None)
+        self._add_crash(chosen, at, lasts, effects)
 
     def _crash_after_delivery(self, at: int, lasts: int) -> None:
         self._add_crash(self._victim(self._members()), at, lasts, "delivery")
