@@ -139,9 +139,10 @@ class RepeatsOnce(Sequencer):
 
 
 class DeliversWhatIsNotStable(Sequencer):
-    def initialise(self) -> None:
-        super().initialise()
-        self.uniform = False
+    def deliver_all(self) -> None:
+        self.stable, stable = self.received, self.stable
+        super().deliver_all()
+        self.stable = stable
 
 
 class AMajorityIsEnough(Sequencer):

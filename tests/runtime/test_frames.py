@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -93,6 +94,7 @@ def framed(kind: int, body: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that every test crosses from one receive buffer to the next."""
+    monkeypatch.setattr(module, "_left", deque())  # none of the usual size
     monkeypatch.setattr(module, "FIRST_CHUNK_BYTES", 256)
     monkeypatch.setattr(module, "CHUNK_BYTES", 1024)
     monkeypatch.setattr(module, "ROOM_MIN", 100)
