@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
 import antiphon
 from antiphon.core import Topology
@@ -84,7 +85,8 @@ class FakeMember:
         self.refuses: str = ""  # with this error
         self.answers: Callable[[], bool] = lambda: True  # else it takes the request and is cut off
         self.lag = 0.0  # seconds, before its answers to requests leave
-        self._accepting: asyncio.Task[None] | None = None
+        self._listening: socket.socket | None = None
+        self._connecting: set[asyncio.Task[object]] = set()
         self.address = ""
 
     async def start(self) -> None:
@@ -92,21 +94,25 @@ class FakeMember:
         listening = socket.create_server(("127.0.0.1", port))
         listening.setblocking(False)
         self.address = f"127.0.0.1:{listening.getsockname()[1]}"
-        self._accepting = asyncio.create_task(self._accept(listening))
+        self._listening = listening
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    async def _accept(self, listening: socket.socket) -> None:
-        # Not asyncio's server: closed while it accepts, it leaks the connection (Python 3.11).
-        loop = asyncio.get_running_loop()
-        with listening:
-            while True:
-                accepted, _ = await loop.sock_accept(listening)
-                await loop.connect_accepted_socket(lambda: FakeConnection(self), accepted)
+    def _accept(self, listening: socket.socket) -> None:
+        # Not asyncio's server, nor its sock_accept: stopped while they accept, they leak the connection (Python 3.11).
+        with suppress(BlockingIOError):
+            accepted, _ = listening.accept()
+            accepted.setblocking(False)
+            connecting = asyncio.get_running_loop().connect_accepted_socket(lambda: FakeConnection(self), accepted)
+            task: asyncio.Task[object] = asyncio.ensure_future(connecting)
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
 
     async def stop(self) -> None:
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.gather(self._accepting, return_exceptions=True)
-            self._accepting = None
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+            await asyncio.gather(*self._connecting, return_exceptions=True)
         self.cut()
         while self.connections:
             await asyncio.sleep(0)
