@@ -14,7 +14,7 @@ class DeliversOnReceipt(Symmetric):
 class WaitsForAMajority(Symmetric):
     def missing(self, timestamp: Timestamp) -> list[ProcessId]:
         missing = super().missing(timestamp)
-        return missing if 2 * len(missing) >= len(self.members()) else []
+        return missing if 2 * len(missing) >= len(self.members) else []
 
 
 class DoesNotRaiseTheClock(Symmetric):
@@ -107,7 +107,7 @@ class EverybodyStampsForThoseOutside(Symmetric):
 class ShowsTheMessageToABystander(Symmetric):
     def stamp(self, m: Message) -> None:
         super().stamp(m)
-        bystanders = [p for p in self.topology.processes if p not in self.members()]
+        bystanders = [p for p in self.topology.processes if p not in self.members]
         self.send(bystanders[:1], Stamped(self.clock, m))
 
 
@@ -164,7 +164,7 @@ class TakesAnOldFlush(Symmetric):
     """Whoever has flushed once is not waited for again, when somebody else has died."""
 
     def on_flush(self, sender: ProcessId, flush: Flush) -> None:
-        super().on_flush(sender, Flush([*self.members()]))
+        super().on_flush(sender, Flush([*self.members]))
 
 
 class FlushesTheNewestDeadOnly(Symmetric):

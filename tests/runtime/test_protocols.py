@@ -1,6 +1,6 @@
 """Every protocol that the simulator knows also runs on real processes, with nothing to add: two of them each day.
 
-All of them: `python benchmarks/real_processes.py`, recorded in docs/campaigns.md.
+All of them: `python benchmarks/real_processes.py`.
 """
 
 from __future__ import annotations

@@ -165,6 +165,12 @@ class OrderingProtocol(Component):
     FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
 
+    @property
+    def members(self) -> tuple[ProcessId, ...]:
+        """Those of this process's own group; nobody, at a process outside all groups."""
+        group = self.topology.group_of.get(self.me)
+        return () if group is None else self.topology.members(group)
+
     def multicast(self, m: Message) -> None:
         """This process is the sender of m."""
         raise NotImplementedError

@@ -172,12 +172,6 @@ class Sequencer(OrderingProtocol):
         """Whether the sequencer finds out what all members have."""
         return self.keeps or self.uniform
 
-    @property
-    def members(self) -> tuple[ProcessId, ...]:
-        """Those of this process's own group; nobody, at a process outside all groups."""
-        group = self.topology.group_of.get(self.me)
-        return () if group is None else self.topology.members(group)
-
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:
         if options.takeover:

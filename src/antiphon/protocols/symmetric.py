@@ -123,10 +123,10 @@ class Symmetric(OrderingProtocol):
 
     def initialise(self) -> None:
         self.clock = self.told = 0
-        self.latest = {p: 0 for p in self.members() if p != self.me}
+        self.latest = {p: 0 for p in self.members if p != self.me}
         self.queue = []
         self.holdback = {}
-        self.holds = {p: {} for p in self.members()}
+        self.holds = {p: {} for p in self.members}
         self.untold = {}
         self.numbers = {}
         self.handed = {}
@@ -144,20 +144,15 @@ class Symmetric(OrderingProtocol):
         if self.options.leave_out:
             self.monitor(self.topology.processes)
 
-    def members(self) -> tuple[ProcessId, ...]:
-        """Those of this process's own group; nobody, at a process outside all groups."""
-        group = self.topology.group_of.get(self.me)
-        return () if group is None else self.topology.members(group)
-
     def others(self) -> list[ProcessId]:
-        return [p for p in self.members() if p != self.me and p not in self.dead]
+        return [p for p in self.members if p != self.me and p not in self.dead]
 
     def is_heard(self, sender: ProcessId) -> bool:
         """Whether what a process sends is taken: it is another member, and not known to be dead."""
         return sender in self.latest and sender not in self.dead
 
     def validate(self, message: Wire) -> None:
-        if not isinstance(message, Done) and not self.members():
+        if not isinstance(message, Done) and not self.members:
             raise BadFrame(f"{self.me} is in no group, and orders nothing.")
         if isinstance(message, Hand | Stamped | Relay) and message.message.destinations != (self.group,):
             raise BadFrame(f"A message to {', '.join(message.message.destinations)} is not for {self.me}.")
@@ -258,7 +253,7 @@ class Symmetric(OrderingProtocol):
     def missing(self, timestamp: Timestamp) -> list[ProcessId]:
         """The members that keep a message from being delivered."""
         time, process = timestamp
-        waited_for = [p for p in self.members() if p != self.me and p not in self.left_out]
+        waited_for = [p for p in self.members if p != self.me and p not in self.left_out]
         if self.options.leave_out:
             return [p for p in waited_for if self.latest[p] < time or self.holds[p].get(process, 0) < time]  # D2
         return [p for p in waited_for if self.latest[p] < time]  # L15

@@ -143,12 +143,6 @@ class RotatingToken(OrderingProtocol):
         return self.transport is Transport.DATAGRAM
 
     @property
-    def members(self) -> tuple[ProcessId, ...]:
-        """The ring: those of this process's own group; nobody, at a process outside all groups."""
-        group = self.topology.group_of.get(self.me)
-        return () if group is None else self.topology.members(group)
-
-    @property
     def first(self) -> bool:
         """Whether the token rests here when it is idle."""
         return self.members[:1] == (self.me,)

@@ -81,10 +81,8 @@ class TreeProtocol(OrderingProtocol):
 
     def nodes(self) -> tuple[ProcessId, ...]:
         """The members of this process's group that live; nobody, at a process outside all groups."""
-        group = self.topology.group_of.get(self.me)
-        if group is None:
-            return ()
-        members, dead = self.topology.members(group), self.dead(group)
+        members = self.members
+        dead = self.dead(self.group) if members else ()
         return tuple(p for p in members if p not in dead) if dead else members
 
     def place(self) -> Place:

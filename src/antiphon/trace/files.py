@@ -15,7 +15,7 @@ from antiphon.core.errors import TraceError
 from antiphon.core.model import RUN_NAME
 from antiphon.trace.schema import EVENTS, TRACE_VERSION, RequestCell, Row, RunFacts
 
-ROWS_PER_BATCH = 4096  # that are Python objects at one time: as a table they take a tenth of the memory
+ROWS_PER_BATCH = 4096  # that are Python objects at one time: as a table they take less than half of the memory
 
 
 def to_table(rows: Iterable[Row]) -> pa.Table:

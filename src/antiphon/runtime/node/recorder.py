@@ -1,8 +1,8 @@
 """The trace of a real process: what was released becomes rows, and enough rows become a file.
 
-Rows are made on the disk thread, some at a time, and wait as tables: what they are made of takes ten times the memory.
-What no file holds yet is lost in a crash, and written when the journal is replayed: a snapshot only counts when every
-row before it stands in a finished file.
+Rows are made on the disk thread, some at a time, and wait as tables: so what they are made of, turns and their frames,
+is soon forgotten. What no file holds yet is lost in a crash, and written when the journal is replayed: a snapshot only
+counts when every row before it stands in a finished file.
 
 A trace never harms what it observes. While there is no room for it, some rows wait in memory; when they are too many,
 they are given up, after a mark in the process's folder has said that its trace is not whole. Such a trace proves
