@@ -1,4 +1,4 @@
-"""Which tests share a worker; and clusters of real processes, made in a temporary folder and gone afterwards."""
+"""Which tests begin first; and clusters of real processes, made in a temporary folder and gone afterwards."""
 
 from __future__ import annotations
 
@@ -9,25 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
 
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
-# Tests of these files share what is costly to make: they stay on one worker, in the order of the file.
-TOGETHER = ("tests/pipeline/test_pipeline.py", "tests/papers/test_scalatom.py")
-
-
-class Together(LoadScopeScheduling):
-    """Each test goes to the next free worker, but for those that belong together."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return next((file for file in TOGETHER if nodeid.startswith(file)), nodeid)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
-    return Together(config, log)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes begins first, so that nobody waits for it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 MakeCluster = Callable[..., ClusterFolder]

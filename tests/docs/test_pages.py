@@ -27,7 +27,18 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-@pytest.mark.parametrize("page", PLAYED, ids=lambda page: page.stem)
+SPARK = ("antiphon demo", "antiphon verify", "antiphon metrics")
+
+
+def needs_spark(page: Path) -> bool:
+    return any(line.startswith(SPARK) for example in examples(page) for line in example.source)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.xdist_group("spark")) if needs_spark(p) else p for p in PLAYED],
+    ids=lambda page: page.stem,
+)
 def test_a_page_shows_what_is_printed(page: Path, stage: Stage) -> None:
     for example in examples(page):
         if example.why_not_run is None:

@@ -1,4 +1,4 @@
-"""One Spark session for all pipeline tests: they share a worker, and Java starts once."""
+"""One Spark session for all tests of the group `spark`: they share a worker, and Java starts once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,5 @@ def spark() -> Iterator[SparkSession]:
         # py4j leaves its sockets to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         session = spark_session("tests", memory_gib=1, short=True)
-        # These traces are tiny: planning anew after each shuffle costs more than the rows, and so does a task for each
-        # of many partitions. The commands' tests run with the settings that users have.
-        session.conf.set("spark.sql.adaptive.enabled", "false")
-        session.conf.set("spark.sql.shuffle.partitions", "2")
         yield session
         session.stop()

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Row as SparkRow
 
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 Run = tuple[RunFacts, list[Row]]
 Broken = set[tuple[str, str]]
 
@@ -59,7 +61,8 @@ def named(run: Run, name: str) -> Run:
 def opened(spark: SparkSession, folder: Path, runs: Iterable[Run]) -> tuple[DataFrame, DataFrame]:
     for facts, rows in runs:
         write_run(folder, facts, rows)
-    return read_events(spark, folder), read_runs(spark, folder)
+    # Each file is opened once, and not once for each check: there is a file for each run.
+    return read_events(spark, folder).coalesce(2).localCheckpoint(), read_runs(spark, folder)
 
 
 def broken(violations: DataFrame) -> Broken:

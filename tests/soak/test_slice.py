@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SEED = 1
 
 
+@pytest.mark.long
 def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
     command = [sys.executable, "-m", "antiphon", "soak", "--minutes", "1", "--json"]

@@ -71,7 +71,8 @@ def _local_settings(memory_gib: int | None, short: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}{QUICK if short else ''}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(8 * cores),
+        "spark.sql.shuffle.partitions": str(cores if short else 8 * cores),
+        "spark.sql.adaptive.enabled": str(not short).lower(),
     }
 
 
