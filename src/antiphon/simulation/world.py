@@ -20,7 +20,7 @@ from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
 from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
-from antiphon.core.model import MessageId, ProcessId, Topology
+from antiphon.core.model import GroupId, MessageId, ProcessId, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
 from antiphon.simulation.detector import FailureDetector
@@ -54,7 +54,7 @@ class World:
         self.overtakings = 0  # frames that arrive before one that was sent earlier on the same link
         self.observations = Observations(follow_steps=scenario.steps)
         self.took_effect: list[object] = []  # the faults that changed something
-        self.on_multicast: Callable[[Site, MessageId, tuple[str, ...]], None] = lambda site, id, destinations: None
+        self.on_multicast: Callable[[Site, MessageId, tuple[GroupId, ...]], None] = lambda site, id, destinations: None
         self.on_delivered: Callable[[Site, Delivered], None] = lambda site, event: None
         self.on_reply: Callable[[Site, Reply], None] = lambda site, reply: None
         self.on_crash: Callable[[Site], None] = lambda site: None
