@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import NUMBERED, ChannelId, Transport
+from antiphon.core.channel import NUMBERED, ChannelId, Transport, channel_to
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Detector
 from antiphon.core.effects import Reply, SetTimer
@@ -229,7 +229,7 @@ class World:
         for channel in site.host.take_fresh():
             source = self.sites[channel.peer]
             if source.up:
-                box = source.host.outbox(ChannelId(site.id, channel.transport))
+                box = source.host.outbox(channel_to(site.id, channel.transport))
                 box.acknowledge(min(received[channel], box.sent))
 
     # The network ------------------------------------------------------------------------------------------------
