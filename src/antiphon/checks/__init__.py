@@ -26,8 +26,12 @@ def judged(facts: RunFacts) -> list[str]:
 
 def check_run(facts: RunFacts, rows: Sequence[Row]) -> list[Violation]:
     """The violations of what the run promises, as far as it can be judged; rows already deduplicated."""
-    history = RunHistory(facts, rows)
-    return [violation for name in judged(facts) for violation in CHECKS[name](history)]
+    return check_history(RunHistory(facts, rows))
+
+
+def check_history(history: RunHistory) -> list[Violation]:
+    """The same, of rows that were arranged before."""
+    return [violation for name in judged(history.facts) for violation in CHECKS[name](history)]
 
 
 def verdicts(facts: RunFacts, violations: Iterable[Violation]) -> dict[str, Status]:
@@ -47,4 +51,14 @@ def verdicts(facts: RunFacts, violations: Iterable[Violation]) -> dict[str, Stat
     return {name: status(name) for name in dict.fromkeys((*CHECKS, *facts.promises))}
 
 
-__all__ = ["CHECKS", "VIOLATIONS_MAX", "RunHistory", "Status", "Violation", "check_run", "judged", "verdicts"]
+__all__ = [
+    "CHECKS",
+    "VIOLATIONS_MAX",
+    "RunHistory",
+    "Status",
+    "Violation",
+    "check_history",
+    "check_run",
+    "judged",
+    "verdicts",
+]

@@ -86,6 +86,8 @@ class Topology:
 
     def destinations(self, names: Iterable[str]) -> tuple[GroupId, ...]:
         """Check a user's destination set and put it into the one order that every process uses."""
+        if type(names) is tuple and self.is_destination_set(names):
+            return names
         wanted = {names} if isinstance(names, str) else set(names)
         if not wanted:
             raise UsageError("A multicast needs at least one destination group.")

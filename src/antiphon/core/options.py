@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, get_args, get_origin
 
 import msgspec
@@ -13,8 +14,13 @@ from antiphon.core.errors import UsageError
 
 def option_choices(protocol: type[OrderingProtocol]) -> dict[str, list[str]]:
     """Every value of every option with few values; a campaign runs over all of them."""
+    return {name: list(values) for name, values in _choices(protocol.Options).items()}
+
+
+@lru_cache(maxsize=256)  # reading a class's annotations is slow, and every process of a simulation asks
+def _choices(options: type[msgspec.Struct]) -> dict[str, list[str]]:
     choices: dict[str, list[str]] = {}
-    for field in msgspec.structs.fields(protocol.Options):
+    for field in msgspec.structs.fields(options):
         if field.type is bool:
             choices[field.name] = ["false", "true"]
         elif get_origin(field.type) is Literal:

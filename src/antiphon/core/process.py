@@ -105,8 +105,13 @@ class Process:
         self._effects = effects
         if happened.at > self.now:  # noqa: PLR1730 - max is slow; a clock set back must not take the process with it
             self.now = happened.at
-        if type(happened) is Receive:
-            self._on_receive(happened, inbox)
+        if type(happened) is Receive:  # most are; so this one is handled here
+            sender, transport, frame = happened.sender, happened.transport, happened.frame
+            if transport is not _DATAGRAM:
+                (inbox or self.inbox(ChannelId(sender, transport))).take(happened.number)
+            index, message = frame.decoded or self._decode_once(frame)
+            self.state.seq += 1  # the frame's own event; its row is made of the input
+            self.parts[index].handlers[type(message)](sender, message)
         else:
             self._handlers[type(happened)](happened)
         if self._local:
@@ -301,15 +306,6 @@ class Process:
     def _on_begin(self, _: inputs.Begin) -> None:
         for part in self.parts:
             part.begin()
-
-    def _on_receive(self, received: Receive, inbox: Inbox | None) -> None:
-        sender, transport = received.sender, received.transport
-        if transport is not _DATAGRAM:
-            (inbox or self.inbox(ChannelId(sender, transport))).take(received.number)
-        frame = received.frame
-        index, message = frame.decoded or self._decode_once(frame)
-        self.state.seq += 1  # the frame's own event; its row is made of the input
-        self.parts[index].handlers[type(message)](sender, message)
 
     def _on_multicast(self, wanted: inputs.Multicast) -> None:
         """The process is its own client."""

@@ -75,15 +75,23 @@ class MatrixOrder(Channel):
         self.process.send_for(self, others, carried)  # M4
 
     def on_carried(self, sender: ProcessId, carried: Carried) -> None:  # M5
-        self.waiting.append((sender, carried))
-        while (ready := next((each for each in self.waiting if self.is_ready(*each)), None)) is not None:
-            self.waiting.remove(ready)
-            self.hand_over(*ready)
+        if not self.is_ready(sender, carried):
+            self.waiting.append((sender, carried))
+            return
+        self.hand_over(sender, carried)
+        at = 0  # nothing before this place is ready; what waits becomes so only by what is handed over
+        while at < len(self.waiting):
+            if self.is_ready(*self.waiting[at]):
+                self.hand_over(*self.waiting.pop(at))
+                at = 0
+            else:
+                at += 1
 
     def is_ready(self, sender: ProcessId, carried: Carried) -> bool:
-        if sender not in self.topology.index_of:
+        index_of = self.topology.index_of
+        if sender not in index_of:
             return True
-        sent_here = carried.matrix[self.topology.index_of[self.me] :: len(self.handed)]  # this process's column
+        sent_here = carried.matrix[index_of[self.me] :: len(self.handed)]  # this process's column
         return all(map(operator.ge, self.handed, sent_here))  # M6
 
     def hand_over(self, sender: ProcessId, carried: Carried) -> None:
@@ -91,7 +99,7 @@ class MatrixOrder(Channel):
         if sender in index_of:
             there = index_of[sender]
             self.handed[there] += 1  # M7
-            self.matrix = list(map(max, self.matrix, carried.matrix))
+            self.matrix = [a if a > b else b for a, b in zip(self.matrix, carried.matrix, strict=True)]  # max is slow
             cell = there * len(self.handed) + index_of[self.me]
             self.matrix[cell] = max(self.matrix[cell], self.handed[there])
         self.tick(carried.time)

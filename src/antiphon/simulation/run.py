@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import hashlib
 import traceback
-from collections import defaultdict
 from functools import cached_property
 
 import msgspec
 
-from antiphon.checks import Violation, check_run
+from antiphon.checks import RunHistory, Violation, check_history
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
@@ -122,27 +121,25 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         clock_error_ns=0,
         seed=scenario.seed,
     )
-    by_kind: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in evidence:
-        by_kind[row[3]].append(row)
-    delivered = by_kind["deliver"]
-    sent = [(len(row[7] or ()), row[10] or 0) for row in by_kind["send"]]  # to how many, how large
+    history = RunHistory(facts, evidence)
+    delivered = [row for rows in history.deliveries.values() for row in rows]
+    sent = [(len(row[7] or ()), row[10] or 0) for row in history.traffic]  # to how many, how large
     return Outcome(
         scenario=scenario,
         facts=facts,
         observations=observations,
         outside=outside,
         events=world.events,
-        multicasts=len(by_kind["multicast"]),
+        multicasts=sum(map(len, history.acts.values())) - len(delivered),
         deliveries=len(delivered),
         payloads=sum([cell[2] for row in delivered for cell in row[6] or ()]),
-        messages_sent=sum(receivers for receivers, _ in sent),
-        bytes_sent=sum(receivers * size for receivers, size in sent),
+        messages_sent=sum([receivers for receivers, _ in sent]),
+        bytes_sent=sum([receivers * size for receivers, size in sent]),
         steps_max=max([row[11] for row in delivered if row[11] is not None], default=None),
         virtual_ns=world.now,
         overtakings=world.overtakings,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
-        violations=broken + check_run(facts, evidence),
+        violations=broken + check_history(history),
     )
 
 

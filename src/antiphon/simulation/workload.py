@@ -6,7 +6,7 @@ import hashlib
 from collections import deque
 
 from antiphon.core.events import Delivered
-from antiphon.core.model import MessageId, ProcessId
+from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.simulation.site import Site
 from antiphon.simulation.values import MILLISECOND, Plan
 from antiphon.simulation.world import World
@@ -60,10 +60,9 @@ class Application:
         for index in range(self.made.get(site.id, 0), self.asked.get(site.id, 0)):
             self._make(site, index)
 
-    def on_multicast(self, site: Site, id: MessageId, destinations: tuple[str, ...]) -> None:
+    def on_multicast(self, site: Site, id: MessageId, destinations: tuple[GroupId, ...]) -> None:
         self.made[site.id] = self.made.get(site.id, 0) + 1
-        groups = self.world.topology.destinations(destinations)
-        self.missing.setdefault(id, set(self.world.topology.addressees(groups)) - self.gone)
+        self.missing.setdefault(id, set(self.world.topology.addressees(destinations)) - self.gone)
 
     def on_delivered(self, site: Site, event: Delivered) -> None:
         self._done(site, event.id)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import NUMBERED, ChannelId, Transport
+from antiphon.core.channel import NUMBERED, ChannelId, Transport, channel_to
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Detector
 from antiphon.core.effects import Reply, SetTimer
@@ -20,7 +20,7 @@ from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
 from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
-from antiphon.core.model import MessageId, ProcessId, Topology
+from antiphon.core.model import GroupId, MessageId, ProcessId, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
 from antiphon.simulation.detector import FailureDetector
@@ -54,7 +54,7 @@ class World:
         self.overtakings = 0  # frames that arrive before one that was sent earlier on the same link
         self.observations = Observations(follow_steps=scenario.steps)
         self.took_effect: list[object] = []  # the faults that changed something
-        self.on_multicast: Callable[[Site, MessageId, tuple[str, ...]], None] = lambda site, id, destinations: None
+        self.on_multicast: Callable[[Site, MessageId, tuple[GroupId, ...]], None] = lambda site, id, destinations: None
         self.on_delivered: Callable[[Site, Delivered], None] = lambda site, event: None
         self.on_reply: Callable[[Site, Reply], None] = lambda site, reply: None
         self.on_crash: Callable[[Site], None] = lambda site: None
@@ -229,7 +229,7 @@ class World:
         for channel in site.host.take_fresh():
             source = self.sites[channel.peer]
             if source.up:
-                box = source.host.outbox(ChannelId(site.id, channel.transport))
+                box = source.host.outbox(channel_to(site.id, channel.transport))
                 box.acknowledge(min(received[channel], box.sent))
 
     # The network ------------------------------------------------------------------------------------------------
