@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from antiphon.core import GroupId, Message, ProcessId
 from antiphon.core.keys import Key
-from antiphon.protocols.sequencer import Number, Ordered, Report, Sequencer, Stable
+from antiphon.protocols.sequencer import Number, Sequencer
+from antiphon.services.stability import Ordered, Stable
+from antiphon.services.takeover import Report
 
 
 class TwoSequencers(Sequencer):

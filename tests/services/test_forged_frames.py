@@ -12,7 +12,7 @@ from antiphon.core.requests import encode_request
 from antiphon.protocols import protocol_named
 from antiphon.protocols.mto import RecTs as MtoRecTs
 from antiphon.protocols.scalatom import History, RecTs
-from antiphon.protocols.sequencer import Collect, Have, Number, Numbered, Ordered, Report, Stable, Taken
+from antiphon.protocols.sequencer import Number, Numbered
 from antiphon.protocols.token import Hand, Token
 from antiphon.protocols.token import Ordered as OrderedByToken
 from antiphon.protocols.token import Taken as TakenByMember
@@ -21,6 +21,8 @@ from antiphon.services.hurfin_raynal import Current
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
 from antiphon.services.reliable import Copy, Echo, Fetch
+from antiphon.services.stability import Have, Ordered, Stable, Taken
+from antiphon.services.takeover import Collect, Report
 
 TOPOLOGY = Topology.sized({"a": 2, "b": 2})
 A, B = TOPOLOGY.destinations({"a"})[0], TOPOLOGY.destinations({"b"})[0]

@@ -11,7 +11,8 @@ from antiphon.checks import Violation, check_run
 from antiphon.core import Process, ProcessId, Promise, Topology, Transport, Wire
 from antiphon.core.effects import AnyEffect, Log, Send, SetTimer
 from antiphon.core.inputs import Fire, Multicast, Receive
-from antiphon.protocols.sequencer import Sequencer, Stable
+from antiphon.protocols.sequencer import Sequencer
+from antiphon.services.stability import Stable
 from antiphon.simulation import (
     Crash,
     Exponential,
