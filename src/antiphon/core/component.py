@@ -164,6 +164,7 @@ class OrderingProtocol(Component):
 
     FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
+    added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
 
     @property
     def members(self) -> tuple[ProcessId, ...]:

@@ -1,7 +1,8 @@
 """The fixed sequencer (slides.txt, "Sequencer"): one member numbers the messages of its group.
 
-L1-L12 are the lines of docs/protocols/sequencer.md. Where a number must be known to be everywhere, or frames get lost,
-services/stability.py sees to it; where the sequencer is gone for good, services/takeover.py.
+L1-L12 are the lines of docs/protocols/sequencer.md, C1-C4 what causal order across groups adds. Where a number must be
+known to be everywhere, or frames get lost, services/stability.py sees to it; where the sequencer is gone for good,
+services/takeover.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from antiphon.core import (
     Declaration,
     Detector,
     Failures,
+    FaultModel,
     GroupId,
     Message,
     MessageId,
@@ -24,7 +26,8 @@ from antiphon.core import (
     Transport,
     Wire,
 )
-from antiphon.services.stability import Ordered
+from antiphon.core.errors import UsageError
+from antiphon.services.stability import Ordered, Taken
 from antiphon.services.takeover import Takeover
 
 
@@ -49,6 +52,7 @@ class SequencerOptions(msgspec.Struct, frozen=True):
     numbering: Literal["plain", "uniform"] = "plain"  # deliver what is here, or only what every member has
     takeover: bool = False  # whether the next member goes on when the sequencer is gone for good
     transport: Literal["reliable", "datagram"] = "reliable"
+    causal: bool = False  # whether causal order is kept across groups, too
 
 
 class Sequencer(Takeover):
@@ -61,6 +65,7 @@ class Sequencer(Takeover):
     )
     Options = SequencerOptions
     options: SequencerOptions
+    added_options = ("causal",)
 
     transport = Transport.FIFO
 
@@ -68,12 +73,16 @@ class Sequencer(Takeover):
     requests: dict[ProcessId, dict[int, Message]]  # at a member, by origin and index: messages without a number
     announced: Table[int, Numbered]  # numbers whose messages may not be here
     delivered: int
+    # At a sender, with causal order
+    waiting: list[Message]  # until its earlier messages to other groups are taken
+    taken_by: Table[GroupId, int]  # up to which index a group has taken its messages
 
     def initialise(self) -> None:
         self.transport = Transport.DATAGRAM if self.options.transport == "datagram" else Transport.FIFO
         super().initialise()
         self.sent, self.requests, self.announced = {}, {}, {}
         self.delivered = 0
+        self.waiting, self.taken_by = [], {}
 
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:
@@ -84,10 +93,20 @@ class Sequencer(Takeover):
     @classmethod
     def own_promises(cls, options: Any) -> tuple[Promise, ...]:
         promised = super().own_promises(options)
+        if options.causal:
+            promised = (*promised, Promise.CAUSAL)
         if options.takeover and options.numbering == "plain":  # contamination: see the page
             return (*promised, Promise.AGREEMENT)
         promised = (*promised, Promise.UNIFORM_AGREEMENT, Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER)
         return promised if options.takeover else (*promised, Promise.GENUINENESS)
+
+    @classmethod
+    def check(cls, options: Any, model: FaultModel) -> None:
+        if options.causal and options.takeover and options.numbering == "plain" and model.permanent:
+            raise UsageError(
+                "Where a process never returns, the sequencer keeps causal order with numbering=uniform only: "
+                "what the dead delivered under plain numbering may get another number."
+            )
 
     def validate(self, message: Wire) -> None:
         super().validate(message)
@@ -99,7 +118,14 @@ class Sequencer(Takeover):
 
     # From the sender to the sequencer -------------------------------------------------------------------------------
 
-    def multicast(self, m: Message) -> None:  # L1
+    def multicast(self, m: Message) -> None:
+        if self.options.causal:
+            self.waiting.append(m)  # C1
+            self.request_waiting()
+        else:
+            self.request(m)
+
+    def request(self, m: Message) -> None:  # L1
         (group,) = m.destinations
         self.sent[group] = index = self.sent.get(group, 0) + 1
         if self.options.variant == "broadcast" and self.sequencer(group) != self.me:
@@ -124,6 +150,30 @@ class Sequencer(Takeover):
                 self.number_all_of(origin)
             self.advance()
         self.answer(origin, number.index)
+
+    # Causal order across groups -------------------------------------------------------------------------------------
+    #
+    # When a message has a number, so has all that precedes it: what its sender sent to the same group by L6, what it
+    # sent to others because it waited for that, and what it delivered anyway. Within a group, numbers are the order.
+
+    def request_waiting(self) -> None:
+        while self.waiting and not self.awaited():  # C2
+            self.request(self.waiting.pop(0))
+
+    def awaited(self) -> list[GroupId]:
+        """The groups that have not taken all that was sent to them before the next message, which is for another."""
+        (following,) = self.waiting[0].destinations
+        return [g for g in self.topology.groups if g != following and self.taken_by.get(g, 0) < self.sent.get(g, 0)]
+
+    def answers(self) -> bool:
+        return self.options.causal or super().answers()  # C3
+
+    def on_taken(self, sender: ProcessId, taken: Taken) -> None:
+        super().on_taken(sender, taken)
+        group = self.topology.group_of.get(sender)
+        if self.options.causal and group is not None:
+            self.taken_by[group] = max(taken.index, self.taken_by.get(group, 0))  # C4
+            self.request_waiting()
 
     # From the sequencer to the group --------------------------------------------------------------------------------
 
@@ -199,11 +249,13 @@ class Sequencer(Takeover):
 
     def pending(self) -> int:
         unnumbered = sum(len(requests) for requests in self.requests.values())
-        return unnumbered + sum(number > self.delivered for number in self.held)
+        return len(self.waiting) + unnumbered + sum(number > self.delivered for number in self.held)
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         if not self.pending():
             return ()
+        if self.waiting:
+            return tuple(self.sequencer(group) for group in self.awaited())
         if self.leading:
             return tuple(p for p in self.remaining() if self.acknowledged.get(p, 0) < self.numbered)
         return (self.members[self.epoch],)

@@ -193,9 +193,13 @@ class Stability(OrderingProtocol):
             self.outbox.setdefault(group, {})[index] = m
             self.repeat_later()
 
+    def answers(self) -> bool:
+        """Whether the sequencer tells senders what it has taken."""
+        return self.keeps
+
     def answer(self, origin: ProcessId, index: int) -> None:
         """A message that is asked about may be long known: then what told its sender so was lost."""
-        if self.leading and self.keeps and index <= (known := self.known(origin)):
+        if self.leading and self.answers() and index <= (known := self.known(origin)):
             self.send(origin, Taken(known))  # R1
 
     def known(self, origin: ProcessId) -> int:

@@ -119,8 +119,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
     load = _random_load(rng, topology, protocol.declaration.assumes)
-    drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
-    chosen = {**drawn, **(options or {})}
+    chosen = {**_random_options(rng, protocol, seed), **(options or {})}
     parsed = parse_options(protocol, chosen)
     assumes, watched = protocol.assumes(parsed), protocol.watched(parsed)
     model = fault_model(rng, protocol, parsed)
@@ -165,6 +164,15 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         limit_ns=load.span_ns * 2 + 30_000 * MILLISECOND,
         events_max=EVENTS_MAX,
     )
+
+
+def _random_options(rng: random.Random, protocol: type[OrderingProtocol], seed: int) -> dict[str, str]:
+    """An option that a protocol got later is drawn apart: whatever else comes of a seed is what it was before."""
+    name = protocol.declaration.name
+    return {
+        option: (random.Random(f"{seed}/{option}/{name}") if option in protocol.added_options else rng).choice(values)
+        for option, values in option_choices(protocol).items()
+    }
 
 
 def _transport(protocol: type[OrderingProtocol], topology: Topology, options: Mapping[str, str]) -> Transport:
