@@ -232,5 +232,5 @@ class OrderingProtocol(Component):
         if cls.declaration.assumes.all_groups and missing:
             raise UsageError(
                 f"The {cls.declaration.name} protocol sends every message to all groups; "
-                f"this one leaves out {', '.join(missing)}."
+                f"this one leaves out {', '.join(missing)}; skeen and tom send to those that are named only."
             )

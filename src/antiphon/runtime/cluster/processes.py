@@ -16,7 +16,7 @@ from antiphon.core import Detector, FaultModel, ProcessId, Topology
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
-from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
+from antiphon.protocols import DEFAULT_PROTOCOL, options_of, protocol_named
 from antiphon.runtime.cluster.control import ask_all
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
@@ -55,7 +55,7 @@ def create(
         raise UsageError(f"{run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
     topology = Topology.sized(sizes)
     kind = protocol_named(protocol)
-    parsed = parse_options(kind, options or {})
+    parsed = options_of(kind, options or {})
     if kind.assumes(parsed).detector is Detector.PERFECT:
         raise UsageError(
             f"{protocol} with these options needs a failure detector that is never wrong, and between real processes "
