@@ -25,7 +25,9 @@ from antiphon.simulation import (
     as_code,
     simulate,
 )
+from antiphon.simulation.search import Scope, explore
 from mutants.gaps import gaps_mutants, losing_mutants
+from mutants.scopes import assert_replays
 
 SWAPS = ("arrow", "combining", "hybrid")
 SEEDS = 60
@@ -186,6 +188,51 @@ def test_what_loses_for_ever_is_seen_behind_the_last_gap(name: str, mutant: Any)
         return bool(outcome.violations or lost_in_the_calm(outcome))
 
     assert any(shows(seed) for seed in range(SEEDS))
+
+
+# All states of a small world ----------------------------------------------------------------------------------------
+
+FOUND = {
+    "CarriesNoEra",
+    "DoesNotMoveWithAFrame",
+    "AnnouncesNoGap",
+    "AnnouncesTheGapTooLate",
+    "AnnouncesAGapOnlyIfItMissesSomething",
+    "DeliversWhatItHeldBack",
+    "SwapsAgainWhatIsUnderWay",
+}
+
+
+def small_world(name: str, crashes: int = 1) -> Scope:
+    return Scope(
+        protocol=name,
+        options={"gaps": "true"},
+        groups={"a": 3},
+        plans=(("a.1", ("a",)), ("a.2", ("a",))),
+        may_crash=("a.1", "a.3")[:crashes],
+        crashes=crashes,
+        restarts=crashes == 1,
+    )
+
+
+@pytest.mark.parametrize("crashes", [1, 2])
+@pytest.mark.parametrize("name", SWAPS)
+def test_a_small_world_with_a_gap_is_searched_to_its_end(name: str, crashes: int) -> None:
+    found = explore(small_world(name, crashes))
+    assert found.violations == []
+    assert found.complete
+    assert found.terminal > 1
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [mutant for mutant in gaps_mutants(protocols()["arrow"]) if mutant.__name__ in FOUND],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_the_search_finds_what_is_missing_without_a_gap(mutant: Any) -> None:
+    found = explore(small_world("arrow"), mutant)
+    assert {violation.property for violation in found.violations} <= {"gaps", "integrity"}
+    assert_replays(found, mutant)
 
 
 NOT_PROMISED = (
