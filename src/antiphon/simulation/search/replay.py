@@ -33,16 +33,15 @@ class Replay:
         self.violations: list[Violation] = []
 
     def run(self, path: list[Move]) -> list[Violation]:
-        for i, process in enumerate(self.processes):
-            self._release(i, self.table.step(process, Begin(0)))
+        self.begin()
         for move in path:
-            self._make(move)
+            self.make(move)
         order = self.judge.order(tuple(self.delivered))
         while not self.violations and order is None:  # inert frames are not on the path
             arriving = next((f for f in self.flight if self.alive[f.process] and self.alive[f.peer]), None)
             if arriving is None:
                 break
-            self._make(arriving)
+            self.make(arriving)
         if not self.violations and order is None:
             locals = [
                 LocalState(i, b"up" if self.alive[i] else b"", self.delivered[i], process.state.multicasts)
@@ -51,7 +50,11 @@ class Replay:
             order = self.judge.end(locals)
         return [*self.violations, *([order] if order else [])]
 
-    def _make(self, move: Move) -> None:
+    def begin(self) -> None:
+        for i, process in enumerate(self.processes):
+            self._release(i, self.table.step(process, Begin(0)))
+
+    def make(self, move: Move) -> None:
         cut = move.number if move.kind is MoveKind.CUT else None
         whole = move.during or move
         me = move.process
