@@ -243,6 +243,14 @@ def refused(result: Result, *words: str) -> None:
         (["simulate", "--latency", "fast"], "fast"),
         (["simulate", "--messages", "-1"], "--messages"),
         (["simulate", "--protocol", "sequencer", "--fanout", "2"], "one group"),
+        (["simulate", "--protocol", "sequencer", "--fanout", "2"], "skeen and tom can"),
+        (["simulate", "--protocol", "ctbroadcast", "--fanout", "2"], "skeen and tom send to those that are named only"),
+        (["simulate", "--protocol", "arrow", "-o", "tree=ring"], "tree must be balanced, line, star or random"),
+        (["simulate", "--protocol", "skeen", "-o", "tree=line"], "arrow, combining, counting and hybrid have it"),
+        (["simulate", "--protocol", "skeen", "-o", "transport=datagram"], "causal, fifo, sequencer and token have it"),
+        (["simulate", "--protocol", "skeen", "--loss", "0.1"], "causal, fifo, sequencer and token can, with -o"),
+        (["simulate", "--protocol", "token", "--loss", "0.1"], "it can, with -o transport=datagram"),
+        (["simulate", "--loss", "1"], "--loss"),
         (["simulate", "--nonsense"], "nonsense"),
         (["simulate", "--seed", "x"], "--seed"),
         (["frobnicate"], "frobnicate"),
@@ -256,6 +264,13 @@ def refused(result: Result, *words: str) -> None:
 )
 def test_bad_input_gets_one_sentence(antiphon: Command, arguments: list[str], word: str) -> None:
     refused(antiphon(*arguments), word)
+
+
+def test_a_cluster_on_datagrams_of_a_protocol_that_needs_reliable_channels(antiphon: Command, tmp_path: Path) -> None:
+    asked = antiphon(
+        "up", "--dir", tmp_path / "new", "--groups", "2x2", "--protocol", "tom", "-o", "transport=datagram"
+    )
+    refused(asked, "causal, fifo, sequencer and token have it")
 
 
 @pytest.mark.parametrize("command", ["verify", "metrics"])

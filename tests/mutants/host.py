@@ -23,9 +23,9 @@ from antiphon.core.model import GroupId, Message, ProcessId
 from antiphon.core.process import Process
 from antiphon.core.requests import Request, encode_request, parse_request, trusted_requests_in
 from antiphon.core.sessions import Session, SessionId, Sessions
+from antiphon.protocols.skeen import Skeen
 from antiphon.simulation import MILLISECOND, Scenario
 from antiphon.simulation.campaign import scenarios
-from mutants.skeen import AtThatTime
 
 
 class Slip(msgspec.Struct, frozen=True):
@@ -470,5 +470,5 @@ def runs_from(first: int) -> Iterator[Scenario]:
 
     The protocol is one that makes no mistake and never hides one: it has neither votes nor copies to make up for it.
     """
-    for scenario in scenarios(AtThatTime, first):
+    for scenario in scenarios(Skeen, first, {"causal": "false"}):
         yield msgspec.structs.replace(scenario, sync_ns=SLOW_DISK_NS) if scenario.seed % 2 else scenario

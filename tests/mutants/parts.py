@@ -112,7 +112,8 @@ class CtDoesNotFlood(ChandraToueg):
 class CtCountsAcknowledgementsOfAllRounds(ChandraToueg):
     """A process coordinates every n-th round, so that it errs in round n + 1 at the earliest; and the coordinator holds
     what it proposed, so that it errs among five or more only. Random seeds do not show it: among five it takes eight
-    rounds with votes that are split just so. tests/services/test_consensus.py has the schedule.
+    rounds with votes that are split just so. tests/services/test_consensus.py has the schedule, and
+    the order that it breaks.
     """
 
     def on_ack(self, sender: ProcessId, ack: ct.Ack) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from heapq import heappop
 
-import msgspec
-
 from antiphon.core import Message, MessageId, ProcessId
 from antiphon.core.keys import Key
 from antiphon.protocols.skeen import (
@@ -19,20 +17,6 @@ from antiphon.protocols.skeen import (
     TakeOver,
     Timestamp,
 )
-
-
-class TakeoverOnly(msgspec.Struct, frozen=True):
-    takeover: bool = False
-
-    @property
-    def causal(self) -> bool:
-        return False
-
-
-class AtThatTime(Skeen):
-    """What a seed meant when the runs with takeover were found: there was no other option to draw."""
-
-    Options = TakeoverOnly
 
 
 class DeliversBeforeTheFinalTimestamp(Skeen):

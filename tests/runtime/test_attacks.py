@@ -213,6 +213,30 @@ def test_a_trace_without_room_at_the_stop_is_incomplete_and_blames_nobody(make_c
     assert check_run(facts, read_rows(folder.trace, facts.run)) == []
 
 
+@pytest.mark.parametrize("whose", ["the processes", "the command"])
+def test_down_says_what_a_trace_without_room_lacks(make_cluster: MakeCluster, whose: str) -> None:
+    """Everything was delivered: only the trace of it is not whole, and the exit code says that not all is well."""
+    folder = make_cluster({"a": 1, "b": 1}, trace=True)
+    send(folder, 20, ("a", "b"))
+    assert cluster.wait_idle(folder, 10)
+    command = [sys.executable, "-m", "antiphon", "down", "--dir", str(folder.path)]
+    if whose == "the processes":
+        block_trace(folder)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    else:
+        with nothing_can_be_written():  # those who run already may
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == [
+        "2 of 2 processes ended; everything was delivered.",
+        "The trace is incomplete: a part of what a.1, b.1 saw could not be written.",
+    ]
+    assert ended.stderr == ""
+    assert ended.returncode == 1
+    (facts,) = read_facts(folder.trace)
+    assert facts.incomplete == ["a.1", "b.1"]
+    assert not facts.drained
+
+
 def test_a_trace_without_room_does_not_keep_a_process_from_returning(make_cluster: MakeCluster) -> None:
     folder = make_cluster({"a": 2}, trace=True)
     send(folder, 5)

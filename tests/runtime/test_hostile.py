@@ -6,14 +6,17 @@ import asyncio
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 import antiphon
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED
+from antiphon.core.errors import Unavailable
 from antiphon.core.model import Message, MessageId, ProcessId, Topology
 from antiphon.core.process import Process
 from antiphon.core.requests import PAYLOAD_BYTES_MAX, PAYLOADS_MAX, REQUEST_BYTES_MAX, encode_request
@@ -31,9 +34,11 @@ from antiphon.runtime.net.frames import (
     Refused,
     Rejected,
     RouteNumber,
+    Welcome,
     data_head,
     decode,
     encode,
+    encode_ack,
     request_head,
 )
 from antiphon.runtime.net.port import HELLO_SECONDS
@@ -152,6 +157,109 @@ def test_a_forged_hello_stops_nobody(make_cluster: MakeCluster) -> None:
     status = ask(config, VICTIM)
     assert status is not None
     assert status.refused["behind"] == 2
+
+
+class Squatter:
+    """Sits at the address of a process that is down, and gives everybody the same answer."""
+
+    def __init__(self, config: ClusterConfig, process: str, answer: bytes) -> None:
+        self.calls = 0
+        self._answer = answer
+        self._callers: list[socket.socket] = []
+        self._port = self._take(config.address(process))
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _take(self, address: tuple[str, int]) -> socket.socket:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                return socket.create_server(address)
+            except OSError:  # the last connections of the process that is down are not gone yet
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = self._port.accept()
+                self._callers.append(caller)
+                with suppress(OSError):
+                    caller.recv(1 << 16)
+                    caller.sendall(self._answer)
+                self.calls += 1
+
+    def was_called(self, times: int) -> bool:
+        deadline = time.monotonic() + 10
+        while self.calls < times and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return self.calls >= times
+
+    def leave(self) -> None:
+        self._port.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        for each in (self._port, *self._callers):
+            each.close()
+
+
+def a_welcome(process: str, incarnation: int, held: int = 0) -> bytes:
+    channels = [ChannelMarks(transport, 0, 0, held) for transport in NUMBERED]
+    return encode(FrameKind.WELCOME, Welcome(process, incarnation, channels))
+
+
+def multicast(folder: ClusterFolder, count: int) -> None:
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client:
+            for i in range(count):
+                await client.multicast({"orders"}, str(i).encode(), timeout=20)
+
+    asyncio.run(run())
+
+
+def test_who_sits_at_the_address_of_a_dead_member_is_not_believed(make_cluster: MakeCluster) -> None:
+    """Whatever a stranger would say there that does not fit, the others go on and keep what the member has missed."""
+    folder: ClusterFolder = make_cluster({"orders": 3}, protocol="tom")
+    multicast(folder, 3)
+    assert cluster.wait_idle(folder, 10)
+    cluster.kill(folder, "orders.3")
+    answers = (
+        a_welcome("orders.2", 1),
+        a_welcome("orders.3", 0),  # an old copy
+        a_welcome("orders.3", 1) + encode_ack(NUMBERED[0], 10**9),  # which it was never sent
+    )
+    for answer in answers:
+        squatter = Squatter(folder.config, "orders.3", answer)
+        assert squatter.was_called(1)
+        multicast(folder, 1)
+        squatter.leave()
+    cluster.start(folder)
+    assert cluster.wait_idle(folder, 20)
+    delivered = [status.delivered for status in cluster.statuses(folder).values() if status is not None]
+    assert delivered == [3 + len(answers)] * 3
+
+
+def test_a_convincing_welcome_can_keep_members_away_but_loses_nothing(make_cluster: MakeCluster) -> None:
+    """Connections are not authenticated: who answers at a member's address, by its name, is taken for it."""
+    folder: ClusterFolder = make_cluster({"orders": 3}, protocol="tom")
+    multicast(folder, 3)
+    assert cluster.wait_idle(folder, 10)
+    cluster.kill(folder, "orders.3")
+    newer = Squatter(folder.config, "orders.3", a_welcome("orders.3", 1 << 40))
+    assert newer.was_called(2)
+    multicast(folder, 3)
+    newer.leave()
+    with pytest.raises(Unavailable, match=r"A newer orders\.3 than incarnation 2 runs"):
+        cluster.start(folder)
+    ahead = Squatter(folder.config, "orders.3", a_welcome("orders.3", 1 << 40, held=10**9))
+    deadline = time.monotonic() + 10
+    while any(pid is not None for pid in cluster.alive(folder).values()) and time.monotonic() < deadline:
+        time.sleep(0.02)  # they are told that their journals have lost frames, and must not run on them
+    ahead.leave()
+    cluster.start(folder)
+    multicast(folder, 3)
+    assert cluster.wait_idle(folder, 20)
+    assert [status.delivered for status in cluster.statuses(folder).values() if status is not None] == [9] * 3
 
 
 def a_request(route: int, request: bytes) -> bytes:

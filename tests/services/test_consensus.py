@@ -31,12 +31,14 @@ from antiphon.core.effects import Monitor
 from antiphon.core.inputs import Multicast, Receive, Suspect
 from antiphon.core.keys import encode_key
 from antiphon.core.requests import encode_request
+from antiphon.protocols.ctbroadcast import CtBroadcast
 from antiphon.services import chandra_toueg as ct
 from antiphon.services import hurfin_raynal as hr
-from antiphon.services.chandra_toueg import Ack, ChandraToueg, Estimate
+from antiphon.services.chandra_toueg import Ack, ChandraToueg, Estimate, Proposal
 from antiphon.services.consensus import Consensus, ConsensusOptions, Decide
 from antiphon.services.hurfin_raynal import HurfinRaynal
 from antiphon.services.label import Label, Labeller
+from antiphon.services.reliable import Copy
 from antiphon.simulation import (
     MILLISECOND,
     Crash,
@@ -49,7 +51,11 @@ from antiphon.simulation import (
     place_faults,
     simulate,
 )
-from mutants.parts import CT_MUTANTS, HR_MUTANTS, CtCountsAcknowledgementsOfAllRounds
+from antiphon.simulation.search import Scope, replay
+from antiphon.simulation.search.replay import Replay
+from antiphon.simulation.search.states import StateTable
+from antiphon.simulation.search.values import Move, MoveKind
+from mutants.parts import CT_MUTANTS, HR_MUTANTS, CtCountsAcknowledgementsOfAllRounds, over_consensus
 from mutants.services import CONSENSUS, CtStaysInItsRound, HrJumpsToTheRoundOfAVote
 
 KINDS: dict[str, tuple[type[Consensus], ConsensusOptions]] = {
@@ -247,6 +253,90 @@ def test_acknowledgements_of_two_rounds_are_not_added_up() -> None:
 
     assert not decides(ChandraToueg)
     assert decides(CtCountsAcknowledgementsOfAllRounds)
+
+
+class Schedule:
+    """Moves of five members, one after the other: who receives what of whom, and whom anybody wrongly suspects."""
+
+    SCOPE = Scope(
+        protocol="ctbroadcast",
+        options={"consensus": "ct", "reliable": "eager", "estimates": "false"},
+        groups={"g": 5},
+        plans=(("g.1", ("g",)), ("g.3", ("g",))),
+        wrong_suspicions=15,
+        sent_survives=True,
+    )
+
+    def __init__(self, protocol: type[OrderingProtocol]) -> None:
+        self.made = Replay(StateTable(self.SCOPE, protocol))
+        self.made.begin()
+        self.path: list[Move] = []
+
+    def make(self, move: Move) -> None:
+        self.made.make(move)
+        self.path.append(move)
+
+    def multicast(self, process: int) -> None:
+        self.make(Move(MoveKind.MULTICAST, process - 1, number=0))
+
+    def suspect(self, process: int, *peers: int) -> None:
+        for peer in peers:
+            self.make(Move(MoveKind.WRONG, process - 1, peer - 1))
+
+    def trust(self, process: int, peer: int) -> None:
+        self.make(Move(MoveKind.TRUST, process - 1, peer - 1))
+
+    def receive(self, process: int, peer: int, kind: type[Wire], round: int | None = None) -> None:
+        self.make(next(move for move in self.made.flight if self._is(move, process - 1, peer - 1, kind, round)))
+
+    def _is(self, move: Move, process: int, peer: int, kind: type[Wire], round: int | None) -> bool:
+        if (move.process, move.peer) != (process, peer):
+            return False
+        _, message = self.made.processes[process].decode(move.frame)
+        return isinstance(message, kind) and round in (None, getattr(message, "round", None))
+
+
+def test_acknowledgements_of_two_rounds_that_are_added_up_break_the_order() -> None:
+    """The same in a whole run among five, as the judge of the search sees it; nobody crashes.
+
+    g.1 proposes its message in round 1, which g.2 acknowledges. g.4 proposes g.3's message in round 4, and only g.4
+    itself adopts it. In round 6, g.1 proposes its own again, and g.3 acknowledges. Then g.2, g.4 and g.5 go on to
+    round 7, where the newest estimate is that of round 4.
+    """
+    mutant = over_consensus(CtBroadcast, CtCountsAcknowledgementsOfAllRounds)
+    for protocol in (CtBroadcast, mutant):
+        run = Schedule(protocol)
+        run.multicast(1)
+        run.multicast(3)
+        run.receive(2, 1, Copy)
+        run.receive(2, 1, Proposal, 1)
+        run.receive(1, 2, Ack, 1)
+        for process in (4, 5):
+            run.receive(process, 3, Copy)
+        run.suspect(3, 1, 2)
+        for process in (4, 5):
+            run.suspect(process, 1, 2, 3)
+        run.receive(3, 4, Estimate, 4)
+        run.receive(4, 3, Estimate, 4)
+        run.receive(4, 5, Estimate, 4)
+        run.trust(3, 1)
+        run.suspect(3, 4, 5)
+        run.receive(1, 3, Estimate, 6)
+        run.receive(2, 3, Estimate, 6)
+        run.receive(1, 2, Estimate, 6)
+        run.receive(3, 1, Proposal, 6)
+        run.receive(1, 3, Ack, 6)
+        run.suspect(2, 1)
+        for process in (4, 5):
+            run.trust(process, 2)
+            run.receive(process, 2, Estimate, 7)
+            run.receive(2, process, Estimate, 7)
+        for process in (4, 5):
+            run.receive(process, 2, Proposal, 7)
+            run.receive(2, process, Ack, 7)
+        run.receive(2, 3, Copy)
+        broken = [violation.property for violation in replay(Schedule.SCOPE, run.path, protocol)]
+        assert broken == (["total_order"] if protocol is mutant else [])
 
 
 class OneProcess:

@@ -12,15 +12,20 @@ from antiphon.core.requests import encode_request
 from antiphon.protocols import protocol_named
 from antiphon.protocols.mto import RecTs as MtoRecTs
 from antiphon.protocols.scalatom import History, RecTs
-from antiphon.protocols.sequencer import Collect, Have, Number, Numbered, Ordered, Report, Stable, Taken
-from antiphon.protocols.token import Hand, Token
+from antiphon.protocols.sequencer import Number, Numbered
+from antiphon.protocols.token import Hand as HandToToken
 from antiphon.protocols.token import Ordered as OrderedByToken
 from antiphon.protocols.token import Taken as TakenByMember
+from antiphon.protocols.token import Token
 from antiphon.protocols.tom import GroupTimestamp, GroupTimestamps, Stamp
+from antiphon.services.gaps import InEra
 from antiphon.services.hurfin_raynal import Current
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
+from antiphon.services.reduction import Hand
 from antiphon.services.reliable import Copy, Echo, Fetch
+from antiphon.services.stability import Have, Ordered, Stable, Taken
+from antiphon.services.takeover import Collect, Report
 
 TOPOLOGY = Topology.sized({"a": 2, "b": 2})
 A, B = TOPOLOGY.destinations({"a"})[0], TOPOLOGY.destinations({"b"})[0]
@@ -133,6 +138,39 @@ def test_what_a_causal_channel_carries() -> None:
             check("mto", carried)
 
 
+@pytest.mark.parametrize("name", ["arrow", "combining", "hybrid"])
+def test_what_no_member_sends_in_an_era(name: str) -> None:
+    members = [ProcessId(f"a.{i}") for i in range(1, 5)]
+    topology = Topology.sized({"a": 4, "b": 2})
+    at = Process(members[0], topology, protocol_named(name), {"gaps": "true"})
+    outside = Process(ProcessId("c"), topology, protocol_named(name), {"gaps": "true"})
+    eras = next(part for part in at.parts if InEra in part.handlers)
+    hand = Hand(Message(NAME, (A,), 2, BODY))
+    inner, other = at.encode(part_of(at, hand), hand), members[1]
+    elsewhere, wrong = Hand(Message(NAME, (B,), 2, BODY)), Hand(Message(NAME, (A,), 3, BODY))
+
+    def check_in_era(at: Process, dead: tuple[ProcessId, ...], frame: Buffers) -> None:
+        at.check_frame(at.encode(part_of(at, InEra((), (), inner)), InEra((NAME,), dead, frame)))
+
+    for dead in ((), (other,), tuple(members[1:])):
+        check_in_era(at, dead, inner)
+        with pytest.raises(BadFrame):
+            check_in_era(outside, dead, inner)
+    for dead in ((at.me,), (ProcessId("b.1"),), (ProcessId("c"),), (other, other), (members[2], other)):
+        with pytest.raises(BadFrame):
+            check_in_era(at, dead, inner)
+    for frame in (
+        Buffers(),
+        Buffers(b"\xff\x00"),
+        Buffers(bytes(inner)[:-1]),
+        at.encode(eras, InEra((NAME,), (), inner)),
+        at.encode(part_of(at, elsewhere), elsewhere),
+        at.encode(part_of(at, wrong), wrong),
+    ):
+        with pytest.raises(BadFrame):
+            check_in_era(at, (), frame)
+
+
 def test_what_no_sequencer_sends() -> None:
     m, elsewhere = Message(NAME, (A,), 2, BODY), Message(NAME, (B,), 2, BODY)
     wrong = Message(NAME, (A,), 3, BODY)
@@ -162,11 +200,11 @@ def test_what_no_sequencer_sends() -> None:
 def test_what_no_holder_of_a_token_sends() -> None:
     m, elsewhere = Message(NAME, (A,), 2, BODY), Message(NAME, (B,), 2, BODY)
     here, there = ProcessId("a.2"), ProcessId("b.1")
-    for good in (Hand(1, m), OrderedByToken(1, m), Token(1, 2, 1, 1, [(here, 2)]), TakenByMember(1)):
+    for good in (HandToToken(1, m), OrderedByToken(1, m), Token(1, 2, 1, 1, [(here, 2)]), TakenByMember(1)):
         check("token", good)
     for bad in (
-        Hand(0, m),
-        Hand(1, elsewhere),
+        HandToToken(0, m),
+        HandToToken(1, elsewhere),
         OrderedByToken(0, m),
         OrderedByToken(1, elsewhere),
         Token(0, 0, 0, 0, []),

@@ -8,15 +8,18 @@ import msgspec
 import pytest
 
 from antiphon.checks import Violation, check_run
-from antiphon.core import Process, ProcessId, Promise, Topology, Transport, Wire
+from antiphon.core import FaultModel, Process, ProcessId, Promise, Topology, Transport, Wire
 from antiphon.core.effects import AnyEffect, Log, Send, SetTimer
+from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Fire, Multicast, Receive
-from antiphon.protocols.sequencer import Sequencer, Stable
+from antiphon.protocols.sequencer import Sequencer
+from antiphon.services.stability import Stable
 from antiphon.simulation import (
     Crash,
     Exponential,
     Outcome,
     Partition,
+    Pause,
     Plan,
     Scenario,
     WrongSuspicion,
@@ -26,10 +29,11 @@ from antiphon.simulation import (
 from antiphon.simulation.campaign import scenarios
 from antiphon.simulation.search import Scope, explore
 from antiphon.simulation.values import MILLISECOND
-from mutants.sequencer import HeedsTheDead
+from mutants.sequencer import ACROSS_GROUPS, HeedsTheDead
 
 TAKEOVER = {"takeover": "true"}
 UNIFORM = {"takeover": "true", "numbering": "uniform"}
+PLAIN = {"takeover": "true", "numbering": "plain", "causal": "false"}
 SEED = 1  # decides which frames are lost with their sender
 TURNS = tuple(Plan(f"g.{1 + i % 3}", i * MILLISECOND // 2, ("g",)) for i in range(15))
 
@@ -82,12 +86,12 @@ def test_uniform_numbering_does_not() -> None:
 @pytest.mark.parametrize(
     ("promise", "options", "seed"),
     [
-        ("uniform_agreement", TAKEOVER | {"numbering": "plain", "transport": "reliable", "variant": "relay"}, 16),
-        ("total_order", TAKEOVER | {"numbering": "plain", "transport": "reliable", "variant": "relay"}, 1),
-        ("acyclic_order", TAKEOVER | {"numbering": "plain"}, 11),
-        ("genuineness", UNIFORM, 279),
-        ("causal", {"takeover": "false"}, 26),
-        ("causal", TAKEOVER, 11),
+        ("uniform_agreement", PLAIN | {"transport": "reliable", "variant": "relay"}, 16),
+        ("total_order", PLAIN | {"transport": "reliable", "variant": "relay"}, 1),
+        ("acyclic_order", PLAIN, 11),
+        ("genuineness", UNIFORM | {"causal": "false"}, 279),
+        ("causal", {"takeover": "false", "causal": "false"}, 26),
+        ("causal", TAKEOVER | {"causal": "false"}, 11),
     ],
 )
 def test_what_is_not_promised_is_broken_by_some_seed(promise: str, options: dict[str, str], seed: int) -> None:
@@ -99,11 +103,93 @@ def test_what_is_not_promised_is_broken_by_some_seed(promise: str, options: dict
 
 def test_whoever_is_left_is_in_one_order_with_plain_numbering_too() -> None:
     """Total order speaks of the dead as well; without them it holds."""
-    for scenario in islice(scenarios(Sequencer, 0, TAKEOVER | {"numbering": "plain"}), 150):
+    for scenario in islice(scenarios(Sequencer, 0, PLAIN), 150):
         outcome = simulate(scenario)
         rows = [row for row in outcome.rows if row.process not in outcome.facts.faulty or row.kind == "multicast"]
         facts = msgspec.structs.replace(outcome.facts, promises=["total_order", "acyclic_order"])
         assert check_run(facts, rows) == []
+
+
+# Causal order across groups -----------------------------------------------------------------------------------------
+
+
+def across_groups(seed: int, **options: str) -> Scenario:
+    """A client sends to two groups in turn, and somebody who delivers this in one group sends to the other."""
+    turns = [Plan("c1", 12 * i * MILLISECOND, (group,)) for i in range(12) for group in "aabab"]
+    answers = [Plan("b.1", i * MILLISECOND, ("a",)) for i in range(150)]
+    return Scenario(
+        protocol="sequencer",
+        options={"causal": "true", **options},
+        groups={"a": 2, "b": 1},
+        plans=tuple(sorted(turns + answers, key=lambda plan: plan.at)),
+        latency=Exponential(100_000, 5 * MILLISECOND),
+        loss=0.1,
+        duplication=0.1,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("mutant", ACROSS_GROUPS, ids=lambda mutant: mutant.__name__)
+def test_a_message_to_another_group_waits_until_the_earlier_ones_are_taken(mutant: type[Sequencer]) -> None:
+    assert simulate(across_groups(3)).violations == []
+    assert {violation.property for violation in simulate(across_groups(3), mutant).violations} == {"causal"}
+
+
+def test_the_runs_that_broke_causal_order_keep_it_with_the_option() -> None:
+    for seed, takeover in ((26, "false"), (11, "true")):
+        options = {"takeover": takeover, "numbering": "uniform", "causal": "true"}
+        outcome = simulate(random_scenario(Sequencer, seed, options))
+        assert "causal" in outcome.facts.promises
+        assert outcome.violations == []
+
+
+@pytest.mark.parametrize("n", range(2, 17))
+def test_causal_order_costs_one_message_to_the_sender_and_no_step(n: int) -> None:
+    for variant, sender, messages, steps in (
+        ("relay", "c1", n + 1, 2),
+        ("relay", "g.2", n + 1, 2),
+        ("broadcast", "g.2", 2 * (n - 1) + 1, 2),
+        ("relay", "g.1", n - 1, 1),
+    ):
+        options = {"causal": "true", "variant": variant}
+        plans = (Plan(sender, 0, ("g",)),)
+        outcome = simulate(Scenario(protocol="sequencer", options=options, groups={"g": n}, plans=plans, steps=True))
+        assert (outcome.messages_sent, outcome.steps_max) == (messages, steps)
+
+
+class Unchecked(Sequencer):
+    @classmethod
+    def check(cls, options: object, model: FaultModel) -> None:
+        """Run with any options."""
+
+
+def contaminated_across_groups(numbering: str) -> Scenario:
+    """a.1 delivers c1's message, sends to b, and is gone; who delivers that in b sends to a. c1 hears of it late."""
+    return Scenario(
+        protocol="sequencer",
+        options={"causal": "true", "takeover": "true", "numbering": numbering},
+        groups={"a": 2, "b": 1},
+        plans=(
+            Plan("c1", MILLISECOND, ("a",)),
+            Plan("a.1", 3 * MILLISECOND, ("b",)),
+            *(Plan("b.1", i * MILLISECOND, ("a",)) for i in range(4, 9)),
+        ),
+        faults=(
+            Crash("a.1", at=5 * MILLISECOND),
+            Pause("c1", at=2 * MILLISECOND, for_ns=40 * MILLISECOND),
+        ),
+        latency=Exponential(100_000, 2 * MILLISECOND),
+        seed=3,
+    )
+
+
+def test_plain_numbering_cannot_keep_causal_order_where_a_sequencer_is_gone() -> None:
+    """So it is refused there, with the numbering that can."""
+    scenario = contaminated_across_groups("plain")
+    with pytest.raises(UsageError, match="with numbering=uniform only"):
+        simulate(scenario)
+    assert {violation.property for violation in simulate(scenario, Unchecked).violations} == {"causal"}
+    assert simulate(contaminated_across_groups("uniform")).violations == []
 
 
 # A failure detector that is wrong -----------------------------------------------------------------------------------

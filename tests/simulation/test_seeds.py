@@ -58,7 +58,7 @@ def test_no_promise_is_broken_on_the_seeds_of_the_day(name: str) -> None:
 
 def test_the_sequencer_is_not_causal_across_groups() -> None:
     """A run that keeps the promise of causal order away from the sequencer."""
-    outcome = simulate(random_scenario(protocols()["sequencer"], 26, {"takeover": "false"}))
+    outcome = simulate(random_scenario(protocols()["sequencer"], 26, {"takeover": "false", "causal": "false"}))
     facts = msgspec.structs.replace(outcome.facts, promises=["causal"])
     (violation, *_) = check_run(facts, outcome.rows)
     assert violation.property == "causal"

@@ -206,23 +206,23 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
 
     It waits for that, but no longer than some seconds.
 
-    The exit code is 1 if messages may still be under way: the next `up` goes on with them.
+    The exit code is 1 if messages may still be under way, with which the next `up` goes on, or the trace is incomplete.
 
     Example: antiphon down --dir shop
     """
     folder = ClusterFolder.load(dir)
     with folder.commanded():
         running = [process for process, pid in cluster.alive(folder).items() if pid is not None]
-        drained = cluster.stop(folder)
-    untraced = cluster.untraced(folder) if folder.config.trace else []
+        ending = cluster.end(folder)
     if json:
-        print(msgspec.json.encode({"ended": running, "drained": drained, "untraced": untraced}).decode())
+        told = {"ended": running, "drained": ending.drained, "untraced": ending.untraced}
+        print(msgspec.json.encode(told).decode())
     elif not running:
         print("Nothing was running.")
     else:
-        what = "everything was delivered" if drained else "some messages may still be under way"
+        what = "everything was delivered" if ending.delivered else "some messages may still be under way"
         print(f"{len(running)} of {len(folder.config.processes)} processes ended; {what}.")
-    if untraced and not json:
-        print(f"The trace is incomplete: a part of what {', '.join(untraced)} saw could not be written.")
-    if running and not drained:
+    if ending.untraced and not json:
+        print(f"The trace is incomplete: a part of what {', '.join(ending.untraced)} saw could not be written.")
+    if running and not ending.drained:
         raise typer.Exit(1)

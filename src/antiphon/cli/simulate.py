@@ -17,10 +17,10 @@ from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Detector, Failures
 from antiphon.core.errors import UsageError
 from antiphon.core.model import Topology, parse_groups
-from antiphon.core.options import option_choices, parse_options
+from antiphon.core.options import option_choices
 from antiphon.core.promises import Promise
 from antiphon.core.requests import PAYLOADS_MAX, REQUEST_BYTES_MAX
-from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named, protocols
+from antiphon.protocols import DEFAULT_PROTOCOL, options_of, protocol_named, protocols
 from antiphon.simulation import (
     MILLISECOND,
     Constant,
@@ -94,6 +94,9 @@ def simulate_command(
     workload: Annotated[Workload, typer.Option(help="When senders send.")] = Workload.CLOSED,
     interval: Annotated[float, typer.Option(min=0.001, help="Mean ms between two multicasts of one sender.")] = 1.0,
     latency: Annotated[str, typer.Option(help="The latency of a link in ms: 1, 0.5-3 or ~0.2+2.")] = "1",
+    loss: Annotated[
+        float, typer.Option(min=0, max=0.9, help="The share of frames that get lost, with -o transport=datagram.")
+    ] = 0.0,
     size: Annotated[int, typer.Option(min=0, help="Bytes per payload.")] = 16,
     payloads: Annotated[int, typer.Option(min=1, help="Payloads per multicast.")] = 1,
     gather: Annotated[
@@ -112,7 +115,7 @@ def simulate_command(
     """
     chosen = protocol_named(protocol)
     options = parse_option_flags(option)
-    parsed = parse_options(chosen, options)
+    parsed = options_of(chosen, options)
     if runs:
         _refuse_what_a_campaign_chooses(context)
         _campaign(chosen, options, seed, runs, json)
@@ -131,6 +134,7 @@ def simulate_command(
         interval_ns=round(interval * MILLISECOND),
         latency=parse_latency(latency),
         size=size,
+        loss=loss,
     )
     outcome = simulate(_gathered(_batched(scenario, payloads), gather))
     if trace is not None:

@@ -164,6 +164,7 @@ class OrderingProtocol(Component):
 
     FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
+    added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
 
     @property
     def members(self) -> tuple[ProcessId, ...]:
@@ -231,5 +232,5 @@ class OrderingProtocol(Component):
         if cls.declaration.assumes.all_groups and missing:
             raise UsageError(
                 f"The {cls.declaration.name} protocol sends every message to all groups; "
-                f"this one leaves out {', '.join(missing)}."
+                f"this one leaves out {', '.join(missing)}; skeen and tom send to those that are named only."
             )

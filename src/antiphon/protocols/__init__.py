@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
+
+import msgspec
 
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.errors import UsageError
+from antiphon.core.options import option_choices, parse_options
 
 DEFAULT_PROTOCOL = "tom"  # goes on when a minority of each group is down
 
@@ -29,3 +33,32 @@ def protocol_named(name: str) -> type[OrderingProtocol]:
     if found is None:
         raise UsageError(f"There is no protocol {name!r}; the protocols are {', '.join(protocols())}.")
     return found
+
+
+def options_of(protocol: type[OrderingProtocol], given: Mapping[str, str]) -> msgspec.Struct:
+    """The typed options of a protocol; of one that it does not have, those are named that have it."""
+    for option in given:
+        others = protocols_with(option)
+        if others and option not in protocol.Options.__struct_fields__:
+            raise UsageError(
+                f"The {protocol.declaration.name} protocol has no option {option!r}; {in_words(others)} "
+                f"{'has' if len(others) == 1 else 'have'} it."
+            )
+    return parse_options(protocol, given)
+
+
+def protocols_with(option: str, value: str | None = None) -> list[str]:
+    """The names of those that have an option, or this value of it."""
+    return [
+        name
+        for name, protocol in protocols().items()
+        if (option in protocol.Options.__struct_fields__ if value is None else value in _values(protocol, option))
+    ]
+
+
+def _values(protocol: type[OrderingProtocol], option: str) -> list[str]:
+    return option_choices(protocol).get(option, [])
+
+
+def in_words(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -110,6 +110,7 @@ class Skeen(OrderingProtocol):
     )
     Options = SkeenOptions
     options: SkeenOptions
+    added_options = ("causal",)
 
     clock: int
     collections: Table[MessageId, Collection]

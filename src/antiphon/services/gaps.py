@@ -70,10 +70,11 @@ class Eras(Channel):
 
     def validate(self, message: Wire) -> None:
         assert isinstance(message, InEra)
-        group = self.topology.group_of.get(self.me)
-        members = () if group is None else self.topology.members(group)
+        if self.me not in self.topology.group_of:
+            raise BadFrame(f"{self.me} is in no group, and in no era.")
+        members = self.topology.members(self.group)
         if self.me in message.dead or any(p not in members for p in message.dead):
-            raise BadFrame(f"The dead of an era are members of {group}, and {self.me} is not among them.")
+            raise BadFrame(f"The dead of an era are members of {self.group}, and {self.me} is not among them.")
         if list(message.dead) != sorted(set(message.dead)):
             raise BadFrame("The dead of an era are named once, in the order of their names.")
         part, inner = self.process.decode(message.frame.joined())

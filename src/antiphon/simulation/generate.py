@@ -17,6 +17,7 @@ from antiphon.core.model import Topology
 from antiphon.core.options import option_choices, parse_options
 from antiphon.core.process import Process
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
+from antiphon.protocols import in_words, protocols_with
 from antiphon.simulation.placing import FaultKind, place_faults
 from antiphon.simulation.values import (
     MILLISECOND,
@@ -119,8 +120,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
     load = _random_load(rng, topology, protocol.declaration.assumes)
-    drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
-    chosen = {**drawn, **(options or {})}
+    chosen = {**_random_options(rng, protocol, seed), **(options or {})}
     parsed = parse_options(protocol, chosen)
     assumes, watched = protocol.assumes(parsed), protocol.watched(parsed)
     model = fault_model(rng, protocol, parsed)
@@ -165,6 +165,15 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         limit_ns=load.span_ns * 2 + 30_000 * MILLISECOND,
         events_max=EVENTS_MAX,
     )
+
+
+def _random_options(rng: random.Random, protocol: type[OrderingProtocol], seed: int) -> dict[str, str]:
+    """An option that a protocol got later is drawn apart: whatever else comes of a seed is what it was before."""
+    name = protocol.declaration.name
+    return {
+        option: (random.Random(f"{seed}/{option}/{name}") if option in protocol.added_options else rng).choice(values)
+        for option, values in option_choices(protocol).items()
+    }
 
 
 def _transport(protocol: type[OrderingProtocol], topology: Topology, options: Mapping[str, str]) -> Transport:
@@ -234,11 +243,16 @@ def workload_scenario(
     interval_ns: int,
     latency: Latency,
     size: int,
+    loss: float = 0.0,
 ) -> Scenario:
     """One run as described: a workload from clients (none: from the members), with faults spread over it."""
     if size > PAYLOAD_BYTES_MAX:
         raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {size}.")
     topology, assumes = Topology.sized(groups), protocol.assumes(parse_options(protocol, options))
+    if loss and _transport(protocol, topology, options) is not Transport.DATAGRAM:
+        name, able = protocol.declaration.name, protocols_with("transport", "datagram")
+        can = "it can" if name in able else f"{in_words(able)} can"
+        raise UsageError(f"The {name} protocol does not mend losses so; {can}, with -o transport=datagram.")
     outside = [f"c{i}" for i in range(1, clients + 1)]
     members = [str(p) for p in topology.processes]
     senders = outside or members
@@ -275,6 +289,7 @@ def workload_scenario(
             all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
         ),
         latency=latency,
+        loss=loss,
         sent_survives=sent_survives or assumes.sent_survives,
         journal=bool(faults),
         steps=True,

@@ -5,6 +5,7 @@ from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.processes import (
     alive,
     create,
+    end,
     is_stopped,
     kill,
     start,
@@ -21,6 +22,7 @@ __all__ = [
     "alive",
     "ask",
     "create",
+    "end",
     "is_stopped",
     "kill",
     "start",

@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from antiphon.core import Detector, FaultModel, ProcessId, Topology
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
-from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
+from antiphon.protocols import DEFAULT_PROTOCOL, options_of, protocol_named
 from antiphon.runtime.cluster.control import ask_all
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
@@ -55,7 +56,7 @@ def create(
         raise UsageError(f"{run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
     topology = Topology.sized(sizes)
     kind = protocol_named(protocol)
-    parsed = parse_options(kind, options or {})
+    parsed = options_of(kind, options or {})
     if kind.assumes(parsed).detector is Detector.PERFECT:
         raise UsageError(
             f"{protocol} with these options needs a failure detector that is never wrong, and between real processes "
@@ -248,12 +249,25 @@ def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnsw
     return stalled
 
 
+class Ending(NamedTuple):
+    """How a cluster ended."""
+
+    delivered: bool = False  # all were alive, and nothing was under way
+    drained: bool = False  # and all ended cleanly, with nothing of their trace missing
+    untraced: tuple[ProcessId, ...] = ()  # those whose trace is not whole
+
+
 def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool:
     """End every process cleanly; True if the run is drained: all were alive, and nothing was under way."""
+    return end(folder, drain_seconds=drain_seconds).drained
+
+
+def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Ending:
+    """The same, with what there is to say about it."""
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
     down = [process for process in folder.config.processes if process not in pids]
     if not pids and all(folder.process(process).stopped_cleanly for process in down):
-        return False  # it was stopped before, and its facts are written
+        return Ending(untraced=_untraced(folder))  # it was stopped before, and its facts are written
     idle = wait_idle(folder, drain_seconds, drain=True)
     for pid in pids.values():
         with suppress(ProcessLookupError):
@@ -261,13 +275,19 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
     for process in _wait_gone(folder, pids, GONE_SECONDS):
         kill(folder, process)
     clean = all(folder.process(process).stopped_cleanly for process in pids)
-    drained = idle and clean and not down
+    delivered = idle and not down
     if folder.config.trace:
         for process in folder.config.processes:
             _salvage_trace(folder, process)
-        with suppress(OSError):  # those of the start stand, if any: not drained, and nobody's trace is whole
-            write_run_facts(folder, drained=drained, faulty=down)
-    return drained
+        try:
+            write_run_facts(folder, drained=delivered and clean, faulty=down)
+        except OSError:  # those of the start stand, if any: not drained, and nobody's trace is whole
+            return Ending(delivered, False, tuple(folder.config.processes))
+    return Ending(delivered, delivered and clean, _untraced(folder))
+
+
+def _untraced(folder: ClusterFolder) -> tuple[ProcessId, ...]:
+    return tuple(untraced(folder)) if folder.config.trace else ()
 
 
 def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from antiphon.checks import Violation
 from antiphon.core.effects import Send
 from antiphon.core.events import Delivered
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.promises import Promise
-from antiphon.simulation.search.values import Cast, LocalState
+from antiphon.simulation.search.values import GAP, Cast, LocalState
 from antiphon.simulation.values import INVARIANT
 
-Sequences = tuple[tuple[MessageId, ...], ...]  # by process: what it delivered
+Sequences = tuple[tuple[MessageId, ...], ...]  # by process: what it delivered, with gaps
 
 
 class Judge:
@@ -76,10 +76,28 @@ class Judge:
     # What all have delivered ------------------------------------------------------------------------------------------
 
     def order(self, sequences: Sequences) -> Violation | None:
-        """Prefixes within a group; each sender's order; no cycle over all groups."""
+        """Prefixes within a group; each sender's order; no cycle over all groups; nothing missing without a gap."""
         if sequences not in self._known:
-            self._known[sequences] = self._total(sequences) or self._fifo(sequences) or self._acyclic(sequences)
+            whole = tuple([_without_gaps(sequence) for sequence in sequences])
+            order = self._total(whole) or self._fifo(whole) or self._acyclic(whole)
+            self._known[sequences] = order or self._gaps(sequences, whole)
         return self._known[sequences]
+
+    def _gaps(self, sequences: Sequences, whole: Sequences) -> Violation | None:
+        """What a member delivers right after something, without a gap, nobody delivers with anything in between."""
+        if Promise.GAPS not in self.promises:
+            return None
+        for members in self.members.values():
+            for i, j in permutations(members, 2):
+                for before, message in zip((None, *sequences[i]), sequences[i], strict=False):
+                    if GAP in (before, message) or message not in whole[j]:
+                        continue
+                    at = whole[j].index(message)
+                    if at > 0 if before is None else before in whole[j][: max(at - 1, 0)]:
+                        one, other, missing = self.cast.names[i], self.cast.names[j], whole[j][at - 1]
+                        detail = f"{one} delivers {message} without a gap, but {other} delivers {missing} before it."
+                        return Violation(Promise.GAPS.value, (one, other), (str(missing), str(message)), detail)
+        return None
 
     def _total(self, sequences: Sequences) -> Violation | None:
         if Promise.TOTAL_ORDER not in self.promises:
@@ -150,6 +168,10 @@ class Judge:
                 detail = f"{message.origin} is correct and multicasts {message}, but {late} never delivers it."
                 return Violation(Promise.VALIDITY.value, (late,), (str(message),), detail)
         return None
+
+
+def _without_gaps(sequence: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
+    return tuple([message for message in sequence if message != GAP]) if GAP in sequence else sequence
 
 
 def _told(sequence: tuple[MessageId, ...]) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from antiphon.checks import Violation
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.effects import AnyEffect, Log, Send
-from antiphon.core.events import Delivered
+from antiphon.core.events import Delivered, Event, Gap
 from antiphon.core.inputs import Begin
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.protocols import protocol_named
 from antiphon.simulation.search.judge import broken
 from antiphon.simulation.search.states import StateTable
-from antiphon.simulation.search.values import LocalState, Move, MoveKind, Scope
+from antiphon.simulation.search.values import GAP, LocalState, Move, MoveKind, Scope
 
 
 def replay(scope: Scope, path: list[Move], protocol: type[OrderingProtocol] | None = None) -> list[Violation]:
@@ -33,16 +33,15 @@ class Replay:
         self.violations: list[Violation] = []
 
     def run(self, path: list[Move]) -> list[Violation]:
-        for i, process in enumerate(self.processes):
-            self._release(i, self.table.step(process, Begin(0)))
+        self.begin()
         for move in path:
-            self._make(move)
+            self.make(move)
         order = self.judge.order(tuple(self.delivered))
         while not self.violations and order is None:  # inert frames are not on the path
             arriving = next((f for f in self.flight if self.alive[f.process] and self.alive[f.peer]), None)
             if arriving is None:
                 break
-            self._make(arriving)
+            self.make(arriving)
         if not self.violations and order is None:
             locals = [
                 LocalState(i, b"up" if self.alive[i] else b"", self.delivered[i], process.state.multicasts)
@@ -51,7 +50,11 @@ class Replay:
             order = self.judge.end(locals)
         return [*self.violations, *([order] if order else [])]
 
-    def _make(self, move: Move) -> None:
+    def begin(self) -> None:
+        for i, process in enumerate(self.processes):
+            self._release(i, self.table.step(process, Begin(0)))
+
+    def make(self, move: Move) -> None:
         cut = move.number if move.kind is MoveKind.CUT else None
         whole = move.during or move
         me = move.process
@@ -73,7 +76,10 @@ class Replay:
         for done, act in enumerate(_acts(effects)):
             if done == cut:
                 break
-            if isinstance(act, Delivered):
+            if isinstance(act, Gap):
+                found = None
+                self.delivered[me] += (GAP,)
+            elif isinstance(act, Delivered):
                 found = self.judge.event(name, self.delivered[me], act)
                 self.delivered[me] += (act.id,)
             else:
@@ -83,12 +89,11 @@ class Replay:
             self.violations.extend([found] if found else [])
 
 
-def _acts(effects: list[AnyEffect]) -> Iterator[Delivered | tuple[Send, ProcessId]]:
+def _acts(effects: list[AnyEffect]) -> Iterator[Event | tuple[Send, ProcessId]]:
     """What others can see, one receiver after the other."""
     for effect in effects:
         if isinstance(effect, Send):
             for to in effect.to:
                 yield effect, to
         elif isinstance(effect, Log):
-            assert isinstance(effect.event, Delivered), "no protocol that leaves gaps is searched"
             yield effect.event

@@ -40,6 +40,9 @@ class Scope(Value, frozen=True, kw_only=True):
         return FaultModel(bool(self.crashes), self.sent_survives)
 
 
+GAP = MessageId(ProcessId("a gap"), 0)  # among what a process delivers: it announces that messages may be missing
+
+
 class Planned(NamedTuple):
     """A message that is multicast at some moment."""
 
@@ -105,7 +108,7 @@ class LocalState(NamedTuple):
 
     process: int
     saved: bytes  # empty: it has crashed
-    delivered: tuple[MessageId, ...]
+    delivered: tuple[MessageId, ...]  # with the gaps that it announced
     made: int  # its own multicasts so far
     monitored: tuple[int, ...] = ()
     suspects: tuple[int, ...] = ()
