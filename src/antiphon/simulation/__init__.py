@@ -26,6 +26,7 @@ from antiphon.simulation.values import (
     Plan,
     Scenario,
     Slow,
+    Tell,
     Uniform,
     WrongSuspicion,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "Plan",
     "Scenario",
     "Slow",
+    "Tell",
     "Uniform",
     "Workload",
     "WrongSuspicion",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from antiphon.core.channel import Transport
+from antiphon.core.commands import command_names
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Assumptions, Detector, Failures, FaultModel, Watched
 from antiphon.core.errors import UsageError
@@ -25,6 +26,7 @@ from antiphon.simulation.values import (
     Latency,
     Plan,
     Scenario,
+    Tell,
     Uniform,
 )
 
@@ -94,6 +96,7 @@ def _gap(rng: random.Random, workload: Workload, interval_ns: int, index: int) -
     return 0
 
 
+OPTION_DRAWS_MAX = 1_000
 EVENTS_MAX = 200_000  # of a random run; the longest of thousands has a sixth of that
 SIZES, HARSH_SIZES = (1, 2, 3, 3), (1, 2, 3, 3, 3, 5)
 LATENCIES: tuple[Latency, ...] = (
@@ -119,8 +122,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
     load = _random_load(rng, topology, protocol.declaration.assumes)
-    drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
-    chosen = {**drawn, **(options or {})}
+    chosen = _random_options(rng, protocol, options or {})
     parsed = parse_options(protocol, chosen)
     assumes, watched = protocol.assumes(parsed), protocol.watched(parsed)
     model = fault_model(rng, protocol, parsed)
@@ -148,6 +150,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         groups=sizes,
         plans=load.plans,
         faults=faults,
+        commands=_random_commands(protocol, parsed, topology, load.span_ns, seed),
         # A latency that is always the same reorders nothing.
         latency=rng.choice([latency for latency in latencies if fifo or not isinstance(latency, Constant)]),
         fifo=fifo or _transport(protocol, topology, chosen) is Transport.FIFO,
@@ -165,6 +168,38 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         limit_ns=load.span_ns * 2 + 30_000 * MILLISECOND,
         events_max=EVENTS_MAX,
     )
+
+
+def _random_options(rng: random.Random, protocol: type[OrderingProtocol], given: Mapping[str, str]) -> dict[str, str]:
+    """All options but those given are drawn, until the protocol does not refuse them together."""
+    refused: UsageError | None = None
+    for _ in range(OPTION_DRAWS_MAX):
+        drawn = {name: rng.choice(values) for name, values in option_choices(protocol).items()}
+        try:
+            protocol.check(parse_options(protocol, {**drawn, **given}), FaultModel(False, True))
+        except UsageError as error:
+            refused = error
+        else:
+            return {**drawn, **given}
+    assert refused is not None
+    raise refused
+
+
+def _random_commands(
+    protocol: type[OrderingProtocol], options: msgspec.Struct, topology: Topology, span_ns: int, seed: int
+) -> tuple[Tell, ...]:
+    """Where members can be told to do something: some of them, often several at the same instant."""
+    names = command_names(protocol, options)
+    if not names:
+        return ()
+    rng = random.Random(f"{seed}/commands/{protocol.declaration.name}")
+    found = []
+    for _ in range(rng.randint(2, 10)):
+        at = rng.randrange(max(span_ns, 1))
+        members = rng.choice(list(topology.groups.values()))
+        told = rng.sample(members, rng.randint(1, min(3, len(members))))
+        found += [Tell(str(process), at, rng.choice(names)) for process in told]
+    return tuple(sorted(found, key=lambda tell: tell.at))
 
 
 def _transport(protocol: type[OrderingProtocol], topology: Topology, options: Mapping[str, str]) -> Transport:

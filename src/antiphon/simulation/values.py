@@ -140,6 +140,14 @@ class Plan(Value, frozen=True):
     payloads: int = 1
 
 
+class Tell(Value, frozen=True):
+    """A process is told to do something, if it is up then; see `antiphon tell`."""
+
+    process: str
+    at: int
+    command: str  # and its values, if it has any: leave, or name value=1
+
+
 class Scenario(Value, frozen=True, kw_only=True):
     """A whole run. The seed decides only what is left open here: each frame's latency, each lost tail."""
 
@@ -148,6 +156,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     groups: dict[str, int]
     plans: tuple[Plan, ...]
     faults: tuple[Fault, ...] = ()
+    commands: tuple[Tell, ...] = ()
     latency: Latency = Constant()
     fifo: bool = True  # whether reliable channels keep the order of what is sent, too
     loss: float = 0.0  # of datagrams
