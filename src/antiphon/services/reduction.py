@@ -6,7 +6,7 @@ S1-S15 are the lines of docs/protocols/reduction.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -31,6 +31,8 @@ from antiphon.services.gaps import Eras
 from antiphon.services.spread import Spread, SpreadKind, SpreadOptions
 from antiphon.services.swap import BOTTOM, DistributedSwap
 from antiphon.services.tree import Place, TreeKind, places
+
+SwapKind = TypeVar("SwapKind", bound=DistributedSwap)
 
 PROMISES = (
     Promise.VALIDITY,
@@ -181,9 +183,17 @@ class OrderedBySwap(TreeProtocol):
         raise NotImplementedError
 
     def swap_part(
-        self, kind: type[DistributedSwap], options: msgspec.Struct | None = None, *, place: Callable[[], object]
-    ) -> DistributedSwap:
-        return self.part(kind, "swap", options, place=place, swapped=self.when_swapped, found=self.when_found)
+        self, kind: type[SwapKind], options: msgspec.Struct | None = None, *, place: Callable[[], object]
+    ) -> SwapKind:
+        return self.part(
+            kind,
+            "swap",
+            options,
+            place=place,
+            neighbours=self.neighbours,
+            swapped=self.when_swapped,
+            found=self.when_found,
+        )
 
     def order(self, m: Message) -> None:  # S2
         if self.options.by == "travel":
