@@ -309,6 +309,7 @@ class OrderedByMovableSwap(OrderedBySwap):
 
     @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
+        super().check(options, model)
         if options.moving and (options.gaps or options.by != "travel" or options.multicast != "tree"):
             raise UsageError(
                 f"{cls.declaration.name} with moving=true lets nobody know more than its neighbours, none of whom is "

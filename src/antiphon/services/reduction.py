@@ -15,6 +15,7 @@ from antiphon.core import (
     Assumptions,
     Detector,
     Failures,
+    FaultModel,
     GroupId,
     Message,
     MessageId,
@@ -25,12 +26,12 @@ from antiphon.core import (
     Transport,
     Wire,
 )
-from antiphon.core.errors import BadFrame
+from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.keys import Key
 from antiphon.services.gaps import Eras
 from antiphon.services.spread import Spread, SpreadKind, SpreadOptions
 from antiphon.services.swap import BOTTOM, DistributedSwap
-from antiphon.services.tree import Place, TreeKind, places
+from antiphon.services.tree import Place, TreeKind, lightest, parse_weights, places
 
 SwapKind = TypeVar("SwapKind", bound=DistributedSwap)
 
@@ -57,6 +58,7 @@ class TreeOptions(msgspec.Struct, frozen=True):
     tree: TreeKind = "balanced"
     multicast: SpreadKind = "direct"  # tree: along the edges, so that a node knows nobody but its neighbours
     seed: int = 0  # of the random tree
+    weights: str = ""  # a graph, as 1-2:3,2-3:5: instead of these trees, the lightest that spans it
 
 
 class TreeProtocol(OrderingProtocol):
@@ -69,6 +71,11 @@ class TreeProtocol(OrderingProtocol):
     spread: Spread
 
     delivered: int
+
+    @classmethod
+    def check(cls, options: Any, model: FaultModel) -> None:
+        if options.weights:
+            parse_weights(options.weights)
 
     def initialise(self) -> None:
         self.spread = self.part(
@@ -89,8 +96,11 @@ class TreeProtocol(OrderingProtocol):
 
     def place(self) -> Place:
         """Where this process is in the tree of its group."""
-        nodes = self.nodes()
-        return places(nodes, self.options.tree, self.options.seed)[self.me] if nodes else Place()
+        nodes, options = self.nodes(), self.options
+        if not nodes:
+            return Place()
+        tree = lightest(nodes, options.weights) if options.weights else places(nodes, options.tree, options.seed)
+        return tree[self.me]
 
     def neighbours(self) -> tuple[ProcessId, ...]:
         return self.place().neighbours
@@ -158,6 +168,15 @@ class OrderedBySwap(TreeProtocol):
     waiting: Table[MessageId, Message]  # messages of which this process has yet to learn the predecessor
     last: MessageId  # the message delivered last
     holdback: Table[MessageId, Message]  # by predecessor
+
+    @classmethod
+    def check(cls, options: Any, model: FaultModel) -> None:
+        super().check(options, model)
+        if options.weights and options.gaps:
+            raise UsageError(
+                f"{cls.declaration.name} with weights cannot lose a node, with which the tree may lose its only edges: "
+                "use gaps with tree=balanced, line, star or random."
+            )
 
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:
