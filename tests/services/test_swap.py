@@ -11,8 +11,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core import Buffers, Message, MessageId, OrderingProtocol, Process, ProcessId, Table, Topology, Wire
+from antiphon.core import (
+    Buffers,
+    Message,
+    MessageId,
+    OrderingProtocol,
+    Process,
+    ProcessId,
+    Table,
+    Topology,
+    Transport,
+    Wire,
+)
+from antiphon.core.commands import parse_command
 from antiphon.core.errors import BadFrame, UsageError
+from antiphon.core.inputs import Begin, Receive, Tell, TurnEnd
 from antiphon.core.requests import encode_request
 from antiphon.protocols import protocols
 from antiphon.protocols.arrow import ArrowMulticast
@@ -21,6 +34,7 @@ from antiphon.protocols.counting import Ask, CombiningCounter, Counting, Find, G
 from antiphon.protocols.hybrid import HybridMulticast
 from antiphon.runtime import cluster
 from antiphon.services.combining import Combining, Window
+from antiphon.services.entering import Carried, Found, HandOver, Join, Joined, Lock, Locked, Unlock
 from antiphon.services.hybrid import Hybrid
 from antiphon.services.reduction import Hand
 from antiphon.services.spread import NUMBER_MAX, Pair
@@ -490,3 +504,66 @@ def test_all_states_of_a_small_tree_that_somebody_leaves(
     found = explore(scope, checked(name))
     assert found.violations == []
     assert found.complete
+
+
+def carried(wire: Wire) -> Carried:
+    """As it comes from another member where members move."""
+    process = Process(ProcessId("a.2"), TOPOLOGY, ArrowMulticast, MOVING)
+    part = next(part for part in process.parts if type(wire) in part.handlers)
+    return Carried((), process.encode(part, wire))
+
+
+MOVING = {"moving": "true", "multicast": "tree"}
+ONE, TWO, THREE = nodes(3)
+GOOD_MOVES: list[Wire] = [
+    *(Lock(), Locked(), HandOver((TWO, THREE), None), HandOver((), ID), HandOver((TWO,), BOTTOM), Unlock(TWO)),
+    *(Join(TWO), Joined(BOTTOM, 0), Joined(ID, 7), carried(Hand(M)), carried(Pair(ID, M)), carried(Swap(M, ID, ID))),
+]
+BAD_MOVES: list[Wire] = [
+    HandOver((ONE,), None),
+    HandOver((TWO, TWO), None),
+    HandOver((ProcessId("b.1"),), None),
+    HandOver((TWO,), MessageId(ProcessId("c"), 0)),
+    Unlock(ONE),
+    Unlock(ProcessId("c")),
+    Join(ONE),
+    Join(ProcessId("b.1")),
+    Joined(ID, -1),
+    Joined(ID, NUMBER_MAX),
+    Joined(MessageId(ProcessId("c"), 0), 1),
+    carried(Pair(ID, message("b"))),
+    carried(Found(ID, M)),  # nobody else says that
+    Carried((), Buffers(b"")),
+    Carried((), Buffers(b"\xff")),
+]
+
+
+def test_forged_moves() -> None:
+    for wire in GOOD_MOVES:
+        check("arrow", wire, **MOVING)
+    for wire in BAD_MOVES:
+        with pytest.raises(BadFrame):
+            check("arrow", wire, **MOVING)
+    for wire in (*GOOD_MOVES, *BAD_MOVES):
+        with pytest.raises(BadFrame):
+            check("arrow", wire, at="c1", **MOVING)
+
+
+@pytest.mark.parametrize("name", ["arrow", "combining"])
+@pytest.mark.parametrize("seed", range(40))
+def test_moves_that_pass_the_check_break_nothing(name: str, seed: int) -> None:
+    """From whomever they come, in whatever order, whatever the process was told."""
+    rng = random.Random(seed)
+    process = Process(ONE, TOPOLOGY, protocols()[name], MOVING | {"tree": rng.choice(("line", "star"))})
+    process.step(Begin(0))
+    told = [parse_command(type(process.protocol), process.protocol.options, [word]) for word in ("leave", "enter")]
+    for _ in range(60):
+        if rng.random() < 0.2:
+            process.step(Tell(0, rng.choice(told)))
+        else:
+            frame = process.encode(process.protocol.moving, rng.choice(GOOD_MOVES))  # type: ignore[attr-defined]
+            process.check_frame(frame)
+            sender = rng.choice((TWO, THREE, ProcessId("b.1"), ProcessId("c")))
+            process.step(Receive(0, sender, Transport.DATAGRAM, 0, frame))
+        if process.turn_is_open:
+            process.step(TurnEnd(0))
