@@ -1,12 +1,14 @@
 """swap.txt's claims as curves: swap against counting on the same tree, and the load of each node.
 
     python benchmarks/swap_curves.py [--sizes 8,16,32,64,128,256] [--plot docs/protocols/swap_curves.svg]
+    python benchmarks/swap_curves.py --moves [--plot docs/protocols/moving_curves.svg]
 
 Simulated, at a constant latency for each link, without faults; everything from the trace. Latency is in links: until a
 message is multicast with its place in the order, and until its last delivery, the mean over all messages. Sequential:
 32 nodes, spread over the tree, multicast one after the other, each when the message before is delivered everywhere;
 concurrent: every node multicasts at once. Messages are multicast along the tree, so that nobody knows more than its
-neighbours; so what a delivery takes is mostly the way through the tree.
+neighbours; so what a delivery takes is mostly the way through the tree. With --moves: what it costs to leave the tree
+and to enter it, in messages, while every node multicasts.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import NamedTuple
 
 from antiphon.core import ProcessId
 from antiphon.services.tree import places
-from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, simulate
+from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, Tell, simulate
 
 GROUP = "g"
 SEQUENTIAL = 32  # requests, one after the other
@@ -133,6 +135,73 @@ def loads(kind: Kind, n: int) -> dict[str, tuple[int, float]]:
     return found
 
 
+class Mover(NamedTuple):
+    """Who leaves, and comes back."""
+
+    name: str
+    tree: str
+    number: Callable[[int], int]  # by the size of the group
+
+
+MOVERS = (
+    Mover("a leaf", "balanced", lambda n: n),
+    Mover("the middle of a line, with 2 neighbours", "line", lambda n: n // 2),
+    Mover("a node of a balanced tree, with 3 neighbours", "balanced", lambda n: 2),
+    Mover("the middle of a star, with n-1 neighbours", "star", lambda n: 1),
+)
+
+
+def moves(protocol: str, mover: Mover, n: int) -> tuple[int, int]:
+    """The messages that it takes to leave while every node multicasts, and to enter again when all is quiet."""
+    told, later = members(n)[mover.number(n) - 1], 100 * n * MILLISECOND
+    options = {"moving": "true", "multicast": "tree", "tree": mover.tree}
+    commands = (Tell(told, MILLISECOND // 2, "leave"), Tell(told, later, "enter"))
+    plans = tuple(concurrent(n))
+    outcome = simulate(Scenario(protocol=protocol, options=options, groups={GROUP: n}, plans=plans, commands=commands))
+    assert not outcome.violations, outcome.violations
+    sent = [
+        (row.time_ns, len(row.peers or ()))
+        for row in outcome.rows
+        if row.kind == "send" and (row.layer or "").endswith("/moving") and not row.about
+    ]
+    return sum(count for at, count in sent if at < later), sum(count for at, count in sent if at >= later)
+
+
+def tell_moves(sizes: Sequence[int], plot: Path | None) -> None:
+    print("\nto leave / to enter, in messages\n")
+    print(f"| | {' | '.join(f'n = {size}' for size in sizes)} |")
+    print(f"| --- |{' --- |' * len(sizes)}")
+    curves: dict[str, list[int]] = {}
+    for mover in MOVERS:
+        points = [moves("arrow", mover, size) for size in sizes]
+        assert points == [moves("combining", mover, size) for size in sizes]
+        curves[mover.name] = [left for left, _ in points]
+        print(f"| {mover.name} | {' | '.join(f'{left} / {entered}' for left, entered in points)} |", flush=True)
+    if plot is not None:
+        draw_moves(plot, sizes, curves)
+
+
+def draw_moves(path: Path, sizes: Sequence[int], curves: dict[str, list[int]]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+    for name, values in curves.items():
+        axes.plot(sizes, values, marker="o", markersize=3, linewidth=1.3, label=f"to leave: {name}")
+    axes.plot(sizes, [2] * len(sizes), "--", marker="o", markersize=3, linewidth=1.3, label="to enter: anybody")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.set_xlabel("nodes")
+    axes.set_ylabel("messages")
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
 def draw(path: Path, sizes: Sequence[int], curves: dict[tuple[str, str], list[Latency]]) -> None:
     import matplotlib as mpl
 
@@ -165,8 +234,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="8,16,32,64,128,256")
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--moves", action="store_true", help="what it costs to leave and to enter")
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.sizes.split(",")]
+    if arguments.moves:
+        tell_moves(sizes, arguments.plot)
+        return
     curves: dict[tuple[str, str], list[Latency]] = {}
     for when, plans in (("sequential", sequential), ("concurrent", concurrent)):
         print(f"\n{when}: until it is multicast / until delivered everywhere, in links; the most hops of a swap\n")

@@ -14,6 +14,7 @@ from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes minutes begins first, so that nobody waits for it at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)

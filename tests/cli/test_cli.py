@@ -34,6 +34,7 @@ COMMANDS = [
     "send",
     "tail",
     "status",
+    "tell",
     "down",
     "soak",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.core import Component, MessageId, ProcessId, Timer, Wire
+from antiphon.core import Command, Component, MessageId, ProcessId, Timer, Wire
 from antiphon.core.contract import contract_of
 
 
@@ -29,11 +29,16 @@ class Tick(Timer, frozen=True):
     pass
 
 
+class GoAway(Command, frozen=True):
+    pass
+
+
 def test_handlers_are_found_by_type_and_named_for_it() -> None:
     class Good(Component):
         def on_ping(self, sender: ProcessId, message: Ping) -> None: ...
         def on_long_name(self, sender: ProcessId, message: LongName) -> None: ...
         def on_resend(self, timer: Resend) -> None: ...
+        def on_go_away(self, command: GoAway) -> None: ...
         def on_suspect(self, process: ProcessId) -> None: ...
         def on_trust(self, process: ProcessId) -> None: ...
         def on_turn_end(self) -> None: ...
@@ -41,6 +46,7 @@ def test_handlers_are_found_by_type_and_named_for_it() -> None:
     contract = contract_of(Good)
     assert contract.handlers == {Ping: "on_ping", LongName: "on_long_name"}
     assert contract.timers == {Resend: "on_resend"}
+    assert contract.commands == {GoAway: "on_go_away"}
     id = MessageId(ProcessId("p"), 3)
     assert contract.subjects[LongName](LongName(id)) == (id,)
     assert contract.subjects[Ping](Ping(1)) == ()
@@ -58,6 +64,13 @@ def test_a_timer_handler_of_another_name_fails() -> None:
 
         class Bad(Component):
             def on_resent(self, timer: Resend) -> None: ...
+
+
+def test_a_command_handler_of_another_name_fails() -> None:
+    with pytest.raises(TypeError, match=r"Bad\.on_leave handles a GoAway: it must be called on_go_away"):
+
+        class Bad(Component):
+            def on_leave(self, command: GoAway) -> None: ...
 
 
 def test_a_timer_without_a_handler_fails() -> None:

@@ -35,6 +35,7 @@ from antiphon.core.inputs import (
     Recover,
     Submit,
     Suspect,
+    Tell,
     Trust,
     TurnEnd,
     decode_input,
@@ -395,6 +396,7 @@ def test_inputs_survive_the_journal() -> None:
         Trust(10, ProcessId("p")),
         Recover(11, 12),
         TurnEnd(13),
+        Tell(14, b"command"),
     ):
         record = bytes(encode_input(value))
         assert decode_input(record) == value

@@ -353,3 +353,11 @@ def test_the_curves_show_what_the_paper_says() -> None:
             assert found[f"{way}, swap"].multicast <= found[f"{way}, counting"].multicast
             assert found[f"{way}, swap"].delivery <= found[f"{way}, counting"].delivery
             assert found[f"{way}, swap"].hops <= curves.diameter(8)
+
+
+def test_the_cost_of_leaving_depends_on_the_degree_of_the_node_and_not_on_the_size_of_the_group() -> None:
+    curves = benchmark("swap_curves")
+    for mover, degree in zip(curves.MOVERS, (1, 2, 3, None), strict=True):
+        for n in (8, 16):
+            for protocol in ("arrow", "combining"):
+                assert curves.moves(protocol, mover, n) == (3 * (degree or n - 1), 2)

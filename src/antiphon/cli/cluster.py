@@ -1,4 +1,4 @@
-"""`antiphon up | node | status | down`: a cluster of real processes on this machine."""
+"""`antiphon up | node | status | tell | down`: a cluster of real processes on this machine."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
+from antiphon.core.commands import parse_command
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import UsageError
 from antiphon.core.model import ProcessId, parse_groups
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     app.command("up")(up_command)
     app.command("node")(node_command)
     app.command("status")(status_command)
+    app.command("tell")(tell_command)
     app.command("down")(down_command)
 
 
@@ -199,6 +201,25 @@ def _stalls(stalled: Mapping[str, float | None]) -> Iterator[str]:
         has = "has" if since is None else "has had"
         when = "" if since is None else f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
         yield f"Group {group} {has} no majority{when}: what is addressed to it waits until enough processes return."
+
+
+def tell_command(
+    process: Annotated[str, typer.Argument(help="The process to be told, such as orders.2.")],
+    command: Annotated[list[str], typer.Argument(help="What it is to do, a command of its protocol, such as leave.")],
+    dir: DirFlag,
+) -> None:
+    """Tell one process to do something that its protocol can do.
+
+    It has it in its journal when this command ends.
+
+    Example: antiphon tell --dir shop orders.2 leave
+    """
+    config = ClusterFolder.load(dir).config
+    told = config.known(process)
+    kind = protocol_named(config.protocol)
+    parse_command(kind, parse_options(kind, config.options), command)  # what it cannot do is refused, up or down
+    cluster.tell(config, told, command)
+    print(f"{told} was told to {' '.join(command)}.")
 
 
 def down_command(dir: DirFlag, json: JsonFlag = False) -> None:

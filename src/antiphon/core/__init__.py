@@ -3,7 +3,7 @@
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import Transport
 from antiphon.core.component import Component, NoOptions, OrderingProtocol
-from antiphon.core.contract import Timer, Wire
+from antiphon.core.contract import Command, Timer, Wire
 from antiphon.core.declaration import Assumptions, Declaration, Detector, Failures, FaultModel, Watched
 from antiphon.core.gather import Gather
 from antiphon.core.host import Host
@@ -16,6 +16,7 @@ from antiphon.core.unordered import Heap, Table
 __all__ = [
     "Assumptions",
     "Buffers",
+    "Command",
     "Component",
     "Declaration",
     "Detector",

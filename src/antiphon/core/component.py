@@ -2,8 +2,9 @@
 
 A component declares its state as annotated variables, gives them their first values in ``initialise``, and handles
 messages in ``on_<message>(self, sender, message: Message)`` and timers in ``on_<timer>(self, timer: Timer)``, each
-named for its type. Everything else is derived from that: the wire format, the dispatch, the snapshot. A handler whose
-name and type do not match fails when the class is made.
+named for its type; an ordering protocol also takes commands, in ``on_<command>(self, command: Command)``. Everything
+else is derived from that: the wire format, the dispatch, the snapshot. A handler whose name and type do not match fails
+when the class is made.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from antiphon.core.buffers import encode_inside
 from antiphon.core.channel import Transport
-from antiphon.core.contract import Timer, Wire, contract_of, handlers_of
+from antiphon.core.contract import Command, Timer, Wire, contract_of, handlers_of
 from antiphon.core.declaration import Assumptions, Declaration, Detector, FaultModel, Watched
 from antiphon.core.errors import UsageError
 from antiphon.core.keys import Key
@@ -214,6 +215,15 @@ class OrderingProtocol(Component):
     @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
         """Refuse options that cannot keep the promises in a run with these faults."""
+
+    @classmethod
+    def commands(cls, options: Any) -> tuple[type[Command], ...]:
+        """What a process can be told to do with these options."""
+        return tuple(handlers_of(cls).commands)
+
+    def obey(self, command: bytes) -> None:
+        value = self.contract.decode_command(command)
+        getattr(self, self.contract.commands[type(value)])(value)
 
     @classmethod
     def watched(cls, options: Any) -> Watched:

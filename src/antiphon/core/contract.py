@@ -1,11 +1,11 @@
-"""What the class of a component says about it, worked out once: handlers, timers, wire format, state."""
+"""What the class of a component says about it, worked out once: handlers, timers, commands, wire format, state."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Union, get_origin, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Union, get_origin, get_type_hints
 
 import msgspec
 
@@ -22,15 +22,21 @@ class Timer(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Something to be reminded of. Two timers of a component are the same when they are equal, values included."""
 
 
+class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Something that whoever runs the system tells one process to do. Only an ordering protocol takes commands."""
+
+
 class Contract(msgspec.Struct, frozen=True):
     """Of one class of components."""
 
     handlers: dict[type[Wire], str]
     timers: dict[type[Timer], str]
+    commands: dict[type[Command], str]
     subjects: dict[type[Wire], Callable[[Any], tuple[MessageId, ...]]]
     messages: dict[type[Wire], str | None]  # the field of a wire message that holds a multicast message
     decode: Callable[[Piece, int], Any]
     decode_timer: Callable[[bytes], Any]
+    decode_command: Callable[[bytes], Any]
     state: type[msgspec.Struct]
     decode_state: Callable[[bytes], Any]
 
@@ -47,7 +53,7 @@ _HOOKS = frozenset({"on_suspect", "on_trust", "on_turn_end"})
 
 
 def _contract(kind: type) -> Contract:
-    handlers, timers = handlers_of(kind)
+    handlers, timers, commands = handlers_of(kind)
     tags = [wire.__struct_config__.tag for wire in handlers]
     assert all(isinstance(tag, int) for tag in tags), f"{kind}: every wire message has a small number as its tag"
     assert len(set(tags)) == len(tags), f"{kind}: two wire messages have the same tag"
@@ -55,23 +61,33 @@ def _contract(kind: type) -> Contract:
     return Contract(
         handlers=handlers,
         timers=timers,
+        commands=commands,
         subjects={wire: _subjects(wire) for wire in handlers},
         messages={wire: "message" if "message" in wire.__struct_fields__ else None for wire in handlers},
         decode=decoder_beside(Union[tuple(handlers)]) if handlers else _decode_nothing,  # noqa: UP007 - at run time
         decode_timer=decoder_inside(Union[tuple(timers)]) if timers else _decode_nothing,  # type: ignore[arg-type] # noqa: UP007
+        decode_command=decoder_inside(Union[tuple(commands)]) if commands else _decode_nothing,  # type: ignore[arg-type] # noqa: UP007
         state=state,
         decode_state=decoder_inside(state),
     )
 
 
 def _decode_nothing(*_: Any) -> Any:
-    raise BadFrame("This component receives no messages and sets no timers.")
+    raise BadFrame("This component has no handler for anything of this kind.")
 
 
-def handlers_of(kind: type) -> tuple[dict[type[Wire], str], dict[type[Timer], str]]:
-    """Find ``on_<message>(self, sender, message: SomeWire)`` and ``on_<timer>(self, timer: SomeTimer)``."""
-    messages: dict[type[Wire], str] = {}
-    timers: dict[type[Timer], str] = {}
+class Handlers(NamedTuple):
+    """The names of a component's handlers, by what they handle."""
+
+    messages: dict[type[Wire], str]
+    timers: dict[type[Timer], str]
+    commands: dict[type[Command], str]
+
+
+def handlers_of(kind: type) -> Handlers:
+    """Find ``on_<message>(self, sender, message: SomeWire)``, ``on_<timer>(self, timer: SomeTimer)`` and
+    ``on_<command>(self, command: SomeCommand)``."""
+    messages, timers, commands = found = Handlers({}, {}, {})
     for name in dir(kind):
         if not name.startswith("on_") or name in _HOOKS:
             continue
@@ -81,18 +97,20 @@ def handlers_of(kind: type) -> tuple[dict[type[Wire], str], dict[type[Timer], st
             messages[handled] = name
         elif handled is not None and len(hints) == 1 and issubclass(handled, Timer):
             timers[handled] = name
+        elif handled is not None and len(hints) == 1 and issubclass(handled, Command):
+            commands[handled] = name
         else:
             raise TypeError(
-                f"{kind.__name__}.{name} handles nothing: write on_<message>(self, sender, message: Message) "
-                f"or on_<timer>(self, timer: Timer)"
+                f"{kind.__name__}.{name} handles nothing: write on_<message>(self, sender, message: Message), "
+                f"on_<timer>(self, timer: Timer) or on_<command>(self, command: Command)"
             )
-        expected = f"on_{_snake(handled.__name__)}"
+        expected = f"on_{name_of(handled)}"
         if name != expected:
             raise TypeError(f"{kind.__name__}.{name} handles a {handled.__name__}: it must be called {expected}")
     for timer in _timers_named_in(kind):
         if timer not in timers:
-            raise TypeError(f"{kind.__name__} sets a {timer.__name__}, but has no on_{_snake(timer.__name__)}")
-    return messages, timers
+            raise TypeError(f"{kind.__name__} sets a {timer.__name__}, but has no on_{name_of(timer)}")
+    return found
 
 
 def _timers_named_in(kind: type) -> Iterator[type[Timer]]:
@@ -105,8 +123,9 @@ def _timers_named_in(kind: type) -> Iterator[type[Timer]]:
                     yield found
 
 
-def _snake(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+def name_of(kind: type) -> str:
+    """What a type is called where people write it: in a handler's name, or as a command."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def _subjects(wire: type[Wire]) -> Callable[[Any], tuple[MessageId, ...]]:

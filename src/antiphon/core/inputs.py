@@ -66,7 +66,13 @@ class TurnEnd(Input, frozen=True, tag=8):
     """The inputs since the last one came together: now is the time for what is done once for all of them."""
 
 
-AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd
+class Tell(Input, frozen=True, tag=9):
+    """Whoever runs the system tells this process to do something: one of its protocol's commands, encoded."""
+
+    command: bytes
+
+
+AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd | Tell
 
 _decode = decoder_beside(AnyInput)
 

@@ -83,6 +83,7 @@ class Process:
             inputs.Multicast: self._on_multicast,
             inputs.Submit: self._on_submit,
             inputs.TurnEnd: self._on_turn_end,
+            inputs.Tell: self._on_tell,
             inputs.Fire: self._on_fire,
             inputs.Suspect: self._on_suspect,
             inputs.Trust: self._on_trust,
@@ -352,6 +353,9 @@ class Process:
             return  # it was set anew or cancelled after it had come due
         del self.state.timers[fired.part, fired.timer]
         self.parts[fired.part].fire(fired.timer)
+
+    def _on_tell(self, told: inputs.Tell) -> None:
+        self.protocol.obey(told.command)
 
     def _on_suspect(self, suspect: inputs.Suspect) -> None:
         if suspect.process in self.state.suspects or suspect.process not in self.monitored():

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from antiphon.core import Assumptions, Declaration, Failures
 from antiphon.services.arrow import Arrow
-from antiphon.services.reduction import PROMISES, OrderedBySwap, SwapOptions
-from antiphon.services.swap import DistributedSwap
+from antiphon.services.entering import MovableOptions, OrderedByMovableSwap
+from antiphon.services.reduction import PROMISES
+from antiphon.services.swap import LinkedSwap
 
 
-class ArrowMulticast(OrderedBySwap):
+class ArrowMulticast(OrderedByMovableSwap):
     declaration = Declaration(
         name="arrow",
         title="Arrow multicast (distributed swap by path reversal)",
@@ -19,8 +20,8 @@ class ArrowMulticast(OrderedBySwap):
         assumes=Assumptions(failures=Failures.CRASH_RECOVERY, one_group=True),
         promises=PROMISES,
     )
-    Options = SwapOptions
-    options: SwapOptions
+    Options = MovableOptions
+    options: MovableOptions
 
-    def make_swap_object(self) -> DistributedSwap:
+    def make_swap_object(self) -> LinkedSwap:
         return self.swap_part(Arrow, place=self.place)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from antiphon.core import Assumptions, Declaration, Failures
 from antiphon.services.combining import Combining, CombiningOptions, WindowMs
-from antiphon.services.reduction import PROMISES, OrderedBySwap, SwapOptions
-from antiphon.services.swap import DistributedSwap
+from antiphon.services.entering import MovableOptions, OrderedByMovableSwap
+from antiphon.services.reduction import PROMISES
+from antiphon.services.swap import LinkedSwap
 
 
-class CombiningMulticastOptions(SwapOptions, frozen=True):
+class CombiningMulticastOptions(MovableOptions, frozen=True):
     window: WindowMs = 0  # for how many milliseconds a node waits for others to meet; 0: until its turn is over
 
 
-class CombiningMulticast(OrderedBySwap):
+class CombiningMulticast(OrderedByMovableSwap):
     declaration = Declaration(
         name="combining",
         title="Combining multicast (distributed swap by a combining tree)",
@@ -26,5 +27,5 @@ class CombiningMulticast(OrderedBySwap):
     Options = CombiningMulticastOptions
     options: CombiningMulticastOptions
 
-    def make_swap_object(self) -> DistributedSwap:
+    def make_swap_object(self) -> LinkedSwap:
         return self.swap_part(Combining, CombiningOptions(self.options.window), place=self.place)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from antiphon.core import Assumptions, Declaration, Failures, ProcessId, Promise
+from antiphon.core import Assumptions, Declaration, Failures, FaultModel, ProcessId, Promise
+from antiphon.core.errors import UsageError
 from antiphon.services.combining import WindowMs
 from antiphon.services.hybrid import Hybrid, HybridOptions
 from antiphon.services.reduction import PROMISES, OrderedBySwap, SwapOptions
@@ -31,6 +32,14 @@ class HybridMulticast(OrderedBySwap):
     )
     Options = HybridMulticastOptions
     options: HybridMulticastOptions
+
+    @classmethod
+    def check(cls, options: Any, model: FaultModel) -> None:
+        super().check(options, model)
+        if options.weights:
+            raise UsageError(
+                "hybrid has a tree of clusters, not of members: weights are for arrow, combining and counting."
+            )
 
     @classmethod
     def own_promises(cls, options: Any) -> tuple[Promise, ...]:

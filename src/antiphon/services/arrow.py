@@ -7,24 +7,15 @@ need keep an order: there is nothing on it to be overtaken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from antiphon.core import MessageId, ProcessId
-from antiphon.services.swap import BOTTOM, DistributedSwap, Swap
-from antiphon.services.tree import Place
+from antiphon.services.swap import LinkedSwap, Swap
 
 
-class Arrow(DistributedSwap):
-    """The nodes of a tree, each of which knows only in which direction the object's value is."""
-
-    place: Callable[[], Place]  # where this node is in the tree
-
-    link: ProcessId  # a neighbour or, at a sink, the node itself
-    value: MessageId  # meaningful only at a sink
+class Arrow(LinkedSwap):
+    """The nodes of a tree, each of which knows only in which direction the object's value is: at a sink."""
 
     def begin_anew(self) -> None:
-        self.link = self.place().parent or self.me  # L1
-        self.value = BOTTOM
+        super().begin_anew()  # L1
 
     def enter(self, swap: Swap) -> None:  # L2
         link, self.link = self.link, self.me  # L3
@@ -32,7 +23,7 @@ class Arrow(DistributedSwap):
         self.follow(link, swap, value)  # L5
 
     def on_swap(self, sender: ProcessId, swap: Swap) -> None:  # L6
-        if sender in self.place().neighbours:
+        if sender in self.neighbours():
             link, self.link = self.link, sender  # L7
             self.follow(link, swap, self.value)
 

@@ -6,14 +6,12 @@ the way, where channels keep theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 
-from antiphon.core import MessageId, ProcessId, Timer, Transport
-from antiphon.services.swap import BOTTOM, DistributedSwap, Swap
-from antiphon.services.tree import Place
+from antiphon.core import ProcessId, Timer, Transport
+from antiphon.services.swap import LinkedSwap, Swap
 
 WindowMs = Annotated[int, msgspec.Meta(ge=0, le=10_000)]  # 0: what one turn of the process brings
 
@@ -26,28 +24,28 @@ class CombiningOptions(msgspec.Struct, frozen=True):
     window: WindowMs = 0
 
 
-class Combining(DistributedSwap):
+class Combining(LinkedSwap):
+    """The nodes of a tree, each linked with its parent; the value is at the root."""
+
     Options = CombiningOptions
     options: CombiningOptions
     transport = Transport.FIFO
-    place: Callable[[], Place]  # where this node is in the tree
 
-    value: MessageId  # meaningful only at the root
     met: list[Swap]  # what came to this node and has not gone on, in the order in which it came
 
     def begin_anew(self) -> None:
-        self.value = BOTTOM  # L1
+        super().begin_anew()  # L1
         self.met = []
 
     def enter(self, swap: Swap) -> None:  # L2
-        if self.place().parent is None:
+        if self.link == self.me:
             self.designate(swap, self.value)  # L3
             self.value = swap.b  # L4
         else:
             self.wait_for_others(swap)
 
     def on_swap(self, sender: ProcessId, swap: Swap) -> None:  # L5
-        if sender in self.place().children:
+        if sender in self.neighbours() and sender != self.link:
             self.enter(swap)
 
     def wait_for_others(self, swap: Swap) -> None:
@@ -66,13 +64,15 @@ class Combining(DistributedSwap):
     def combine(self) -> None:
         """From ``first`` on, each is the predecessor of the next; the predecessor of the first is to be found above."""
         if not self.met:
-            return  # the object began anew in this turn
+            return  # it began anew, or left, in this turn
         first, *others = self.met
         self.met = []
         combined = first
         for swap in others:
             self.designate(swap, combined.b)  # L9
             combined = Swap(combined.source, combined.a, swap.b)  # L10
-        parent = self.place().parent
-        assert parent is not None, "at the root nothing waits"
-        self.send(parent, combined)  # L11
+        assert self.link != self.me, "at the root nothing waits"
+        self.send(self.link, combined)  # L11
+
+    def quiesce(self) -> None:
+        self.combine()

@@ -47,7 +47,12 @@ class Hybrid(DistributedSwap):
 
     def initialise(self) -> None:
         self.cluster = self.part(
-            Cluster, "cluster", place=self.place_within, swapped=self.when_closed, ended=self.when_ended
+            Cluster,
+            "cluster",
+            place=self.place_within,
+            neighbours=self.neighbours_within,
+            swapped=self.when_closed,
+            ended=self.when_ended,
         )
         super().initialise()
 
@@ -58,6 +63,9 @@ class Hybrid(DistributedSwap):
 
     def place_within(self) -> Place:
         return self.place().within
+
+    def neighbours_within(self) -> tuple[ProcessId, ...]:
+        return self.place().within.neighbours
 
     def enter(self, swap: Swap) -> None:  # L1
         self.cluster.enter(swap)  # L2

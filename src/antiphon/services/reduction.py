@@ -6,7 +6,7 @@ S1-S15 are the lines of docs/protocols/reduction.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -15,6 +15,7 @@ from antiphon.core import (
     Assumptions,
     Detector,
     Failures,
+    FaultModel,
     GroupId,
     Message,
     MessageId,
@@ -25,12 +26,14 @@ from antiphon.core import (
     Transport,
     Wire,
 )
-from antiphon.core.errors import BadFrame
+from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.keys import Key
 from antiphon.services.gaps import Eras
 from antiphon.services.spread import Spread, SpreadKind, SpreadOptions
 from antiphon.services.swap import BOTTOM, DistributedSwap
-from antiphon.services.tree import Place, TreeKind, places
+from antiphon.services.tree import Place, TreeKind, lightest, parse_weights, places
+
+SwapKind = TypeVar("SwapKind", bound=DistributedSwap)
 
 PROMISES = (
     Promise.VALIDITY,
@@ -55,6 +58,7 @@ class TreeOptions(msgspec.Struct, frozen=True):
     tree: TreeKind = "balanced"
     multicast: SpreadKind = "direct"  # tree: along the edges, so that a node knows nobody but its neighbours
     seed: int = 0  # of the random tree
+    weights: str = ""  # a graph, as 1-2:3,2-3:5: instead of these trees, the lightest that spans it
 
 
 class TreeProtocol(OrderingProtocol):
@@ -67,6 +71,11 @@ class TreeProtocol(OrderingProtocol):
     spread: Spread
 
     delivered: int
+
+    @classmethod
+    def check(cls, options: Any, model: FaultModel) -> None:
+        if options.weights:
+            parse_weights(options.weights)
 
     def initialise(self) -> None:
         self.spread = self.part(
@@ -87,8 +96,11 @@ class TreeProtocol(OrderingProtocol):
 
     def place(self) -> Place:
         """Where this process is in the tree of its group."""
-        nodes = self.nodes()
-        return places(nodes, self.options.tree, self.options.seed)[self.me] if nodes else Place()
+        nodes, options = self.nodes(), self.options
+        if not nodes:
+            return Place()
+        tree = lightest(nodes, options.weights) if options.weights else places(nodes, options.tree, options.seed)
+        return tree[self.me]
 
     def neighbours(self) -> tuple[ProcessId, ...]:
         return self.place().neighbours
@@ -158,6 +170,15 @@ class OrderedBySwap(TreeProtocol):
     holdback: Table[MessageId, Message]  # by predecessor
 
     @classmethod
+    def check(cls, options: Any, model: FaultModel) -> None:
+        super().check(options, model)
+        if options.weights and options.gaps:
+            raise UsageError(
+                f"{cls.declaration.name} with weights cannot lose a node, with which the tree may lose its only edges: "
+                "use gaps with tree=balanced, line, star or random."
+            )
+
+    @classmethod
     def assumes(cls, options: Any) -> Assumptions:
         if not options.gaps:
             return cls.declaration.assumes
@@ -181,9 +202,17 @@ class OrderedBySwap(TreeProtocol):
         raise NotImplementedError
 
     def swap_part(
-        self, kind: type[DistributedSwap], options: msgspec.Struct | None = None, *, place: Callable[[], object]
-    ) -> DistributedSwap:
-        return self.part(kind, "swap", options, place=place, swapped=self.when_swapped, found=self.when_found)
+        self, kind: type[SwapKind], options: msgspec.Struct | None = None, *, place: Callable[[], object]
+    ) -> SwapKind:
+        return self.part(
+            kind,
+            "swap",
+            options,
+            place=place,
+            neighbours=self.neighbours,
+            swapped=self.when_swapped,
+            found=self.when_found,
+        )
 
     def order(self, m: Message) -> None:  # S2
         if self.options.by == "travel":

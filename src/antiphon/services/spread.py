@@ -41,6 +41,10 @@ class Spread(Component):
         to = self.members() if self.options.kind == "direct" else (self.me, *self.neighbours())
         self.send(to, Pair(place, m))
 
+    def pass_on(self, to: ProcessId, place: MessageId | int, m: Message) -> None:
+        """To a new neighbour, what came before it was one."""
+        self.send(to, Pair(place, m))
+
     def on_pair(self, sender: ProcessId, pair: Pair) -> None:
         if self.options.kind == "tree" and sender != self.me:
             self.send([node for node in self.neighbours() if node != sender], pair)

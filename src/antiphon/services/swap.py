@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from antiphon.core import Component, Message, MessageId, ProcessId, Wire
 from antiphon.core.errors import BadFrame
+from antiphon.services.tree import Place
 
 BOTTOM = MessageId(ProcessId(""), 0)  # ⊥, the value of an object that nobody has swapped yet
 
@@ -84,3 +85,31 @@ class DistributedSwap(Component):
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         values = (message.a, message.b) if isinstance(message, Swap) else super().about(message)
         return tuple(value for value in dict.fromkeys(values) if value != BOTTOM)
+
+
+class LinkedSwap(DistributedSwap):
+    """A swap whose nodes have one link each, towards where the object's value is."""
+
+    place: Callable[[], Place]  # where this node is at first
+    neighbours: Callable[[], tuple[ProcessId, ...]]  # in the tree as it is now
+
+    link: ProcessId  # a neighbour or, where the value is, the node itself
+    value: MessageId  # meaningful only there
+
+    def begin_anew(self) -> None:
+        self.link = self.place().parent or self.me
+        self.value = BOTTOM
+
+    # Entering and leaving (services/entering.py) --------------------------------------------------------------------
+
+    def quiesce(self) -> None:
+        """Send at once what waits here for others."""
+
+    def relink(self, left: ProcessId, heir: ProcessId) -> None:
+        """A neighbour has left, and another node is where it was."""
+        if self.link == left:
+            self.link = heir
+
+    def inherit(self, value: MessageId) -> None:
+        """The value is here from now on."""
+        self.link, self.value = self.me, value

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from antiphon.core import ProcessId
+from antiphon.core.errors import UsageError
 
 TreeKind = Literal["balanced", "line", "star", "random"]
 
@@ -42,6 +44,48 @@ def places(nodes: tuple[ProcessId, ...], kind: TreeKind, seed: int = 0) -> dict[
     for node, parent in parents.items():
         children[parent].append(node)
     return {node: Place(parents.get(node), tuple(children[node])) for node in nodes}
+
+
+@lru_cache(maxsize=1024)
+def lightest(nodes: tuple[ProcessId, ...], weights: str) -> dict[ProcessId, Place]:
+    """The tree of the least weight that spans a graph, from its first node on. ``weights``: see ``parse_weights``."""
+    edges = [edge for edge in parse_weights(weights) if max(edge.one, edge.other) <= len(nodes)]
+    children: dict[int, list[int]] = {1: []}
+    parents: dict[int, int] = {}
+    while len(children) < len(nodes):
+        crossing = [edge for edge in edges if (edge.one in children) != (edge.other in children)]
+        if not crossing:
+            missing = next(node for i, node in enumerate(nodes, start=1) if i not in children)
+            raise UsageError(f"The weights {weights!r} span no tree: no edge leads to {missing}.")
+        _, one, other = min(crossing)
+        parent, child = (one, other) if one in children else (other, one)
+        children[parent].append(child)
+        children[child], parents[child] = [], parent
+    return {
+        nodes[i - 1]: Place(nodes[parents[i] - 1] if i in parents else None, tuple(nodes[c - 1] for c in below))
+        for i, below in children.items()
+    }
+
+
+class Edge(NamedTuple):
+    """Between two members of a group, by their numbers."""
+
+    weight: int
+    one: int
+    other: int
+
+
+def parse_weights(text: str) -> list[Edge]:
+    """``1-2:3,2-3:5``: the first and the second member are 3 apart, the second and the third 5."""
+    edges = []
+    for part in text.split(","):
+        found = re.fullmatch(r"(\d{1,4})-(\d{1,4}):(\d{1,9})", part.strip())
+        if found is None or found[1] == found[2] or "0" in found.groups()[:2]:
+            raise UsageError(
+                f"{part!r} is not an edge with its weight: write 1-2:3 for members 1 and 2, which are 3 apart."
+            )
+        edges.append(Edge(int(found[3]), int(found[1]), int(found[2])))
+    return edges
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from antiphon.core.channel import Transport
+from antiphon.core.commands import command_names
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Assumptions, Detector, Failures, FaultModel, Watched
 from antiphon.core.errors import UsageError
@@ -26,6 +27,7 @@ from antiphon.simulation.values import (
     Latency,
     Plan,
     Scenario,
+    Tell,
     Uniform,
 )
 
@@ -95,6 +97,8 @@ def _gap(rng: random.Random, workload: Workload, interval_ns: int, index: int) -
     return 0
 
 
+OPTION_DRAWS_MAX = 1_000
+DRAWS_APART = 10  # of the newer options, before the older ones are drawn again
 EVENTS_MAX = 200_000  # of a random run; the longest of thousands has a sixth of that
 SIZES, HARSH_SIZES = (1, 2, 3, 3), (1, 2, 3, 3, 3, 5)
 LATENCIES: tuple[Latency, ...] = (
@@ -120,7 +124,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
     load = _random_load(rng, topology, protocol.declaration.assumes)
-    chosen = {**_random_options(rng, protocol, seed), **(options or {})}
+    chosen = _random_options(rng, protocol, options or {}, seed)
     parsed = parse_options(protocol, chosen)
     assumes, watched = protocol.assumes(parsed), protocol.watched(parsed)
     model = fault_model(rng, protocol, parsed)
@@ -148,6 +152,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         groups=sizes,
         plans=load.plans,
         faults=faults,
+        commands=_random_commands(protocol, parsed, topology, load.span_ns, seed),
         # A latency that is always the same reorders nothing.
         latency=rng.choice([latency for latency in latencies if fifo or not isinstance(latency, Constant)]),
         fifo=fifo or _transport(protocol, topology, chosen) is Transport.FIFO,
@@ -167,13 +172,45 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     )
 
 
-def _random_options(rng: random.Random, protocol: type[OrderingProtocol], seed: int) -> dict[str, str]:
-    """An option that a protocol got later is drawn apart: whatever else comes of a seed is what it was before."""
-    name = protocol.declaration.name
-    return {
-        option: (random.Random(f"{seed}/{option}/{name}") if option in protocol.added_options else rng).choice(values)
-        for option, values in option_choices(protocol).items()
-    }
+def _random_options(
+    rng: random.Random, protocol: type[OrderingProtocol], given: Mapping[str, str], seed: int
+) -> dict[str, str]:
+    """All options but those given are drawn, until the protocol does not refuse them together.
+
+    One that a protocol got later is drawn apart: whatever else comes of a seed is what it was before.
+    """
+    choices, later = option_choices(protocol), protocol.added_options
+    apart = random.Random(f"{seed}/options/{protocol.declaration.name}")
+    refused: UsageError | None = None
+    for attempt in range(OPTION_DRAWS_MAX):
+        if attempt % DRAWS_APART == 0:
+            first = {option: rng.choice(values) for option, values in choices.items() if option not in later}
+        drawn = {**first, **{option: apart.choice(choices[option]) for option in later}, **given}
+        try:
+            protocol.check(parse_options(protocol, drawn), FaultModel(False, True))
+        except UsageError as error:
+            refused = error
+        else:
+            return drawn
+    assert refused is not None
+    raise refused
+
+
+def _random_commands(
+    protocol: type[OrderingProtocol], options: msgspec.Struct, topology: Topology, span_ns: int, seed: int
+) -> tuple[Tell, ...]:
+    """Where members can be told to do something: some of them, often several at the same instant."""
+    names = command_names(protocol, options)
+    if not names:
+        return ()
+    rng = random.Random(f"{seed}/commands/{protocol.declaration.name}")
+    found = []
+    for _ in range(rng.randint(2, 10)):
+        at = rng.randrange(max(span_ns, 1))
+        members = rng.choice(list(topology.groups.values()))
+        told = rng.sample(members, rng.randint(1, min(3, len(members))))
+        found += [Tell(str(process), at, rng.choice(names)) for process in told]
+    return tuple(sorted(found, key=lambda tell: tell.at))
 
 
 def _transport(protocol: type[OrderingProtocol], topology: Topology, options: Mapping[str, str]) -> Transport:

@@ -1,17 +1,30 @@
-"""Faults as values become events of the world here."""
+"""Faults and commands as values become events of the world here."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
 
+from antiphon.core import inputs
+from antiphon.core.commands import parse_command
 from antiphon.core.model import ProcessId
+from antiphon.core.options import parse_options
 from antiphon.simulation.links import Link
 from antiphon.simulation.site import Site
-from antiphon.simulation.values import MILLISECOND, Crash, Distrust, Fault, Partition, Pause, Slow, WrongSuspicion
+from antiphon.simulation.values import MILLISECOND, Crash, Distrust, Fault, Partition, Pause, Slow, Tell, WrongSuspicion
 from antiphon.simulation.world import World
 
 SPREAD_NS = 5 * MILLISECOND  # within this time distrust reaches all those whom it befalls
+
+
+def schedule_command(world: World, tell: Tell) -> None:
+    """Refuses at once what the protocol cannot be told."""
+    command = parse_command(world.protocol, parse_options(world.protocol, world.scenario.options), tell.command.split())
+    world.at(tell.at, _tell, world, world.sites[ProcessId(tell.process)], command)
+
+
+def _tell(world: World, site: Site, command: bytes) -> None:
+    world.take(site, inputs.Tell(world.now, command))
 
 
 def schedule(world: World, fault: Fault) -> None:

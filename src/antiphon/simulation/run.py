@@ -15,7 +15,7 @@ from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.services.label import Label
 from antiphon.simulation.clients import MemberClient
-from antiphon.simulation.injection import schedule
+from antiphon.simulation.injection import schedule, schedule_command
 from antiphon.simulation.observation import Observations
 from antiphon.simulation.values import INVARIANT, LIVELOCK, Crash, Fault, Scenario
 from antiphon.simulation.workload import SETTLE_NS, Application
@@ -82,6 +82,8 @@ def simulate(scenario: Scenario, protocol: type[OrderingProtocol] | None = None)
             Application(world)
         for fault in scenario.faults:
             schedule(world, fault)
+        for tell in scenario.commands:
+            schedule_command(world, tell)
         broken = _run(world)
         return _judge(world, broken)
     finally:
@@ -144,6 +146,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
 
 
 def _calm_at(scenario: Scenario) -> int:
-    """When the last fault is over."""
-    lasting = ((f.at, f.down_ns if isinstance(f, Crash) else f.for_ns) for f in scenario.faults)
+    """When the last fault is over, and the last command given."""
+    lasting = [(f.at, f.down_ns if isinstance(f, Crash) else f.for_ns) for f in scenario.faults]
+    lasting += [(tell.at, 0) for tell in scenario.commands]
     return max((at + (lasts or 0) for at, lasts in lasting), default=0)

@@ -1,4 +1,4 @@
-"""Make a failing run small: leave out faults and multicasts while it still fails, and print what is left as code."""
+"""Make a failing run small: leave out faults, commands and multicasts while it still fails; print the rest as code."""
 
 from __future__ import annotations
 
@@ -32,12 +32,17 @@ def shrink(outcome: Outcome, protocol: type[OrderingProtocol] | None = None, *, 
         return False
 
     size = -1
-    while size != (size := len(best.scenario.plans) + len(best.scenario.faults)) and runs < runs_max:
+    while size != (size := _size(best.scenario)) and runs < runs_max:
         _minimise(best.scenario.faults, lambda kept: still_fails(_replace(best.scenario, faults=tuple(kept))))
+        _minimise(best.scenario.commands, lambda kept: still_fails(_replace(best.scenario, commands=tuple(kept))))
         _minimise(best.scenario.plans, lambda kept: still_fails(_replace(best.scenario, plans=tuple(kept))))
         for simpler in ({"latency": Constant()}, {"snapshot_every": 0}, {"turn_ns": 0}, {"gather": 1}, {"fifo": True}):
             still_fails(_replace(best.scenario, **simpler))
     return best
+
+
+def _size(scenario: Scenario) -> int:
+    return len(scenario.plans) + len(scenario.faults) + len(scenario.commands)
 
 
 def _replace(scenario: Scenario, **changes: object) -> Scenario:

@@ -140,6 +140,22 @@ class Plan(Value, frozen=True):
     payloads: int = 1
 
 
+class Distance(Value, frozen=True):
+    """Between two processes a frame always takes so long, in either direction."""
+
+    one: str
+    other: str
+    ns: int
+
+
+class Tell(Value, frozen=True):
+    """A process is told to do something, if it is up then; see `antiphon tell`."""
+
+    process: str
+    at: int
+    command: str  # and its values, if it has any: leave, or name value=1
+
+
 class Scenario(Value, frozen=True, kw_only=True):
     """A whole run. The seed decides only what is left open here: each frame's latency, each lost tail."""
 
@@ -148,7 +164,9 @@ class Scenario(Value, frozen=True, kw_only=True):
     groups: dict[str, int]
     plans: tuple[Plan, ...]
     faults: tuple[Fault, ...] = ()
+    commands: tuple[Tell, ...] = ()
     latency: Latency = Constant()
+    distances: tuple[Distance, ...] = ()  # of the pairs whose links have a latency of their own
     fifo: bool = True  # whether reliable channels keep the order of what is sent, too
     loss: float = 0.0  # of datagrams
     duplication: float = 0.0

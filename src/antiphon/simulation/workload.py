@@ -32,7 +32,8 @@ class Application:
         self.asked: dict[str, int] = {}  # multicasts that a sender was told to make
         self.made: dict[str, int] = {}  # and those that left it
         self.missing: dict[MessageId, set[ProcessId]] = {}  # who has yet to deliver a message
-        self.gone: set[ProcessId] = set()  # who never returns
+        # Who never returns; and who is told to do something, which may be to go away.
+        self.gone: set[ProcessId] = {ProcessId(tell.process) for tell in world.scenario.commands}
         world.on_multicast = self.on_multicast
         world.on_delivered = self.on_delivered
         world.on_restart = self.on_restart

@@ -28,7 +28,7 @@ from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 from antiphon.simulation.observation import Observations
 from antiphon.simulation.site import Interrupted, Site, Steps
-from antiphon.simulation.values import MILLISECOND, Scenario
+from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
@@ -75,10 +75,14 @@ class World:
         members = self.topology.processes
         senders = () if scenario.through_members else (ProcessId(plan.sender) for plan in scenario.plans)
         self.sites = {process: self._site(process) for process in dict.fromkeys((*members, *senders))}
+        apart = {frozenset((pair.one, pair.other)): Constant(pair.ns) for pair in scenario.distances}
         for site in self.sites.values():
             for target in self.sites.values():
                 if target is not site:
-                    site.links[target.id] = Link(site.id, target, scenario.latency, scenario.seed)
+                    latency = (
+                        apart.get(frozenset((site.id, target.id)), scenario.latency) if apart else scenario.latency
+                    )
+                    site.links[target.id] = Link(site.id, target, latency, scenario.seed)
         for site in self.sites.values():
             self.take(site, Begin(0))
 

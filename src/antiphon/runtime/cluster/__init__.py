@@ -1,6 +1,6 @@
 """Clusters of real processes on this machine: their folder, and how they are created, started, asked and stopped."""
 
-from antiphon.runtime.cluster.control import ask
+from antiphon.runtime.cluster.control import ask, tell
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.processes import (
     alive,
@@ -28,6 +28,7 @@ __all__ = [
     "start",
     "statuses",
     "stop",
+    "tell",
     "untraced",
     "wait_idle",
     "without_majority",

@@ -1,12 +1,12 @@
-"""A blocking caller for single questions to single processes: status, and the request to drain."""
+"""A blocking caller for single questions to single processes: status, the request to drain, and commands."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from antiphon.core.errors import BadFrame
+from antiphon.core.errors import BadFrame, OutcomeUnknown, Unavailable, UsageError
 from antiphon.runtime.cluster.folder import ClusterConfig
 from antiphon.runtime.net import dial_blocking
 from antiphon.runtime.net.frames import (
@@ -17,12 +17,16 @@ from antiphon.runtime.net.frames import (
     FrameKind,
     Hello,
     Oversized,
+    Rejected,
     StatusAnswer,
+    TellCommand,
+    Told,
     decode,
     encode,
 )
 
 STATUS_ANSWER_SECONDS = 2.0
+TOLD_SECONDS = 10.0
 
 
 def ask_all(
@@ -67,6 +71,28 @@ def ask(
     except (OSError, BadFrame):
         return None
     return None
+
+
+def tell(config: ClusterConfig, process: str, words: Sequence[str], *, timeout: float = TOLD_SECONDS) -> None:
+    """Have a process do something; it is in its journal when this returns."""
+    try:
+        with dial_blocking(config.address(process), timeout) as connection:
+            connection.sendall(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, config.cluster, "client", "control")))
+            for kind, body in _frames(connection):
+                if kind == FrameKind.WELCOME:
+                    connection.sendall(encode(FrameKind.TELL, TellCommand(list(words))))
+                elif kind == FrameKind.REJECTED:
+                    raise Unavailable(decode(Rejected, body).sentence)
+                elif kind == FrameKind.TOLD:
+                    told = decode(Told, body)
+                    if told.error:
+                        raise (UsageError if told.error == "usage" else Unavailable)(told.sentence)
+                    return
+    except ConnectionRefusedError:
+        raise Unavailable(f"{process} is down, and was told nothing.") from None
+    except (OSError, BadFrame):
+        pass
+    raise OutcomeUnknown(f"{process} did not answer: it may have been told or not.")
 
 
 def _frames(connection: socket.socket) -> Iterator[tuple[int, bytes]]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from antiphon.core import Detector, FaultModel, ProcessId, Topology
+from antiphon.core import Detector, FaultModel, Process, ProcessId, Topology
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
@@ -63,6 +63,8 @@ def create(
             "a slow one looks like a dead one: only the simulator runs it so."
         )
     kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
+    for members in topology.groups.values():
+        Process(members[0], topology, kind, options)  # what does not fit the groups is refused here
     ports = free_ports(len(topology.processes), base_port)
     cluster = secrets.token_hex(8)
     config = ClusterConfig(

@@ -57,6 +57,8 @@ class FrameKind(IntEnum):
     STATUS = 17
     STATUS_ANSWER = 18
     DRAIN = 19
+    TELL = 20
+    TOLD = 21
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -173,6 +175,19 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     trace: str  # what is wrong with its trace; empty: nothing
     draining: bool
     counters: dict[str, int]  # what the protocol counts of itself
+
+
+class TellCommand(Control, frozen=True):
+    """Do this: a command of the protocol, and its values, as the user wrote them."""
+
+    words: list[str]
+
+
+class Told(Control, frozen=True):
+    """The command is in the journal; or why it is not."""
+
+    error: Literal["", "usage", "unavailable"] = ""
+    sentence: str = ""
 
 
 ControlBody = TypeVar("ControlBody", bound=msgspec.Struct)

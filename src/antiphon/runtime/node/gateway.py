@@ -9,10 +9,11 @@ from collections.abc import Callable
 import msgspec
 
 from antiphon.core.buffers import COPIED_MAX, Buffers
+from antiphon.core.commands import parse_command
 from antiphon.core.effects import Reply
 from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, Event
-from antiphon.core.inputs import Submit
+from antiphon.core.inputs import Submit, Tell
 from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId
@@ -28,6 +29,8 @@ from antiphon.runtime.net.frames import (
     StatusAnswer,
     Subscribe,
     Subscribed,
+    TellCommand,
+    Told,
     decode,
     decode_request,
     encode,
@@ -200,6 +203,8 @@ class ClientCaller:
                 self.send(FrameKind.STATUS_ANSWER, self._gateway.status())
             elif kind == FrameKind.DRAIN and self._is_trusted:
                 self._gateway.drain()
+            elif kind == FrameKind.TELL and self._is_trusted:
+                self._on_tell(decode(TellCommand, body))
             else:
                 raise BadFrame(f"A frame of kind {kind} is out of place.")
         self._submit()
@@ -333,6 +338,24 @@ class ClientCaller:
         progress = [(list(map(str, groups)), sessions.progress(SessionId(self.client, groups))) for groups in asked]
         answer = ProgressAnswer(group, progress)
         self._driver.when_durable(lambda: self.send(FrameKind.PROGRESS_ANSWER, answer))
+
+    def _on_tell(self, wanted: TellCommand) -> None:
+        """Answer when the command is durable: whatever happens then, it is done."""
+        driver, protocol = self._driver, self._driver.process.protocol
+        try:
+            if not driver.begun:
+                raise Unavailable(f"{driver.process.me} has just been started and has yet to meet its peers.")
+            driver.take(Tell(driver.clock(), parse_command(type(protocol), protocol.options, wanted.words)))
+        except UsageError as error:
+            self.send(FrameKind.TOLD, Told("usage", str(error)))
+        except (Unavailable, JournalFull) as error:
+            self.send(FrameKind.TOLD, Told("unavailable", str(error)))
+        else:
+            driver.when_durable(lambda: self._answer(Told()))
+
+    def _answer(self, told: Told) -> None:
+        self.send(FrameKind.TOLD, told)
+        self.flush()
 
     # A subscription ----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The promises, checked act by act and state by state. What was delivered can only grow: each order is seen once.
 
 Here processes multicast themselves and no client takes part, so what the host promises to clients cannot show, nor can
-anything that needs more than these states: causal order.
+anything that needs more than these states: causal order, and where gaps are announced.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Judge:
         self.promises = promises
         self.members = {g: [cast.index[p] for p in members] for g, members in cast.topology.groups.items()}
         self.addressed = {id: [cast.index[p] for p in who] for id, who in cast.addressees.items()}
+        self.told = any(cast.commands)
         self._known: dict[Sequences, Violation | None] = {}
 
     # Acts of one process ----------------------------------------------------------------------------------------------
@@ -146,7 +147,10 @@ class Judge:
         return None
 
     def end(self, locals: Sequence[LocalState]) -> Violation | None:
-        """Nothing more has to happen: what anybody delivered, or a correct process multicast, is everywhere."""
+        """Nothing more has to happen: what anybody delivered, or a correct process multicast, is everywhere.
+
+        Who was told to do something may have left. The others agree all the same.
+        """
         for members in self.members.values():
             if 2 * sum(locals[i].alive for i in members) <= len(members):
                 return None  # beyond what the protocols assume: it may wait for ever
@@ -156,6 +160,11 @@ class Judge:
         for message, addressed in self.addressed.items():
             correct = [i for i in addressed if locals[i].alive]
             missing = [i for i in correct if message not in locals[i].delivered]
+            stayed = [i for i in missing if not self.cast.commands[i]]
+            if self.told and stayed and message in delivered:
+                late = self.cast.names[stayed[0]]
+                detail = f"{message} was delivered, but {late}, which was told nothing, never delivers it."
+                return Violation(Promise.AGREEMENT.value, (late,), (str(message),), detail)
             if not missing:
                 continue
             late = self.cast.names[missing[0]]

@@ -267,6 +267,8 @@ class Search:
             may.append(table.move_id(Move(MoveKind.RESTART, me)))
         if local.made < len(table.cast.plans[me]):
             must.append(table.move_id(Move(MoveKind.MULTICAST, me, number=local.made)))
+        if local.told < len(table.cast.commands[me]):
+            must.append(table.move_id(Move(MoveKind.TELL, me, number=local.told)))
         for frame in table.arrivals(situation):
             # What a process sent before it crashed may arrive, and may as well be lost. So may any datagram.
             lost = gone & 1 << table.moves[frame].peer and not self.scope.sent_survives

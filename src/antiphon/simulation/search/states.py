@@ -235,10 +235,11 @@ class StateTable:
         except Exception as error:  # a protocol's own assertion, or any other way in which it breaks
             self.processes[local.process] = self.fresh(local.process)  # this one is half-way through something
             return Reaction(-1, (), False, False, broken(process.me, error))
-        return self._conclude(process, local.process, local.delivered, effects)
+        told = local.told + (move.kind is MoveKind.TELL)
+        return self._conclude(process, local.process, local.delivered, effects, told)
 
     def _conclude(
-        self, process: Process, index: int, before: tuple[MessageId, ...], effects: list[AnyEffect]
+        self, process: Process, index: int, before: tuple[MessageId, ...], effects: list[AnyEffect], told: int = 0
     ) -> Reaction:
         """Give numbers to what came of a move."""
         delivered, violation = before, None
@@ -267,8 +268,9 @@ class StateTable:
             tuple(self.index[p] for p in state.suspects),
             tuple(sorted((part, timer, due) for (part, timer), due in state.timers.items())),
             process.turn_is_open,
+            told,
         )
-        key = encode_inside((index, delivered, canonical(process)))
+        key = encode_inside((index, delivered, told, canonical(process)))
         sends = tuple(act for act in acts if isinstance(act, Sent))
         return Reaction(self._local_id(local, key), sends, delivered != before, False, violation, tuple(acts))
 
@@ -313,6 +315,8 @@ class StateTable:
             case MoveKind.MULTICAST:
                 planned = self.cast.plans[move.process][move.number]
                 return inputs.Multicast(0, planned.destinations, (planned.payload,))
+            case MoveKind.TELL:
+                return inputs.Tell(0, self.cast.commands[move.process][move.number])
             case MoveKind.TURN_END:
                 return inputs.TurnEnd(0)
             case MoveKind.FIRE:

@@ -8,9 +8,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from antiphon.checks import Violation
+from antiphon.core.commands import parse_command
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import FaultModel
 from antiphon.core.model import GroupId, MessageId, ProcessId, Topology
+from antiphon.core.options import parse_options
 from antiphon.core.requests import encode_request, parse_request
 from antiphon.simulation.values import Value
 
@@ -22,6 +24,7 @@ class Scope(Value, frozen=True, kw_only=True):
     options: dict[str, str] = {}  # noqa: RUF012 - a struct copies it
     groups: dict[str, int]
     plans: tuple[tuple[str, tuple[str, ...]], ...]  # sender and destinations; a sender makes its own in this order
+    commands: tuple[tuple[str, str], ...] = ()  # process and command; a process is told its own in this order
     may_crash: tuple[str, ...] = ()  # for good, at any moment
     crashes: int = 0  # at most so many of them
     wrong_suspicions: int = 0  # at most so many, each of which ends
@@ -66,6 +69,10 @@ class Cast:
             protocol.admit(self.topology, destinations)
             plans = self.plans[self.index[ProcessId(sender)]]
             plans.append(_planned(MessageId(ProcessId(sender), len(plans) + 1), destinations))
+        self.commands: list[list[bytes]] = [[] for _ in self.names]  # by process
+        options = parse_options(protocol, scope.options)
+        for process, command in scope.commands:
+            self.commands[self.index[ProcessId(process)]].append(parse_command(protocol, options, command.split()))
         self.messages = {planned.id: planned for plans in self.plans for planned in plans}
         self.addressees = {m.id: self.topology.addressees(m.destinations) for m in self.messages.values()}
         self.concerned = {id: frozenset((id.origin, *who)) for id, who in self.addressees.items()}
@@ -79,6 +86,7 @@ def _planned(id: MessageId, destinations: tuple[GroupId, ...]) -> Planned:
 
 class MoveKind(StrEnum):
     MULTICAST = "multicasts"  # the next of its planned ones
+    TELL = "is told"  # the next of its commands
     FRAME = "receives"
     TURN_END = "ends its turn"
     FIRE = "timer"
@@ -97,7 +105,7 @@ class Move(NamedTuple):
     process: int
     peer: int = -1
     frame: bytes = b""
-    number: int = 0  # of a multicast, of acts before a cut; when a timer is due
+    number: int = 0  # of a multicast or command, of acts before a cut; when a timer is due
     part: int = -1  # whose timer it is
     timer: bytes = b""
     during: Move | None = None
@@ -114,6 +122,7 @@ class LocalState(NamedTuple):
     suspects: tuple[int, ...] = ()
     timers: tuple[tuple[int, bytes, int], ...] = ()  # part, timer, when it is due
     turn_is_open: bool = False
+    told: int = 0  # commands so far
 
     @property
     def alive(self) -> bool:

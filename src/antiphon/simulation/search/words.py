@@ -22,6 +22,9 @@ def tell(cast: Cast, process: Process, move: Move) -> str:
         case MoveKind.FRAME:
             part, message = process.decode(move.frame)
             return f"{me} receives {_shown(message)} from {cast.names[move.peer]} ({part.layer})"
+        case MoveKind.TELL:
+            command = process.protocol.contract.decode_command(cast.commands[move.process][move.number])
+            return f"{me} is told {_shown(command)}"
         case MoveKind.FIRE:
             timer = process.parts[move.part].contract.decode_timer(move.timer)
             return f"{me}'s timer {_shown(timer)} fires"
