@@ -16,6 +16,8 @@ from antiphon.pipeline import schema
 from antiphon.trace import TRACE_VERSION, check_columns, event_files, read_facts
 
 FOOTERS_READ_HERE = 256  # beyond this many files, the executors read the footers
+SMALL_FILES, SMALL_BYTES = 64, 1 << 20  # more files than this, of less than this on average, are read once and kept
+PARTITION_BYTES = 32 << 20
 BLOCK_BITS = 6  # events of a process are examined for duplicates in blocks of 64, one bit each
 DIRTY_BLOCKS_MAX = 100_000  # beyond this, one shuffle of everything is cheaper than picking blocks
 
@@ -37,8 +39,11 @@ def read_events(spark: SparkSession, folder: Path | str) -> DataFrame:
     _refuse_unknown_runs(root, runs)
     _check_footers(spark, files)
     # All runs of the folder are known now, so one path with a given schema saves Spark from inferring anything.
-    events = spark.read.schema(schema.EVENTS).parquet(str(root / "events"))
-    return deduplicate(events.select("run", *schema.EVENT_COLUMNS.names))
+    events = spark.read.schema(schema.EVENTS).parquet(str(root / "events")).select("run", *schema.EVENT_COLUMNS.names)
+    if len(files) > SMALL_FILES and sum(file.stat().st_size for file in files) < SMALL_BYTES * len(files):
+        # To open a file costs more than to read it, and each check would open all of them again.
+        events = events.coalesce(max(2, len(files) * SMALL_BYTES // PARTITION_BYTES)).persist()
+    return deduplicate(events)
 
 
 def deduplicate(events: DataFrame) -> DataFrame:
