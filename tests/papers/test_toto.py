@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,9 +16,10 @@ from antiphon.core.errors import UsageError
 from antiphon.protocols import protocol_named
 from antiphon.protocols.toto import Activation, ToTo, vector_timestamp
 from antiphon.services import toto as paper
-from antiphon.services.dag import Ack, Cast, CausalGraph, Dag
+from antiphon.services.dag import Ack, Cast, CausalGraph, Dag, Node
 from antiphon.services.toto import CHI, INFINITY, Graph, Name
-from antiphon.simulation import Plan, Scenario, random_scenario, simulate
+from antiphon.simulation import Crash, Plan, Scenario, random_scenario, simulate
+from antiphon.simulation.graph import graph_json, refuse_without_a_graph
 from antiphon.simulation.search import Scope, explore
 from mutants.parts import with_parts
 from mutants.toto import UNSEEN
@@ -126,9 +128,11 @@ class Machine:
         self.defunc: list[ProcessId] = []
         self.order: list[Name] = []
 
-    def receive(self, graph: Graph, m: Name) -> None:
+    def receive(self, graph: Graph, m: Name) -> Node:
         self.plain.arcs[m], self.plain.services[m] = graph.arcs[m], graph.services[m]
-        self.activation.receive(self.dag, self.dag.enter(as_cast(graph, m)))
+        node = self.dag.enter(as_cast(graph, m))
+        self.activation.receive(self.dag, node)
+        return node
 
     def crash(self, q: ProcessId) -> None:
         self.defunc.append(q)
@@ -205,6 +209,51 @@ def test_all_machines_have_the_same_order(rng: random.Random, n: int, count: int
     assert orders[1:] == orders[:-1], "they have received the same messages in the end"
     for at, m in enumerate(orders[0]):
         assert not paper.past(graph, m).intersection(orders[0][at + 1 :])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 9), st.integers(1, 16))
+def test_the_index_of_latency_and_the_width(rng: random.Random, n: int, count: int) -> None:
+    """By their definitions, and by the vectors that the graph keeps."""
+    graph = random_graph(rng, n, count)
+    machine = Machine(graph.machines, phi=rng.choice(thresholds(n)))
+    nodes = []
+    for m in some_order(rng, graph):
+        nodes.append(machine.receive(graph, m))
+        assert machine.dag.beside(nodes[-1]) == paper.width(machine.plain, m)
+        assert all(machine.dag.beside(node) == paper.index_of_latency(machine.plain, node.name) for node in nodes)
+
+
+def test_the_graph_of_a_run() -> None:
+    """As `simulate --graph` writes it: whoever goes through it by the definitions delivers what was delivered."""
+    plans = tuple(Plan(f"g.{1 + i % 4}", i * 700_000, ("g",)) for i in range(20))
+    crash = Crash("g.2", at=4_000_000, down_ns=3_000_000)
+    outcome = simulate(
+        Scenario(
+            protocol="toto", groups={"g": 4}, plans=plans, loss=0.1, duplication=0.1, faults=(crash,), journal=True
+        )
+    )
+    found = msgspec.json.decode(graph_json(outcome))
+    assert found["machines"] == ["g.1", "g.2", "g.3", "g.4"]
+    assert found["phi"] == 2
+    assert sum(m["service"] == "agreed" for m in found["messages"].values()) == 20
+    assert {m["service"] for m in found["messages"].values()} == {"agreed", "ack"}
+    names = {id: Name(m["sender"], m["number"]) for id, m in found["messages"].items()}
+    for seen in found["events"].values():
+        plain, delivered, due = Graph(tuple(found["machines"]), {}, {}), [], []
+        for kind, id in seen:
+            if kind == "arrive":
+                assert not due
+                plain.arcs[names[id]] = tuple(names[f] for f in found["messages"][id]["follows"])
+                plain.services[names[id]] = found["messages"][id]["service"]
+                while more := paper.deliverable(plain, [*delivered, *due], found["phi"]):
+                    due += more
+            else:
+                assert names[id] == due.pop(0)
+                delivered.append(names[id])
+        assert len(delivered) == 20
+    with pytest.raises(UsageError, match="The skeen protocol has no causal graph; allack, toto and transis have one"):
+        refuse_without_a_graph("skeen")
 
 
 def test_it_orders_on_half_of_the_machines_and_one() -> None:

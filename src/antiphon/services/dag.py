@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from antiphon.core import Component, Message, ProcessId, Timer, Transport, Wire
+from antiphon.core import Component, Message, MessageId, ProcessId, Timer, Transport, Wire
 from antiphon.core.errors import BadFrame
 
 Service = Literal["agreed", "causal", "ack"]
@@ -111,6 +111,15 @@ class Dag(msgspec.Struct, array_like=True):
     def is_followed(self, earlier: Name, later: Node) -> bool:
         """A message follows itself."""
         return later.clock[self.places[earlier.sender]] >= earlier.number
+
+    def beside(self, m: Node) -> int:
+        """The machines, m's sender included, that have a message here which does not precede m.
+
+        When m enters, these are concurrent to it: ω. When it is delivered, they are concurrent or follow it: τ.
+        """
+        return sum(count > before for count, before in zip(self.counts, m.clock, strict=True)) + (
+            self.counts[self.places[m.name.sender]] == m.name.number
+        )
 
     def forget_stable(self) -> None:
         """Whoever has sent a message that follows m has m."""
@@ -297,9 +306,16 @@ class CausalGraph(Component):
         if regular and not self.watching and len(self.machines) > 1:
             self.watching = True
             self.set_timer(Watch(), self.watch_ns)  # D11
+        self.record(node)
         self.entered(node)  # D12
         if self.dag.entered % len(self.machines) == 0:
             self.dag.forget_stable()  # D13
+
+    def record(self, m: Node) -> None:
+        """The trace has every entry; what a message follows stands there once, where it was sent."""
+        message = None if m.message is None else m.message.id
+        follows = tuple(MessageId(*f) for f in m.follows) if m.name.sender == self.me else None
+        self.process.record_entry(f"{self.layer}/{m.service}", MessageId(*m.name), message, follows)
 
     def on_idle(self, timer: Idle) -> None:  # D14
         if self.unacknowledged:
@@ -309,6 +325,8 @@ class CausalGraph(Component):
 
     def fetch_soon(self) -> None:
         """Each number is looked at once: what is neither here nor held is missing."""
+        if self.known == self.dag.counts:
+            return
         idle = not self.requested
         for place, machine in enumerate(self.machines):
             first = max(self.sought[place], self.dag.counts[place]) + 1
