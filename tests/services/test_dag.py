@@ -16,8 +16,19 @@ from antiphon.core.requests import encode_request
 from antiphon.protocols import protocol_named
 from antiphon.protocols.transis import Transis
 from antiphon.services.dag import HELD_MAX, MISSING_MAX, Ack, Cast, CausalGraph, Have, Missing, Name
-from antiphon.simulation import MILLISECOND, Constant, Crash, Outcome, Partition, Plan, Scenario, Uniform, simulate
-from mutants.dag import RARE
+from antiphon.simulation import (
+    LIVELOCK,
+    MILLISECOND,
+    Constant,
+    Crash,
+    Outcome,
+    Partition,
+    Plan,
+    Scenario,
+    Uniform,
+    simulate,
+)
+from mutants.dag import ENDLESS, RARE
 from mutants.parts import with_parts
 
 PROTOCOLS = ["transis", "allack", "toto"]
@@ -140,6 +151,13 @@ def test_when_all_is_everywhere_there_is_silence(protocol: str) -> None:
     assert seen.outcome.violations == []
     assert seen.outcome.virtual_ns < 4 * SECOND, "the world ended because nothing was left to happen"
     assert not any(process.state.timers for process in seen.last.values())
+
+
+def test_there_would_be_no_end_to_acknowledgements_of_acknowledgements() -> None:
+    scenario = calm("transis", stream(2), events_max=2_000)
+    assert simulate(scenario).violations == []
+    (violation,) = simulate(scenario, with_parts(Transis, ENDLESS)).violations
+    assert violation.property == LIVELOCK
 
 
 def test_what_a_restart_must_bring_back() -> None:
