@@ -13,7 +13,6 @@ from mutants.dag import (
     ForgetsBeforeStable,
     LosesWhatItFetched,
     NeverAcknowledges,
-    TellsNobodyWhatExists,
 )
 from mutants.parts import with_parts
 
@@ -224,7 +223,6 @@ MUTANTS = (
             ForgetsBeforeStable,
             LosesWhatItFetched,
             NeverAcknowledges,
-            TellsNobodyWhatExists,
         )
     ),
 )

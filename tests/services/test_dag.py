@@ -14,6 +14,7 @@ from antiphon.core.errors import BadFrame
 from antiphon.core.inputs import Fire, Multicast
 from antiphon.core.requests import encode_request
 from antiphon.protocols import protocol_named
+from antiphon.protocols.toto import ToTo
 from antiphon.protocols.transis import Transis
 from antiphon.services.dag import HELD_MAX, MISSING_MAX, Ack, Cast, CausalGraph, Have, Missing, Name
 from antiphon.simulation import (
@@ -28,7 +29,7 @@ from antiphon.simulation import (
     Uniform,
     simulate,
 )
-from mutants.dag import ENDLESS, RARE
+from mutants.dag import AcknowledgesAcknowledgements, ForgetsTheLeavesOnRestart, TellsNobodyWhatExists
 from mutants.parts import with_parts
 
 PROTOCOLS = ["transis", "allack", "toto"]
@@ -134,6 +135,15 @@ def test_the_last_message_of_a_burst_is_missed() -> None:
     assert seen.outcome.virtual_ns < 200 * MILLISECOND
 
 
+def test_the_last_acknowledgement_is_missed() -> None:
+    """It is lost. Who sent it has all that it needs, and rests; who waits for it asks, and must be told."""
+    cut = Partition(("a.2",), at=5 * MILLISECOND, for_ns=4 * MILLISECOND, one_way=True)
+    scenario = calm("toto", (Plan("a.1", 1, ("a",)),), groups={"a": 2}, faults=(cut,), limit_ns=20 * SECOND)
+    assert simulate(scenario).violations == []
+    broken = simulate(scenario, with_parts(ToTo, TellsNobodyWhatExists)).violations
+    assert {violation.property for violation in broken} == {"uniform_agreement"}
+
+
 def test_a_silent_machine_is_asked_less_and_less_often() -> None:
     cut = Partition(("a.2",), at=0, for_ns=20 * SECOND)
     seen = Seen("toto", calm("toto", (Plan("a.1", 2, ("a",)),), groups={"a": 2}, faults=(cut,)))
@@ -156,7 +166,7 @@ def test_when_all_is_everywhere_there_is_silence(protocol: str) -> None:
 def test_there_would_be_no_end_to_acknowledgements_of_acknowledgements() -> None:
     scenario = calm("transis", stream(2), events_max=2_000)
     assert simulate(scenario).violations == []
-    (violation,) = simulate(scenario, with_parts(Transis, ENDLESS)).violations
+    (violation,) = simulate(scenario, with_parts(Transis, AcknowledgesAcknowledgements)).violations
     assert violation.property == LIVELOCK
 
 
@@ -168,7 +178,7 @@ def test_what_a_restart_must_bring_back() -> None:
     rest: dict[str, Any] = {"groups": {"a": 3}, "faults": (cut, crash), "journal": True, "snapshot_every": 1}
     scenario = calm("transis", plans, **rest)
     assert simulate(scenario).violations == []
-    broken = simulate(scenario, with_parts(Transis, RARE)).violations
+    broken = simulate(scenario, with_parts(Transis, ForgetsTheLeavesOnRestart)).violations
     assert {violation.property for violation in broken} == {"causal"}
 
 
