@@ -388,7 +388,7 @@ def test_alone_a_message_is_delivered_at_once() -> None:
 
 @pytest.mark.parametrize("phi", ["1", "4", "100"])
 def test_every_threshold_keeps_the_promises(phi: str) -> None:
-    for seed in range(4):
+    for seed in range(3):
         assert simulate(random_scenario(ToTo, seed, {"phi": phi})).violations == []
 
 
@@ -412,7 +412,7 @@ class WithoutLoss(CausalGraph):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "senders", "states"), [("transis", 2, 10_000), ("allack", 1, 50), ("toto", 1, 50), ("toto", 2, 20_000)]
+    ("protocol", "senders", "states"), [("transis", 1, 50), ("allack", 1, 50), ("toto", 1, 50), ("toto", 2, 20_000)]
 )
 def test_a_small_world_is_searched_to_its_end(protocol: str, senders: int, states: int) -> None:
     """Three machines, of which some send; frames come in any order, and an idle machine acknowledges at any moment."""

@@ -80,4 +80,4 @@ class GraphProtocol(OrderingProtocol):
         return self.graph.missed_senders()
 
     def counters(self) -> dict[str, int]:
-        return {"unstable": self.graph.dag.unstable(), "missing": sum(1 for _ in self.graph.requested)}
+        return {"unstable": self.graph.dag.unstable(), "missing": len(self.graph.requested)}

@@ -117,9 +117,9 @@ class Dag(msgspec.Struct, array_like=True):
 
         When m enters, these are concurrent to it: ω. When it is delivered, they are concurrent or follow it: τ.
         """
-        return sum(count > before for count, before in zip(self.counts, m.clock, strict=True)) + (
-            self.counts[self.places[m.name.sender]] == m.name.number
-        )
+        newer = [count > before for count, before in zip(self.counts, m.clock, strict=True)]
+        newer[self.places[m.name.sender]] = True
+        return sum(newer)
 
     def forget_stable(self) -> None:
         """Whoever has sent a message that follows m has m."""
