@@ -18,6 +18,7 @@ from antiphon.simulation.campaign import NO_FIFO, Campaign, scenarios
 PROTOCOLS = sorted(protocols())
 FIXED_SEEDS = 300
 SLOW = {"mto": 140, "scalatom": 200, "tom": 200, "ctbroadcast": 200, "nonminimal": 200}  # their runs take longest
+SLOW |= {"transis": 60, "allack": 60, "toto": 60}  # every machine hears of everything
 ROTATING_SEEDS = 600 // len(PROTOCOLS)  # shared out: more protocols, fewer seeds each
 CRASHES = {"Crash", "Crash after a delivery", "Crash amid a release"}
 FAULTS = {*CRASHES, "Pause", "Slow", "Partition", NO_FIFO}

@@ -37,6 +37,7 @@ from antiphon.simulation import (
     workload_scenario,
 )
 from antiphon.simulation.campaign import Campaign, run_campaign
+from antiphon.simulation.graph import graph_json, refuse_without_a_graph
 from antiphon.trace import write_run
 
 OptionFlag = Annotated[list[str], typer.Option("--option", "-o", help="Set a protocol's option, as name=value.")]
@@ -105,6 +106,7 @@ def simulate_command(
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
     runs: Annotated[int, typer.Option(min=0, help="Run a campaign of this many small random runs instead.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
+    graph: Annotated[Path | None, typer.Option(help="Write the causal graph into this file, as JSON.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Run a protocol in the virtual world and check what it promises.
@@ -120,6 +122,8 @@ def simulate_command(
         _refuse_what_a_campaign_chooses(context)
         _campaign(chosen, options, seed, runs, json)
         return
+    if graph is not None:
+        refuse_without_a_graph(protocol)
     scenario = workload_scenario(
         chosen,
         options,
@@ -139,6 +143,8 @@ def simulate_command(
     outcome = simulate(_gathered(_batched(scenario, payloads), gather))
     if trace is not None:
         write_run(trace, outcome.facts, outcome.rows)
+    if graph is not None:
+        graph.write_bytes(graph_json(outcome))
     _show(outcome, json)
 
 

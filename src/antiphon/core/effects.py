@@ -56,6 +56,9 @@ class Record(Effect):
     requests: tuple[Request, ...] = ()
     peer: ProcessId | None = None
     time_ns: int | None = None  # where the event's time is not the time of the release
+    about: tuple[MessageId, ...] | None = None  # enter: what the message directly follows, as far as it is this one's
+    layer: str | None = None
+    position: int | None = None
 
 
 class SetTimer(Effect):

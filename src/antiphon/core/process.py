@@ -278,6 +278,16 @@ class Process:
         self._effects.append(Log(seq, Gap(state.position, self.now)))
         state.position += 1
 
+    def record_entry(
+        self, layer: str, node: MessageId, message: MessageId | None, follows: tuple[MessageId, ...] | None
+    ) -> None:
+        """Say in the trace that a message entered a causal graph: there it is ``node``."""
+        state = self.state
+        state.seq = seq = state.seq + 1
+        if self.traced:
+            entry = Record(seq, "enter", message, peer=node.origin, about=follows, layer=layer, position=node.number)
+            self._effects.append(entry)
+
     def set_timer(self, part: int, timer: bytes, due: int) -> None:
         self.state.timers[part, timer] = due
         self._effects.append(SetTimer(part, timer, due))

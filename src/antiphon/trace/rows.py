@@ -67,7 +67,10 @@ def _record(process: str, record: Record, time_ns: int, step: int | None) -> Row
         record.destinations,
         _cells(record.requests) if is_multicast else None,
         None if record.peer is None else (record.peer,),
+        None if record.about is None else tuple([_name(id) for id in record.about]),
+        record.layer,
         step=step,
+        position=record.position,
     )
 
 

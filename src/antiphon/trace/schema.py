@@ -15,6 +15,7 @@ class EventKind(StrEnum):
     MULTICAST = "multicast"
     RECEIPT = "receipt"
     DELIVER = "deliver"
+    ENTER = "enter"
     SEND = "send"
     RECEIVE = "receive"
     CRASH = "crash"
@@ -44,16 +45,16 @@ class Row(NamedTuple):
     seq: int
     time_ns: int
     kind: str
-    message: str | None = None  # multicast, deliver: the message
+    message: str | None = None  # multicast, deliver, enter: the message
     destinations: tuple[str, ...] | None = None  # multicast, receipt, deliver
     requests: tuple[RequestCell, ...] | None = None  # multicast, receipt, deliver
-    peers: tuple[str, ...] | None = None  # send: all receivers; receive, suspect, trust: the other process
-    about: tuple[str, ...] | None = None  # send, receive: all messages that the frame is about
+    peers: tuple[str, ...] | None = None  # send: all receivers; receive, suspect, trust, enter: the other process
+    about: tuple[str, ...] | None = None  # send, receive: all messages that the frame is about; enter: its predecessors
     layer: str | None = None
     bytes: int | None = None
     step: int | None = None
     order_key: OrderKey | None = None
-    position: int | None = None  # deliver: of the first payload; gap
+    position: int | None = None  # deliver: of the first payload; gap; enter: the number in its sender's row
 
 
 EVENTS = pa.schema(

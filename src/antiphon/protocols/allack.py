@@ -1,0 +1,56 @@
+"""All-ack (toto.txt, section 1): wait for a message from each machine, then deliver what follows no other.
+
+L1-L6 are the lines of docs/protocols/allack.md; the graph is in services/dag.py.
+"""
+
+from __future__ import annotations
+
+from antiphon.core import Assumptions, Declaration, Failures, ProcessId
+from antiphon.services.configuration import AGREED_PROMISES, GraphProtocol
+from antiphon.services.dag import GraphOptions, Node
+
+
+class AllAck(GraphProtocol):
+    declaration = Declaration(
+        name="allack",
+        title="All-ack: a message from each machine orders the oldest",
+        source="Dolev, Kramer, Malki: Early Delivery Totally Ordered Multicast, section 1",
+        assumes=Assumptions(failures=Failures.CRASH_RECOVERY),
+        promises=AGREED_PROMISES,
+    )
+    Options = GraphOptions
+    options: GraphOptions
+
+    waiting: dict[ProcessId, list[Node]]  # by machine: what is in the graph and in no set that was delivered
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.waiting = {}
+
+    def when_entered(self, m: Node) -> None:  # L1
+        self.waiting.setdefault(m.name.sender, []).append(m)
+        while len(self.waiting) == len(self.graph.machines):  # L2
+            self.deliver_set()
+
+    def deliver_set(self) -> None:
+        """Nothing that is still to come can be among them: it follows what is here of its machine."""
+        oldest = [self.waiting[machine][0] for machine in self.graph.machines]  # L5: in this order
+        for m in [m for m in oldest if self.is_first(m, oldest)]:  # L3
+            queue = self.waiting[m.name.sender]
+            del queue[0]  # L4
+            if not queue:
+                del self.waiting[m.name.sender]
+            if m.service == "agreed":
+                self.deliver_next(m)  # L6
+
+    def is_first(self, m: Node, oldest: list[Node]) -> bool:
+        """Whether it follows no other. What it follows, if anything, follows the oldest of its machine."""
+        dag = self.graph.dag
+        return not any(dag.is_followed(other.name, m) for other in oldest if other is not m)
+
+    def pending(self) -> int:
+        waiting = sum(m.service == "agreed" for queue in self.waiting.values() for m in queue)
+        return waiting + self.graph.pending()
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        return tuple(p for p in self.graph.machines if self.pending() and p not in self.waiting)

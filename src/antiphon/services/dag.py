@@ -1,0 +1,434 @@
+"""The causal graph of Transis (toto.txt, section 2), on datagrams that are lost, doubled and overtaken.
+
+D1-D32 are the lines of docs/protocols/dag.md. Every message names those that it directly follows. It enters the graph
+when they have, so the graph grows in causal order; what is missing is known by name, and anybody may have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import msgspec
+
+from antiphon.core import Component, Message, MessageId, ProcessId, Timer, Transport, Wire
+from antiphon.core.errors import BadFrame
+
+Service = Literal["agreed", "causal", "ack"]
+
+MISSING_MAX = 64  # messages that are asked for at a time
+HELD_MAX = 4096  # how far ahead of its predecessors a machine's message may come; a later one is fetched in its time
+SERVICES: tuple[Service, ...] = ("agreed", "causal")  # of the messages that bring something
+
+
+class Name(NamedTuple):
+    """m_{p,i}: the ``number``-th message of ``sender`` in the graph, acknowledgements counted too."""
+
+    sender: ProcessId
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.sender}:{self.number}"
+
+
+class Cast(Wire, frozen=True, tag=1):
+    """A machine to all others, and whoever has it to those who miss it."""
+
+    name: Name
+    service: Service
+    follows: tuple[Name, ...]
+    message: Message
+
+
+class Ack(Wire, frozen=True, tag=2):
+    """The same, of a machine that has nothing to say but that it is there."""
+
+    name: Name
+    follows: tuple[Name, ...]
+
+
+class Node(msgspec.Struct, array_like=True):
+    """A message in the graph."""
+
+    name: Name
+    service: Service
+    follows: tuple[Name, ...]  # directly
+    message: Message | None  # an acknowledgement brings nothing
+    clock: list[int]  # for each machine: the newest of its messages that this one follows
+    entered: int  # it was the so-manyth that entered here
+
+
+@lru_cache(maxsize=1024)
+def places_of(machines: tuple[ProcessId, ...]) -> dict[ProcessId, int]:
+    return {machine: place for place, machine in enumerate(machines)}
+
+
+class Dag(msgspec.Struct, array_like=True):
+    """DAG_p, without what is stable: that is followed by a message of every machine, and nobody will ask for it."""
+
+    machines: tuple[ProcessId, ...]  # the current configuration; their order breaks ties
+    rows: dict[ProcessId, dict[int, Node]]  # by sender and number
+    counts: list[int]  # for each machine: how many of its messages have entered, all up to this number
+    newest: list[list[int]]  # for each machine: the clock of its newest message here
+    leaves: dict[Name, None]  # what no other message here follows
+    entered: int
+
+    @classmethod
+    def among(cls, machines: tuple[ProcessId, ...]) -> Dag:
+        n = len(machines)
+        return cls(machines, {p: {} for p in machines}, [0] * n, [[0] * n for _ in machines], {}, 0)
+
+    @property
+    def places(self) -> dict[ProcessId, int]:
+        return places_of(self.machines)
+
+    def enter(self, cast: Cast | Ack) -> Node:
+        """Its predecessors are here, or were here and are stable."""
+        name, follows = cast.name, cast.follows
+        place = self.places[name.sender]
+        clock = self.newest[place].copy()
+        for earlier in follows:
+            self.leaves.pop(earlier, None)
+            node = self.rows[earlier.sender].get(earlier.number)
+            if node is not None:  # else it is a message of the same sender, whose clock is in already
+                clock = [max(pair) for pair in zip(clock, node.clock, strict=True)]
+        clock[place] = self.counts[place] = name.number
+        self.entered += 1
+        self.newest[place] = clock
+        self.leaves[name] = None
+        if isinstance(cast, Cast):
+            node = Node(name, cast.service, follows, cast.message, clock, self.entered)
+        else:
+            node = Node(name, "ack", follows, None, clock, self.entered)
+        self.rows[name.sender][name.number] = node
+        return node
+
+    def has(self, name: Name) -> bool:
+        """Whether it has entered, be it forgotten or not."""
+        return name.number <= self.counts[self.places[name.sender]]
+
+    def is_followed(self, earlier: Name, later: Node) -> bool:
+        """A message follows itself."""
+        return later.clock[self.places[earlier.sender]] >= earlier.number
+
+    def beside(self, m: Node) -> int:
+        """The machines, m's sender included, that have a message here which does not precede m.
+
+        When m enters, these are concurrent to it: ω. When it is delivered, they are concurrent or follow it: τ.
+        """
+        newer = [count > before for count, before in zip(self.counts, m.clock, strict=True)]
+        newer[self.places[m.name.sender]] = True
+        return sum(newer)
+
+    def forget_stable(self) -> None:
+        """Whoever has sent a message that follows m has m."""
+        for machine, of_all in zip(self.machines, zip(*self.newest, strict=True), strict=True):
+            row, stable = self.rows[machine], min(of_all)
+            for number in [number for number in row if number <= stable]:
+                del row[number]
+
+    def unstable(self) -> int:
+        """How many messages that bring something are not known to be everywhere."""
+        return sum(node.service != "ack" for row in self.rows.values() for node in row.values())
+
+
+class Missing(Wire, frozen=True, tag=3):
+    """To all: I miss these; whoever has them, send them."""
+
+    names: list[Name]
+
+
+class Have(Wire, frozen=True, tag=4):
+    """To all: so many messages of each machine are in my graph."""
+
+    counts: list[int]
+
+
+class Idle(Timer, frozen=True):
+    """Nothing of one's own went out for a while, and others have sent something."""
+
+
+class Fetch(Timer, frozen=True):
+    """Something is still missing."""
+
+
+class Answer(Timer, frozen=True):
+    """Nobody else has sent what somebody misses."""
+
+
+class Watch(Timer, frozen=True):
+    """Time to see whether all is everywhere."""
+
+
+class Tell(Timer, frozen=True):
+    """Nobody else has said what exists."""
+
+
+class GraphOptions(msgspec.Struct, frozen=True):
+    idle: Annotated[int, msgspec.Meta(ge=1)] = 5  # milliseconds until an idle machine acknowledges
+
+
+class CausalGraph(Component):
+    """``entered`` gets each message as it enters the graph: in causal order, the own ones too."""
+
+    Options = GraphOptions
+    options: GraphOptions
+    entered: Callable[[Node], None]
+
+    transport = Transport.DATAGRAM
+    FETCH_NS: ClassVar[int] = 4_000_000  # until what is missing, and not only overtaken, is asked for
+    WATCH_NS: ClassVar[int] = 20_000_000  # and twice the time after which an idle machine acknowledges
+    SOON_NS: ClassVar[int] = 500_000
+    TURN_NS: ClassVar[int] = 2_000_000  # machines that could do the same thing do it one after the other
+    DOUBLINGS_MAX: ClassVar[int] = 6
+    PATIENCE_NS_MAX: ClassVar[int] = 1_280_000_000
+
+    dag: Dag
+    held: dict[ProcessId, dict[int, Cast | Ack]]  # what came before its predecessors, by sender and number
+    known: list[int]  # for each machine: the newest of its messages that exists, as far as anybody said
+    sought: list[int]  # for each machine: up to this number its messages have come, or are requested
+    requested: dict[Name, int]  # what is missing, and when to ask for it
+    answers: dict[Name, int]  # what somebody misses and is here, and when to send it
+    unacknowledged: bool  # whether something came that no message of this machine follows
+    watching: bool
+    telling: bool
+    moved: bool  # whether anything entered since the last look
+    fruitless: int  # how often in a row something was asked, and nothing entered
+
+    def initialise(self) -> None:
+        machines = self.topology.processes
+        self.dag = Dag.among(machines)
+        self.held, self.known, self.sought = {}, [0] * len(machines), [0] * len(machines)
+        self.requested, self.answers = {}, {}
+        self.unacknowledged = self.watching = self.telling = self.moved = False
+        self.fruitless = 0
+
+    def validate(self, message: Wire) -> None:
+        places = self.dag.places
+        if self.me not in places:
+            raise BadFrame(f"{self.me} is in no group, and has no graph.")
+        if isinstance(message, Cast | Ack):
+            named = (message.name, *message.follows)
+            if len(message.follows) > len(places):
+                raise BadFrame("A message directly follows at most one of each machine.")
+            if message.name in message.follows:
+                raise BadFrame("A message does not name itself.")
+            if isinstance(message, Cast) and message.service not in SERVICES:
+                raise BadFrame("An acknowledgement brings nothing.")
+        elif isinstance(message, Missing):
+            named = tuple(message.names)
+            if len(named) > MISSING_MAX:
+                raise BadFrame(f"At most {MISSING_MAX} messages are asked for at a time.")
+        else:
+            assert isinstance(message, Have)
+            named = ()
+            if len(message.counts) != len(places) or min(message.counts) < 0:
+                raise BadFrame("There is a count for each machine.")
+        if not all(name.sender in places and name.number >= 1 for name in named):
+            raise BadFrame("The messages of a machine in the configuration count from 1.")
+
+    @property
+    def machines(self) -> tuple[ProcessId, ...]:
+        return self.dag.machines
+
+    @property
+    def others(self) -> tuple[ProcessId, ...]:
+        return tuple(p for p in self.dag.machines if p != self.me)
+
+    def turn(self, after: ProcessId) -> int:
+        """How many machines are between that one and this one, in the order of the configuration."""
+        places = self.dag.places
+        return (places[self.me] - places[after]) % len(places)
+
+    # A message on its way -------------------------------------------------------------------------------------------
+
+    def multicast(self, service: Service, m: Message) -> None:  # D1
+        self.emit(Cast(self.next_name(), service, tuple(self.dag.leaves), m))  # D2
+
+    def next_name(self) -> Name:
+        return Name(self.me, self.dag.counts[self.dag.places[self.me]] + 1)
+
+    def emit(self, cast: Cast | Ack) -> None:
+        self.send(self.others, cast)  # D3
+        self.unacknowledged = False  # it follows all that is here
+        self.cancel_timer(Idle())
+        self.enter(cast)
+
+    def on_cast(self, sender: ProcessId, cast: Cast) -> None:  # D4
+        self.receive(cast)
+
+    def on_ack(self, sender: ProcessId, ack: Ack) -> None:
+        self.receive(ack)
+
+    def receive(self, cast: Cast | Ack) -> None:
+        self.answers.pop(cast.name, None)  # D5
+        for name in (cast.name, *cast.follows):
+            self.exists(name)  # D6
+        machine, number = cast.name
+        beyond = number - self.dag.counts[self.dag.places[machine]]
+        if 0 < beyond <= HELD_MAX and number not in self.held.get(machine, {}):  # D7
+            self.held.setdefault(machine, {})[number] = cast
+            self.requested.pop(cast.name, None)
+            self.enter_what_can()
+        self.fetch_soon()
+
+    def exists(self, name: Name) -> None:
+        place = self.dag.places[name.sender]
+        self.known[place] = max(self.known[place], name.number)
+
+    def enter_what_can(self) -> None:
+        while (ready := next((cast for cast in self.next_held() if self.is_ready(cast)), None)) is not None:
+            machine, number = ready.name
+            del self.held[machine][number]
+            if not self.held[machine]:
+                del self.held[machine]
+            self.enter(ready)
+
+    def next_held(self) -> Iterator[Cast | Ack]:
+        """Of each machine from which something is held, the message that would be its next."""
+        for machine, row in self.held.items():
+            following = row.get(self.dag.counts[self.dag.places[machine]] + 1)
+            if following is not None:
+                yield following
+
+    def is_ready(self, cast: Cast | Ack) -> bool:  # D8
+        return all(self.dag.has(earlier) for earlier in cast.follows)
+
+    def enter(self, cast: Cast | Ack) -> None:
+        regular = isinstance(cast, Cast)
+        node = self.dag.enter(cast)  # D9
+        self.exists(cast.name)
+        self.moved, self.fruitless = True, 0
+        if regular and cast.name.sender != self.me and not self.unacknowledged:
+            self.unacknowledged = True
+            self.set_timer(Idle(), self.options.idle * 1_000_000)  # D10
+        if regular and not self.watching and len(self.machines) > 1:
+            self.watching = True
+            self.set_timer(Watch(), self.watch_ns)  # D11
+        self.record(node)
+        self.entered(node)  # D12
+        if self.dag.entered % len(self.machines) == 0:
+            self.dag.forget_stable()  # D13
+
+    def record(self, m: Node) -> None:
+        """The trace has every entry; what a message follows stands there once, where it was sent."""
+        message = None if m.message is None else m.message.id
+        follows = tuple(MessageId(*f) for f in m.follows) if m.name.sender == self.me else None
+        self.process.record_entry(f"{self.layer}/{m.service}", MessageId(*m.name), message, follows)
+
+    def on_idle(self, timer: Idle) -> None:  # D14
+        if self.unacknowledged:
+            self.emit(Ack(self.next_name(), tuple(self.dag.leaves)))  # D15
+
+    # What is missing ------------------------------------------------------------------------------------------------
+
+    def fetch_soon(self) -> None:
+        """Each number is looked at once: what is neither here nor held is missing."""
+        if self.known == self.dag.counts:
+            return
+        idle = not self.requested
+        for place, machine in enumerate(self.machines):
+            first = max(self.sought[place], self.dag.counts[place]) + 1
+            for number in range(first, self.known[place] + 1):
+                if len(self.requested) == MISSING_MAX:
+                    break
+                if number not in self.held.get(machine, {}):
+                    turn = self.turn(after=machine) * self.TURN_NS
+                    self.requested[Name(machine, number)] = self.now + self.FETCH_NS + turn  # D16
+                self.sought[place] = number
+        if idle and self.requested:
+            self.set_timer(Fetch(), min(self.requested.values()) - self.now)
+
+    def on_fetch(self, timer: Fetch) -> None:  # D17
+        for name in [name for name in self.requested if self.is_here(name)]:
+            del self.requested[name]
+        due = [name for name, at in self.requested.items() if at <= self.now]
+        if due:
+            self.send(self.others, Missing(due))  # D18
+            self.fruitless += 1
+            self.requested.update(dict.fromkeys(due, self.now + self.patience(self.FETCH_NS)))  # D19
+        self.fetch_soon()
+        if self.requested:
+            self.set_timer(Fetch(), max(min(self.requested.values()) - self.now, 0))
+
+    def patience(self, base_ns: int) -> int:
+        """Twice as long each time that nothing has come of it, up to a second or so."""
+        return max(base_ns, min(base_ns << min(self.fruitless, self.DOUBLINGS_MAX), self.PATIENCE_NS_MAX))
+
+    def is_here(self, name: Name) -> bool:
+        return self.dag.has(name) or name.number in self.held.get(name.sender, {})
+
+    def kept(self, name: Name) -> Cast | Ack | None:
+        """What can be sent to somebody who misses it, whether its predecessors are here or not."""
+        node = self.dag.rows[name.sender].get(name.number)
+        if node is None:
+            return self.held.get(name.sender, {}).get(name.number)
+        return Ack(name, node.follows) if node.message is None else Cast(name, node.service, node.follows, node.message)
+
+    def on_missing(self, sender: ProcessId, missing: Missing) -> None:  # D20
+        for name in missing.names:
+            if name in self.requested:
+                self.requested[name] = self.now + self.patience(self.FETCH_NS)  # D21
+            elif self.kept(name) is not None and name not in self.answers:
+                self.answers[name] = self.now + self.SOON_NS + self.turn(after=name.sender) * self.TURN_NS  # D22
+            self.exists(name)
+        self.fetch_soon()
+        self.answer_later()
+
+    def answer_later(self) -> None:
+        if self.answers:
+            self.set_timer(Answer(), max(min(self.answers.values()) - self.now, 0))
+
+    def on_answer(self, timer: Answer) -> None:
+        for name in [name for name, at in self.answers.items() if at <= self.now]:
+            del self.answers[name]
+            if (cast := self.kept(name)) is not None:
+                self.send(self.others, cast)  # D23
+        self.answer_later()
+
+    # What is everywhere ---------------------------------------------------------------------------------------------
+
+    def on_watch(self, timer: Watch) -> None:  # D24
+        self.dag.forget_stable()
+        self.watching = self.is_restless()  # D25
+        if not self.watching:
+            return
+        if not self.moved:
+            self.fruitless += 1
+            self.send(self.others, Have([*self.dag.counts]))  # D26
+        self.moved = False
+        self.set_timer(Watch(), self.patience(self.watch_ns))  # D27
+
+    @property
+    def watch_ns(self) -> int:
+        return self.WATCH_NS + 2_000_000 * self.options.idle
+
+    def is_restless(self) -> bool:
+        """Whether this machine has to see to it that something goes on."""
+        return bool(self.dag.unstable() or self.held or self.requested)
+
+    def on_have(self, sender: ProcessId, have: Have) -> None:  # D28
+        for place, count in enumerate(have.counts):
+            self.known[place] = max(self.known[place], count)  # D29
+        self.fetch_soon()
+        behind = any(there < here for there, here in zip(have.counts, self.dag.counts, strict=True))
+        if behind and not self.telling:
+            self.telling = True
+            self.set_timer(Tell(), self.SOON_NS + self.turn(after=sender) * self.TURN_NS)  # D30
+        elif not behind and self.telling:
+            self.telling = False
+            self.cancel_timer(Tell())  # D31
+
+    def on_tell(self, timer: Tell) -> None:
+        self.telling = False
+        self.send(self.others, Have([*self.dag.counts]))  # D32
+
+    # What the owner asks --------------------------------------------------------------------------------------------
+
+    def pending(self) -> int:
+        """How many messages have come that cannot enter yet."""
+        return sum(len(row) for row in self.held.values())
+
+    def missed_senders(self) -> tuple[ProcessId, ...]:
+        return tuple(p for place, p in enumerate(self.machines) if self.known[place] > self.dag.counts[place])

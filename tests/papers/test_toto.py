@@ -1,0 +1,424 @@
+"""toto.txt: Table 1, and the definitions of section 4 as they are and as they are kept (Figures 3 and 4)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.core import Buffers, Message, MessageId, Process, ProcessId, Topology, Transport
+from antiphon.core.errors import UsageError
+from antiphon.core.inputs import Multicast
+from antiphon.protocols import protocol_named
+from antiphon.protocols.allack import AllAck
+from antiphon.protocols.toto import Activation, ToTo, vector_timestamp
+from antiphon.services import toto as paper
+from antiphon.services.dag import Ack, Cast, CausalGraph, Dag, Node
+from antiphon.services.toto import CHI, INFINITY, Graph, Name
+from antiphon.simulation import Crash, Plan, Scenario, random_scenario, simulate
+from antiphon.simulation.graph import graph_json, refuse_without_a_graph
+from antiphon.simulation.search import Scope, explore
+from benchmarked import benchmark
+from mutants.parts import with_parts
+from mutants.toto import UNSEEN
+
+A, B, C, D, E = (ProcessId(p) for p in "abcde")
+
+
+def name(text: str) -> Name:
+    return Name(ProcessId(text[0]), int(text[1:]))
+
+
+def graph_of(machines: str, arcs: dict[str, str]) -> Graph:
+    named = {name(m): tuple(name(f) for f in follows.split()) for m, follows in arcs.items()}
+    return Graph(tuple(ProcessId(p) for p in machines), named, dict.fromkeys(named, "agreed"))
+
+
+# Figure 1, recovered from the text and from Table 1.
+FIGURE_1 = graph_of(
+    "abcde",
+    {"a1": "", "d1": "", "e1": "", "b1": "", "c1": "", "e2": "e1"}
+    | {"a2": "a1 b1 c1 e2", "d2": "a1 d1 c1 e2", "d3": "d2 a2", "c2": "c1"},
+)
+DELIVERED = {name(m) for m in ("a1", "d1", "e1")}
+
+
+def test_r5_table_1() -> None:
+    m_p = paper.candidates(FIGURE_1, DELIVERED)
+    stamps = {str(m): tuple(paper.vt(FIGURE_1, m_p, m).values()) for m in m_p}
+    tails = {str(m): "".join(sorted(paper.tail(FIGURE_1, m))) for m in m_p}
+    assert [str(m) for m in m_p] == ["b:1", "c:1", "e:2"]
+    assert tails == {"b:1": "abd", "c:1": "acd", "e:2": "ade"}
+    assert stamps == {
+        "b:1": (2, 1, INFINITY, INFINITY, INFINITY),
+        "c:1": (2, INFINITY, 1, 2, INFINITY),
+        "e:2": (2, INFINITY, INFINITY, 2, 2),
+    }
+    assert [paper.nvt(paper.vt(FIGURE_1, m_p, m)) for m in m_p] == [2, 3, 3]
+    assert name("c2") in paper.pending(FIGURE_1, DELIVERED)
+
+
+def test_comparisons_of_table_1() -> None:
+    m_p = paper.candidates(FIGURE_1, DELIVERED)
+    b1, c1, e2 = (paper.vt(FIGURE_1, m_p, m) for m in m_p)
+    assert paper.win(c1, b1, phi=3) == CHI
+    assert paper.future(c1, b1, phi=3) == {CHI}
+    assert paper.sources(dict(zip(m_p, (b1, c1, e2), strict=True)), phi=3) == m_p
+    assert paper.deliverable(FIGURE_1, DELIVERED, phi=3) == m_p, "all five were heard"
+
+
+def test_an_entry_of_whom_nothing_is_known_compares_with_nothing() -> None:
+    graph = graph_of("abc", {"a1": "", "b1": ""})
+    m_p = paper.candidates(graph, ())
+    one, other = (paper.vt(graph, m_p, m) for m in m_p)
+    assert tuple(one.values()) == (1, INFINITY, None)
+    assert not paper.is_less(None, 1)
+    assert not paper.is_at_most(None, None)
+    assert paper.future(one, other, phi=2) == {CHI}
+
+
+# The definitions as they are kept ------------------------------------------------------------------------------------
+
+
+def random_graph(rng: random.Random, n: int, count: int) -> Graph:
+    """Machines that receive what they receive, and send now and then, as Transis would."""
+    machines = tuple(ProcessId(chr(ord("a") + i)) for i in range(n))
+    graph = Graph(machines, {}, {})
+    here: dict[ProcessId, list[Name]] = {p: [] for p in machines}
+    for _ in range(count):
+        p = rng.choice(machines)
+        for m in graph.arcs:
+            if m not in here[p] and all(f in here[p] for f in graph.arcs[m]) and rng.random() < 0.7:
+                here[p].append(m)
+        followed = {f for m in here[p] for f in graph.arcs[m]}
+        m = Name(p, 1 + sum(m.sender == p for m in here[p]))
+        graph.arcs[m] = tuple(sorted(f for f in here[p] if f not in followed))
+        graph.services[m] = rng.choice(("agreed", "agreed", "agreed", "causal", "ack"))
+        here[p].append(m)
+    return graph
+
+
+def some_order(rng: random.Random, graph: Graph) -> list[Name]:
+    """An order in which they may enter somebody's graph."""
+    left, order = list(graph.arcs), []
+    while left:
+        m = rng.choice([m for m in left if all(f in order for f in graph.arcs[m])])
+        left.remove(m)
+        order.append(m)
+    return order
+
+
+NOTHING = Message(MessageId(A, 1), (), 1, Buffers())
+
+
+def as_cast(graph: Graph, m: Name) -> Cast | Ack:
+    service = graph.services[m]
+    return Ack(m, graph.arcs[m]) if service == "ack" else Cast(m, service, graph.arcs[m], NOTHING)
+
+
+class Machine:
+    """Figures 3 and 4 as the protocol keeps them, and the plain graph beside them."""
+
+    def __init__(self, machines: tuple[ProcessId, ...], phi: int) -> None:
+        self.phi = phi
+        self.dag, self.activation = Dag.among(machines), Activation.among(len(machines))
+        self.plain = Graph(machines, {}, {})
+        self.defunc: list[ProcessId] = []
+        self.order: list[Name] = []
+
+    def receive(self, graph: Graph, m: Name) -> Node:
+        self.plain.arcs[m], self.plain.services[m] = graph.arcs[m], graph.services[m]
+        node = self.dag.enter(as_cast(graph, m))
+        self.activation.receive(self.dag, node)
+        return node
+
+    def crash(self, q: ProcessId) -> None:
+        self.defunc.append(q)
+        self.activation.crash(self.dag.places[q])
+
+    def deliver(self) -> bool:
+        s_p = self.activation.deliverable(self.phi)
+        self.order += sorted([m.name for m in s_p], key=lambda m: paper.place(self.plain, m))
+        if s_p:
+            self.activation.remove(self.dag, s_p)
+        return bool(s_p)
+
+    def check(self) -> None:
+        """Everything that is kept is what is defined."""
+        kept, machines = self.activation, self.plain.machines
+        m_p = paper.candidates(self.plain, self.order)
+        stamps = {m: paper.vt(self.plain, m_p, m, self.defunc) for m in m_p}
+        assert sorted(kept.m_p) == sorted(m_p)
+        for m, c in kept.m_p.items():
+            assert {p for p, in_it in zip(machines, c.tail, strict=True) if in_it} == paper.tail(self.plain, m)
+            assert c.ntail == len(paper.tail(self.plain, m))
+            assert vector_timestamp(kept, c, machines) == stamps[m]
+            assert c.nvt == paper.nvt(stamps[m])
+            for other, o in kept.m_p.items():
+                if other != m:
+                    assert kept.can_win(c, o, self.phi) == (1 in paper.future(stamps[m], stamps[other], self.phi))
+                    assert (c.wins[other] > self.phi) == (paper.win(stamps[m], stamps[other], self.phi) == 1)
+                    assert (c.wins[other] > self.phi) == (paper.future(stamps[m], stamps[other], self.phi) == {1})
+        assert kept.ntail == len(paper.whole_tail(self.plain, m_p, self.defunc))
+        assert {s.node.name for s in kept.sources(self.phi)} == set(paper.sources(stamps, self.phi))
+        found = sorted([m.name for m in kept.deliverable(self.phi)], key=lambda m: paper.place(self.plain, m))
+        assert found == paper.deliverable(self.plain, self.order, self.phi, self.defunc)
+
+
+def thresholds(n: int) -> list[int]:
+    return [phi for phi in range(n) if 2 * phi >= n] or [0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(2, 9), st.integers(1, 16), st.booleans())
+def test_what_is_kept_is_what_is_defined(rng: random.Random, n: int, count: int, forgetting: bool) -> None:
+    """After each message, each crash and each delivery; also when what is stable was forgotten."""
+    graph = random_graph(rng, n, count)
+    machine = Machine(graph.machines, rng.choice(thresholds(n)))
+    dying = rng.sample(graph.machines, rng.randint(0, n - 1))
+    for m in some_order(rng, graph):
+        for q in [q for q in dying if q not in machine.defunc and rng.random() < 0.3]:
+            if all(m in machine.plain.arcs for m in graph.arcs if m.sender == q):
+                machine.crash(q)
+                machine.check()
+        machine.receive(graph, m)
+        machine.check()
+        while machine.deliver():
+            machine.check()
+        if forgetting:
+            machine.dag.forget_stable()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 9), st.integers(1, 40))
+def test_all_machines_have_the_same_order(rng: random.Random, n: int, count: int) -> None:
+    """However the graph is revealed to them. It extends the causal order, and what all follow does not wait."""
+    graph = random_graph(rng, n, count)
+    phi = rng.choice(thresholds(n))
+    orders = []
+    for _ in range(3):
+        machine = Machine(graph.machines, phi)
+        for m in some_order(rng, graph):
+            machine.receive(graph, m)
+            while machine.deliver():
+                pass
+            assert all(c.ntail < n for c in machine.activation.m_p.values())
+        orders.append(machine.order)
+    assert orders[1:] == orders[:-1], "they have received the same messages in the end"
+    for at, m in enumerate(orders[0]):
+        assert not paper.past(graph, m).intersection(orders[0][at + 1 :])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 9), st.integers(1, 16))
+def test_the_index_of_latency_and_the_width(rng: random.Random, n: int, count: int) -> None:
+    """By their definitions, and by the vectors that the graph keeps."""
+    graph = random_graph(rng, n, count)
+    machine = Machine(graph.machines, phi=rng.choice(thresholds(n)))
+    nodes = []
+    for m in some_order(rng, graph):
+        nodes.append(machine.receive(graph, m))
+        assert machine.dag.beside(nodes[-1]) == paper.width(machine.plain, m)
+        assert all(machine.dag.beside(node) == paper.index_of_latency(machine.plain, node.name) for node in nodes)
+
+
+def test_the_graph_of_a_run() -> None:
+    """As `simulate --graph` writes it: whoever goes through it by the definitions delivers what was delivered."""
+    plans = tuple(Plan(f"g.{1 + i % 4}", i * 700_000, ("g",)) for i in range(20))
+    crash = Crash("g.2", at=4_000_000, down_ns=3_000_000)
+    outcome = simulate(
+        Scenario(
+            protocol="toto", groups={"g": 4}, plans=plans, loss=0.1, duplication=0.1, faults=(crash,), journal=True
+        )
+    )
+    found = msgspec.json.decode(graph_json(outcome))
+    assert found["machines"] == ["g.1", "g.2", "g.3", "g.4"]
+    assert found["phi"] == 2
+    assert sum(m["service"] == "agreed" for m in found["messages"].values()) == 20
+    assert {m["service"] for m in found["messages"].values()} == {"agreed", "ack"}
+    names = {id: Name(m["sender"], m["number"]) for id, m in found["messages"].items()}
+    for seen in found["events"].values():
+        plain, delivered, due = Graph(tuple(found["machines"]), {}, {}), [], []
+        for kind, id in seen:
+            if kind == "arrive":
+                assert not due
+                plain.arcs[names[id]] = tuple(names[f] for f in found["messages"][id]["follows"])
+                plain.services[names[id]] = found["messages"][id]["service"]
+                while more := paper.deliverable(plain, [*delivered, *due], found["phi"]):
+                    due += more
+            else:
+                assert names[id] == due.pop(0)
+                delivered.append(names[id])
+        assert len(delivered) == 20
+    with pytest.raises(UsageError, match="The skeen protocol has no causal graph; allack, toto and transis have one"):
+        refuse_without_a_graph("skeen")
+
+
+def test_it_orders_on_half_of_the_machines_and_one() -> None:
+    """Φ + 1 = 5 of 8 machines are enough, where all-ack waits for 8."""
+    graph = graph_of("abcdefgh", {"a1": "", "b1": "a1", "c1": "b1", "d1": "c1", "e1": "d1", "f1": "e1"})
+    machine = Machine(graph.machines, phi=4)
+    for m in graph.arcs:
+        assert machine.order == ([] if m <= name("e1") else [name("a1")])
+        machine.receive(graph, m)
+        while machine.deliver():
+            pass
+    assert machine.order == [name("a1"), name("b1")]
+    assert (
+        paper.index_of_latency(Graph(graph.machines, dict(list(graph.arcs.items())[:5]), graph.services), name("a1"))
+        == 5
+    )
+
+
+def test_figure_4_a_machine_from_which_no_more_comes_is_not_waited_for() -> None:
+    """Nobody raises Crash(q) yet."""
+    group = Topology.sized({"g": 3}).destinations({"g"})
+    process = Process(ProcessId("g.1"), Topology.sized({"g": 3}), ToTo, {})
+    process.step(Multicast(0, group, (b"x",)))
+    protocol = process.protocol
+    assert isinstance(protocol, ToTo)
+    assert protocol.waits_for() == ("g.2", "g.3")
+    protocol.crash(ProcessId("g.2"))
+    assert (protocol.pending(), protocol.waits_for()) == (1, ("g.3",))
+    protocol.crash(ProcessId("g.3"))
+    assert (protocol.pending(), protocol.delivered) == (0, 1)
+
+
+def test_r6_a_slice_of_the_tables() -> None:
+    """All of them: `python benchmarks/toto_tables.py`, which also asserts Φ < τ ≤ n, and no message of ToTo's own."""
+    tables = benchmark("toto_tables")
+    toto, allack = (tables.measure(kind, "poisson", 100, 1, messages=240) for kind in (ToTo, AllAck))
+    assert abs(toto.mean_index - 5.31) < 0.4
+    assert allack.mean_index == 8
+    assert 2 < allack.latency_ms / toto.latency_ms < 4
+    for found in (toto, allack):
+        assert abs(tables.model_ms("poisson", 100, found.pairs) / found.latency_ms - 1) < 0.2
+
+
+@pytest.mark.parametrize(("given_phi", "n", "phi"), [(None, 8, 4), (None, 5, 3), (None, 2, 1), (None, 1, 0)])
+def test_the_threshold(given_phi: int | None, n: int, phi: int) -> None:
+    assert paper.threshold(given_phi, n) == phi
+
+
+def test_a_given_threshold_is_clamped_to_the_configuration() -> None:
+    assert [paper.threshold(6, n) for n in (1, 2, 5, 8, 12, 20)] == [0, 1, 4, 6, 6, 10]
+
+
+@pytest.mark.parametrize("kind", UNSEEN)
+def test_what_no_promise_shows_is_seen_by_the_definitions(kind: type[Activation]) -> None:
+    """a1 has five first followers of eight, b1 and c1 have three followers each, and need four."""
+    firsts = {"a1": "", "b1": "", "c1": "", "d1": "a1 b1", "e1": "a1 b1", "f1": "a1 c1", "g1": "a1 c1"}
+    graph = graph_of("abcdefgh", firsts)
+    honest, early = Machine(graph.machines, phi=4), Machine(graph.machines, phi=4)
+    early.activation = kind.among(8)
+    for m in graph.arcs:
+        for machine in (honest, early):
+            machine.receive(graph, m)
+        honest.check()
+        assert not honest.deliver()
+    assert early.deliver()
+    assert [str(m) for m in early.order] == ["a:1", "b:1", "c:1"]
+
+
+# The work -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [8, 16, 32, 64])
+def test_the_work_stays_within_the_bounds(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O(pending + candidates²) for a message, O(n · candidates²) for a delivery. Comparisons of messages and candidates
+    and entries of vectors, counted over a run in which a few machines at a time send without hearing of each other."""
+    steps = 0
+
+    def counted(of: Any, name: str, cost: Callable[..., int]) -> None:
+        original = getattr(of, name)
+
+        def counting(*arguments: Any) -> Any:
+            nonlocal steps
+            steps += cost(*arguments)
+            return original(*arguments)
+
+        monkeypatch.setattr(of, name, counting)
+
+    counted(Dag, "is_followed", lambda *_: 1)
+    counted(Activation, "can_win", lambda *_: 1)
+    counted(Activation, "is_beaten", lambda kept, *_: len(kept.m_p))
+    counted(Activation, "hear", lambda kept, place, number, followed: len(followed) * len(kept.m_p))
+    rng = random.Random(n)
+    machines = tuple(ProcessId(f"p{i}") for i in range(n))
+    machine = Machine(machines, phi=n // 2)
+    bound, sent = 0, dict.fromkeys(machines, 0)
+    for _ in range(3 * n):
+        leaves = tuple(machine.dag.leaves)
+        for sender in rng.sample(machines, rng.randint(1, 4)):
+            sent[sender] += 1
+            m = Name(sender, sent[sender])
+            graph = Graph(machines, {m: leaves}, {m: "agreed"})
+            machine.receive(graph, m)
+            n_c, n_p = len(machine.activation.m_p), sum(map(len, machine.activation.waiting.values()))
+            bound += n_p + n_c**2
+            while machine.deliver():
+                bound += n * max(n_c, len(machine.activation.m_p)) ** 2
+    assert len(machine.order) > n
+    assert 0 < steps <= 4 * bound
+
+
+# Counts ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", range(2, 17))
+def test_toto_sends_nothing_of_its_own(n: int) -> None:
+    """One multicast: n-1 messages, and when they have been idle, n-1 acknowledgements to n-1 each, as in Transis."""
+    for protocol in ("transis", "allack", "toto"):
+        outcome = simulate(Scenario(protocol=protocol, groups={"g": n}, plans=(Plan("g.1", 0, ("g",)),), steps=True))
+        assert outcome.messages_sent == (n - 1) + (n - 1) ** 2
+        assert outcome.steps_max == (1 if protocol == "transis" else 2)
+        assert outcome.deliveries == n
+
+
+def test_alone_a_message_is_delivered_at_once() -> None:
+    for protocol in ("transis", "allack", "toto"):
+        outcome = simulate(Scenario(protocol=protocol, groups={"g": 1}, plans=(Plan("g.1", 0, ("g",)),)))
+        assert (outcome.deliveries, outcome.messages_sent, outcome.virtual_ns) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("phi", ["1", "4", "100"])
+def test_every_threshold_keeps_the_promises(phi: str) -> None:
+    for seed in range(3):
+        assert simulate(random_scenario(ToTo, seed, {"phi": phi})).violations == []
+
+
+def test_a_threshold_that_is_none_is_refused() -> None:
+    for phi in ("0", "-1", "many"):
+        with pytest.raises(UsageError, match="A bad option for toto"):
+            simulate(Scenario(protocol="toto", options={"phi": phi}, groups={"g": 1}, plans=()))
+
+
+class WithoutLoss(CausalGraph):
+    """Over channels that lose nothing, so that there is nothing to fetch and nothing to repeat: a world with an end."""
+
+    transport = Transport.RELIABLE
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.watching = True
+
+    def fetch_soon(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("protocol", "senders", "states"), [("transis", 1, 50), ("allack", 1, 50), ("toto", 1, 50), ("toto", 2, 20_000)]
+)
+def test_a_small_world_is_searched_to_its_end(protocol: str, senders: int, states: int) -> None:
+    """Three machines, of which some send; frames come in any order, and an idle machine acknowledges at any moment."""
+    plans = tuple((f"g.{i + 1}", ("g",)) for i in range(senders))
+    scope = Scope(protocol=protocol, groups={"g": 3}, plans=plans)
+    found = explore(scope, with_parts(protocol_named(protocol), WithoutLoss))
+    assert found.violations == []
+    assert found.complete
+    assert found.states > states
