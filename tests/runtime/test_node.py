@@ -210,7 +210,7 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
         process = SimpleNamespace(state=SimpleNamespace(suspects=suspects))
         driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"), congested=False)
         links: list[Any] = [SimpleNamespace(peer=p, absent_since=None) for p in ("b", "c", "d")]
-        sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=loop.time()) for p in ("b", "c", "d")}
+        sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=loop.time(), incarnation=1) for p in ("b", "c", "d")}
         watching = HeartbeatDetector(driver, links, sessions)
         task = asyncio.create_task(watching.run())
         for _ in range(20):
@@ -317,6 +317,44 @@ def test_requests_count_until_they_are_delivered_and_once() -> None:
     assert undelivered.bytes == 0
 
 
+def test_only_a_mistake_gives_a_peer_more_time_and_not_for_ever() -> None:
+    """Who was dead, and came back as another incarnation, was not suspected wrongly, however often that happens."""
+    suspects: list[str] = []
+
+    def take(opinion: Any) -> None:
+        (suspects.append if isinstance(opinion, Suspect) else suspects.remove)(opinion.process)
+
+    process = SimpleNamespace(state=SimpleNamespace(suspects=suspects))
+    driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process)
+    peer: Any = SimpleNamespace(heard_at=0.0, incarnation=1)
+    link: Any = SimpleNamespace(peer="b", absent_since=None)
+    watching = HeartbeatDetector(driver, [link], {ProcessId("b"): peer})
+    now = 0.0
+
+    def silent_for(seconds: float, *, restarted: bool) -> float:
+        """Silence, and then the peer is heard again; returns how long it took to suspect it."""
+        nonlocal now
+        begun, found = now, 0.0
+        while now < begun + seconds:
+            now += 0.125
+            watching._judge(ProcessId("b"), now)
+            found = found or (now - begun if suspects else 0.0)
+        peer.heard_at, peer.incarnation = now, peer.incarnation + restarted
+        watching._judge(ProcessId("b"), now)
+        assert not suspects
+        return found
+
+    first = silent_for(20, restarted=True)
+    assert [silent_for(20, restarted=True) for _ in range(9)] == [first] * 9
+    longer = [silent_for(40, restarted=False) for _ in range(9)]
+    assert longer == sorted(longer)
+    assert longer[-1] > 10 * first
+    for _ in range(int(10 * detector.CALM_SECONDS)):
+        peer.heard_at = now = now + 1
+        watching._judge(ProcessId("b"), now)
+    assert silent_for(20, restarted=True) == first
+
+
 def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hint of a broken connection; a peer that is merely silent for a second is not suspected."""
     monkeypatch.setattr(detector, "HEARTBEAT_SECONDS", 0.01)
@@ -334,7 +372,7 @@ def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(mon
         driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"), congested=False)
         silent: Any = SimpleNamespace(peer="b", absent_since=None)
         absent: Any = SimpleNamespace(peer="c", absent_since=now)
-        sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=now - 0.001) for p in ("b", "c")}
+        sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=now - 0.001, incarnation=1) for p in ("b", "c")}
         task = asyncio.create_task(HeartbeatDetector(driver, [silent, absent], sessions).run())
         await asyncio.sleep(1.2)
         assert told == [Suspect(0, "c")]
@@ -487,7 +525,7 @@ def test_who_only_connects_is_not_heard_and_who_dies_on_a_full_disk_is_not_heard
     host = SimpleNamespace(received={}, is_new=lambda channel, number: True)
     driver: Any = SimpleNamespace(host=host, begun=True, congested=False, process=MagicMock(), clock=lambda: 1)
     driver.take = MagicMock(side_effect=JournalFull("The disk is full."))
-    caller = PeerCaller(driver, ProcessId("a.2"), stream)
+    caller = PeerCaller(driver, ProcessId("a.2"), 1, stream)
     assert caller.heard_at == 0.0
     caller.on_frames([(FrameKind.HEARTBEAT, memoryview(b""))])
     assert caller.heard_at == 5.0

@@ -14,13 +14,18 @@ from antiphon.runtime.node.peers import PeerCaller
 
 HEARTBEAT_SECONDS = 0.2
 SUSPECT_SECONDS = 2.0  # at first, so that a peer may be slow for a second; grows with every mistake
-PATIENCE = 1.5  # by this much, so that there is a last mistake
+PATIENCE = 1.5  # by this much
 SUSPECT_SECONDS_MAX = 30.0
+CALM_SECONDS = 20.0  # without a mistake, after which it shrinks by as much again
 ABSENT_SECONDS = 0.3  # nobody listens at a peer's port: it need not be waited for any longer than this
 
 
 class HeartbeatDetector:
-    """Eventually strong as long as delays stay bounded: a wrongly suspected peer gets more time from then on.
+    """Strong for as long as agreement takes, if delays stay bounded: a wrongly suspected peer gets more time.
+
+    It is not wrong to suspect who was dead: a peer that comes back as another incarnation gets no more time for it. And
+    the time shrinks again while all is well, so that a crash is not found out late for a pause that is long over.
+    Then a mistake may come again, but not two within seconds, and that is all that an agreement needs.
 
     Every process beats for all its peers (node.py), and judges only those whom it was asked to watch. What was
     believed before a restart is in the replayed state: a peer that is heard again is trusted again.
@@ -31,6 +36,8 @@ class HeartbeatDetector:
         self._links = {link.peer: link for link in links}
         self._callers = callers
         self._timeouts = dict.fromkeys(self._links, SUSPECT_SECONDS)
+        self._doubted: dict[ProcessId, int] = {}  # which incarnation of a peer is suspected
+        self._changed_at = dict.fromkeys(self._links, 0.0)  # when its time last grew or shrank
         self._since = 0.0  # silence before this does not count
 
     def look(self) -> None:
@@ -60,15 +67,19 @@ class HeartbeatDetector:
         is_suspected = peer in self._driver.process.state.suspects
         absent_since = self._links[peer].absent_since
         is_absent = absent_since is not None and now - absent_since > ABSENT_SECONDS and heard_at < absent_since
+        is_heard = not is_absent and now - heard_at <= timeout
         if not is_suspected and (is_absent or now - max(heard_at, self._since) > timeout):
-            self._tell(Suspect(self._driver.clock(), peer))
-        elif (
-            is_suspected
-            and not is_absent
-            and now - heard_at <= timeout
-            and self._tell(Trust(self._driver.clock(), peer))
-        ):
-            self._timeouts[peer] = min(timeout * PATIENCE, SUSPECT_SECONDS_MAX)
+            if self._tell(Suspect(self._driver.clock(), peer)):
+                self._doubted[peer] = caller.incarnation if caller is not None else 0
+        elif is_suspected and caller is not None and is_heard:
+            if self._tell(Trust(self._driver.clock(), peer)) and self._doubted.pop(peer, 0) == caller.incarnation:
+                self._set_timeout(peer, min(timeout * PATIENCE, SUSPECT_SECONDS_MAX), now)
+        elif not is_suspected and timeout > SUSPECT_SECONDS and now - self._changed_at[peer] > CALM_SECONDS:
+            self._set_timeout(peer, max(timeout / PATIENCE, SUSPECT_SECONDS), now)
+
+    def _set_timeout(self, peer: ProcessId, seconds: float, now: float) -> None:
+        self._timeouts[peer] = seconds
+        self._changed_at[peer] = now
 
     def _tell(self, opinion: Suspect | Trust) -> bool:
         try:

@@ -50,8 +50,9 @@ class PeerCaller:
     frame_bytes_max = PEER_BYTES_MAX
     is_client = False
 
-    def __init__(self, driver: Driver, peer: ProcessId, stream: FrameStream) -> None:
+    def __init__(self, driver: Driver, peer: ProcessId, incarnation: int, stream: FrameStream) -> None:
         self.peer = peer
+        self.incarnation = incarnation
         self._driver = driver
         self._stream = stream
         self._channels = {transport: ChannelId(peer, transport) for transport in Transport}
