@@ -74,7 +74,7 @@ class HeartbeatDetector:
         elif is_suspected and caller is not None and is_heard:
             if self._tell(Trust(self._driver.clock(), peer)) and self._doubted.pop(peer, 0) == caller.incarnation:
                 self._set_timeout(peer, min(timeout * PATIENCE, SUSPECT_SECONDS_MAX), now)
-        elif not is_suspected and timeout > SUSPECT_SECONDS and now - self._changed_at[peer] > CALM_SECONDS:
+        elif timeout > SUSPECT_SECONDS >= now - heard_at and now - self._changed_at[peer] > CALM_SECONDS:
             self._set_timeout(peer, max(timeout / PATIENCE, SUSPECT_SECONDS), now)
 
     def _set_timeout(self, peer: ProcessId, seconds: float, now: float) -> None:
