@@ -180,12 +180,12 @@ def _random_options(
     One that a protocol got later is drawn apart: whatever else comes of a seed is what it was before.
     """
     choices, later = option_choices(protocol), protocol.added_options
-    apart = random.Random(f"{seed}/options/{protocol.declaration.name}")
+    apart = {option: random.Random(f"{seed}/{option}/{protocol.declaration.name}") for option in later}
     refused: UsageError | None = None
     for attempt in range(OPTION_DRAWS_MAX):
         if attempt % DRAWS_APART == 0:
             first = {option: rng.choice(values) for option, values in choices.items() if option not in later}
-        drawn = {**first, **{option: apart.choice(choices[option]) for option in later}, **given}
+        drawn = {**first, **{option: apart[option].choice(choices[option]) for option in later}, **given}
         try:
             protocol.check(parse_options(protocol, drawn), FaultModel(False, True))
         except UsageError as error:
