@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from antiphon.core import Detector, Gather, Process, ProcessId, Topology
-from antiphon.core.channel import ChannelId
+from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import Send
 from antiphon.core.errors import JournalError, JournalFull
 from antiphon.core.version import __version__
@@ -24,6 +24,7 @@ from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.net import Port
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.runtime.node.company import awaited, too_few_keep_up
+from antiphon.runtime.node.datagrams import Datagrams
 from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
 from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, Driver
 from antiphon.runtime.node.gateway import Gateway
@@ -54,6 +55,7 @@ class Node:
         self.links: dict[ProcessId, PeerLink] = {}
         self.reception = Reception(self._config, self.incarnation, self.driver, self.gateway, self.links)
         self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
+        self.datagrams = Datagrams(self._config, self.incarnation, self.driver, self.reception.callers)
         self._met: set[ProcessId] = set()  # the peers whose numbers fit this journal
         self._last_resort: threading.Timer | None = None
         self._last_resort_at = 0.0
@@ -110,6 +112,7 @@ class Node:
         self._connect()
         host, port = self._config.listens_on(self.me)
         server = await self.port.listen((host, port))
+        self.datagrams.open()
         self._started_at = loop.time()
         self._start_tasks()
         self._begin_if_known()
@@ -125,6 +128,7 @@ class Node:
             for link in self.links.values():
                 link.close()
             self.port.close()
+            self.datagrams.close()
             with suppress(Exception):  # the exit code stands, whatever else fails on the way
                 self.driver.abandon()
             await asyncio.sleep(0)
@@ -176,6 +180,8 @@ class Node:
     def _start_tasks(self) -> None:
         for link in self.links.values():
             self._start(link.run())
+        if self.datagrams.port is not None:
+            self._start(self.datagrams.port.look_up())
         self._start(self._beat())
         self._start(self._keep_alive())
 
@@ -201,6 +207,7 @@ class Node:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
+            self.datagrams.sweep()
             for caller in self.reception.callers.values():
                 caller.look()
 
@@ -281,6 +288,9 @@ class Node:
     # Effects ----------------------------------------------------------------------------------------------------
 
     def _send(self, peer: ProcessId, number: int, send: Send) -> None:
+        if send.transport is Transport.DATAGRAM:
+            self.datagrams.send(peer, send)
+            return
         self.links[peer].send(send.transport, number, send.frame)
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
@@ -288,6 +298,7 @@ class Node:
             caller = self.reception.callers.get(peer)
             if caller is not None:
                 caller.acknowledge()
+        self.datagrams.flush()
         for link in self.links.values():
             link.flush()  # peers first: others wait for them
             link.relieve()
@@ -296,6 +307,7 @@ class Node:
     def _set_reading(self) -> None:
         for caller in self.reception.callers.values():
             caller.set_reading()
+        self.datagrams.set_reading()
         self.gateway.set_reading()
 
     def _peers_lag(self) -> bool:
@@ -324,6 +336,7 @@ class Node:
             connected=[link.peer for link in self.links.values() if link.ready],
             lost={link.peer: link.lost_at for link in self.links.values() if not link.ready},
             refused=dict(self.port.refused),
+            datagrams=self.datagrams.counted(),
             full=driver.is_full,
             returning=list(self._awaited()),
             trace=driver.recorder.state if driver.recorder is not None else "",

@@ -61,7 +61,7 @@ class Reception:
             former.close()
         stream.write(encode(FrameKind.WELCOME, Welcome(me, self._incarnation, marks(driver, peer))))
         link.wake()
-        caller = self.callers[peer] = PeerCaller(driver, peer, stream)
+        caller = self.callers[peer] = PeerCaller(driver, peer, hello.incarnation, stream)
         caller.set_reading()
         return caller
 
