@@ -25,6 +25,7 @@ from antiphon.runtime.net.packets import (
     Assembly,
     Discarded,
     Identity,
+    checksum,
     cut,
     frames_in,
     pack,
@@ -81,6 +82,7 @@ class DatagramPort:
         self._turn: dict[int, list[Buffers]] = {}  # by receivers: the frames of this turn
         self._queue: deque[tuple[int, bytearray]] = deque()
         self._queued = 0  # bytes
+        self._waiting: dict[bytes, None] = {}  # the checksums of what is queued
         self._timer: asyncio.TimerHandle | None = None
 
     # Life ---------------------------------------------------------------------------------------------------------
@@ -188,6 +190,12 @@ class DatagramPort:
             self._queue_up(receivers, datagram)
 
     def _queue_up(self, receivers: int, datagram: bytearray) -> None:
+        """What waits here anyway, because somebody asked for it before, does not go twice."""
+        name = checksum(datagram)
+        if name in self._waiting:
+            self.counts["waiting already"] += 1
+            return
+        self._waiting[name] = None
         self._queue.append((receivers, datagram))
         self._queued += len(datagram)
 
@@ -200,6 +208,7 @@ class DatagramPort:
                 return
             receivers, datagram = self._queue.popleft()
             self._queued -= len(datagram)
+            del self._waiting[checksum(datagram)]
             sent += len(datagram)
             self._send(receivers, datagram)
 
@@ -221,6 +230,11 @@ class DatagramPort:
             self.counts["not sent"] += 1
 
     # In -----------------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read now what has come, and not only when the event loop comes to it."""
+        for each in self._sockets if self._is_reading else ():
+            self._read_all(each)
 
     def _read_all(self, source: socket.socket) -> None:
         for _ in range(READ_MAX):

@@ -97,6 +97,10 @@ def _datagram(me: Identity, kind: int, receivers: int, pieces: Sequence[Piece]) 
     return data
 
 
+def checksum(datagram: bytearray) -> bytes:
+    return bytes(datagram[len(MAGIC) : _CHECK.size])
+
+
 # In -----------------------------------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,12 @@ class Datagrams:
         if self.port is not None:
             self.port.flush()
 
+    def read(self) -> None:
+        """Take what has come. A process that was asleep for a moment must not ask for what is there already, or send
+        what others have sent meanwhile."""
+        if self.port is not None:
+            self.port.read()
+
     def sweep(self) -> None:
         if self.port is not None:
             self.port.sweep()

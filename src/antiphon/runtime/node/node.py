@@ -13,6 +13,8 @@ from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, TextIO
 
+import msgspec
+
 from antiphon.core import Detector, Gather, Process, ProcessId, Topology
 from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import Send
@@ -38,6 +40,7 @@ CLOSE_SECONDS = 10.0  # for all that an orderly end writes; then the process end
 MEET_SECONDS = 2.0  # that peers who may be there have to speak before a process begins without them
 FAIL_SECONDS = 3.0  # ... and after a failure
 LAG_BYTES_MAX = 32 << 20  # a peer that lacks more than this does not keep up
+GATHERED_BYTES = 48 << 10  # in a message that travels in datagrams: on one machine it fits into one
 CODE = f"antiphon {__version__}"  # only this code may replay what it journaled
 
 
@@ -69,6 +72,8 @@ class Node:
         topology = Topology(config.groups)
         gather = Gather(requests=config.gather)
         process = Process(self.me, topology, protocol_named(config.protocol), config.options, gather)
+        if process.sends_datagrams:
+            process.gather = msgspec.structs.replace(gather, bytes=GATHERED_BYTES)
         recorder = None
         if config.trace:
             from antiphon.runtime.node.recorder import Recorder  # pyarrow is slow to load
@@ -144,6 +149,7 @@ class Node:
                 self.links[peer] = PeerLink(driver, identity, peer, address, self._on_met)
         driver.logged = self.gateway.logged
         driver.reply = self.gateway.reply
+        driver.before_alarm = self.datagrams.read
 
     def _on_met(self, peer: ProcessId) -> None:
         self._met.add(peer)
