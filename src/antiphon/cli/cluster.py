@@ -110,6 +110,8 @@ def _open_or_create(
         raise UsageError(f"There is already a cluster in {path}, with the protocol {config.protocol}{named}.")
     if chosen.get("gather", config.gather) != config.gather:
         raise UsageError(f"There is already a cluster in {path}, with --gather {config.gather}.")
+    if chosen["drop"] not in (0, config.drop):
+        raise UsageError(f"There is already a cluster in {path}, with --drop {config.drop}.")
     return folder
 
 

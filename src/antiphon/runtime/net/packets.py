@@ -97,6 +97,11 @@ def _datagram(me: Identity, kind: int, receivers: int, pieces: Sequence[Piece]) 
     return data
 
 
+def sender_of(datagram: bytes) -> int:
+    """The place that whoever sent this claims; -1 where there is none."""
+    return int(_HEAD.unpack_from(datagram, _CHECK.size)[2]) if len(datagram) >= _CHECK.size + _HEAD.size else -1
+
+
 def checksum(datagram: bytearray) -> bytes:
     return bytes(datagram[len(MAGIC) : _CHECK.size])
 
