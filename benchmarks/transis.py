@@ -136,8 +136,12 @@ def main() -> int:
                 drop=arguments.drop,
                 multicast=not arguments.no_multicast,
             )
-            cluster.start(folder)
-            made = measure(folder, arguments.seconds, arguments.outstanding)
+            try:
+                cluster.start(folder)
+                made = measure(folder, arguments.seconds, arguments.outstanding)
+            finally:
+                for process in folder.config.processes:
+                    cluster.kill(folder, process)
         is_good &= made.drained
         print(
             f"{text:16} {made.per_second:9,.0f} payloads a second at all {MACHINES}, "

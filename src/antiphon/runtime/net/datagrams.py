@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import random
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from antiphon.core.buffers import Buffers
@@ -274,9 +276,9 @@ class DatagramPort:
             frames = [] if whole is None else [whole]
         else:
             frames = frames_in(packet.body)
-        self.counts["received"] += 1
         if frames:
             self._accept(sender, packet.incarnation, frames)
+        self.counts["received"] += 1
 
     def sweep(self) -> None:
         """Once in a while: give up frames of which no more parts come."""
@@ -284,10 +286,22 @@ class DatagramPort:
 
     def counted(self) -> dict[str, int]:
         """What was sent and received, and what was lost, by reason."""
-        found = dict(sorted(self.counts.items()))
-        if self._assembly.given_up:
-            found["incomplete"] = self._assembly.given_up
-        return found
+        found = self.counts.copy()
+        found["incomplete"] = self._assembly.given_up
+        found["not read in time"] = _overflowed(self._sockets)
+        return {reason: count for reason, count in sorted(found.items()) if count}
+
+
+def _overflowed(sockets: Sequence[socket.socket]) -> int:
+    """How many datagrams found no room in the buffers of these sockets. Linux says so in its list of all of them."""
+    wanted = {str(os.fstat(each.fileno()).st_ino) for each in sockets}
+    found = 0
+    for table in (Path("/proc/self/net/udp"), Path("/proc/self/net/udp6")):
+        with suppress(OSError):
+            for line in table.read_text().splitlines()[1:]:
+                fields = line.split()
+                found += int(fields[12]) if fields[9] in wanted else 0
+    return found
 
 
 def is_loopback(host: str) -> bool:
