@@ -134,7 +134,7 @@ def _watch_members(folder: ClusterFolder, destinations: Sequence[str], begin: fl
     looks: list[tuple[dict[str, float], dict[str, int]]] = []
     for moment in (begin, begin + seconds):
         time.sleep(max(0.0, moment - time.monotonic()))  # the workers have agreed on these moments
-        cpu: dict[str, float] = {name: _cpu_seconds(pid) for name in names if (pid := pids.get(name)) is not None}
+        cpu: dict[str, float] = {name: cpu_seconds(pid) for name in names if (pid := pids.get(name)) is not None}
         answers = cluster.statuses(folder)
         looks.append((cpu, {name: answer.written_bytes for name in names if (answer := answers[name]) is not None}))
     (cpu_before, written_before), (cpu_after, written_after) = looks
@@ -144,7 +144,7 @@ def _watch_members(folder: ClusterFolder, destinations: Sequence[str], begin: fl
     )
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

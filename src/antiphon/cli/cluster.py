@@ -50,6 +50,12 @@ def up_command(
         int | None,
         typer.Option(min=1, help="The most requests that a member may put into one message; 1: it gathers none."),
     ] = None,
+    multicast: Annotated[
+        bool, typer.Option(help="Send datagrams to all by IP multicast, where the system offers it.")
+    ] = True,
+    drop: Annotated[
+        int, typer.Option(help="Throw away this per cent of the datagrams that come, to try a network that loses them.")
+    ] = 0,
     run: Annotated[str | None, typer.Option(help="The run's name in the trace.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -60,6 +66,7 @@ def up_command(
     Example: antiphon up --groups orders=3,billing=3 --dir shop
     """
     chosen: dict[str, Any] = {"journal": journal, "trace": trace, "base_port": base_port, "run": run}
+    chosen |= {"multicast": multicast, "drop": drop}
     if gather is not None:
         chosen["gather"] = gather
     folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), chosen)
@@ -103,6 +110,8 @@ def _open_or_create(
         raise UsageError(f"There is already a cluster in {path}, with the protocol {config.protocol}{named}.")
     if chosen.get("gather", config.gather) != config.gather:
         raise UsageError(f"There is already a cluster in {path}, with --gather {config.gather}.")
+    if chosen["drop"] not in (0, config.drop):
+        raise UsageError(f"There is already a cluster in {path}, with --drop {config.drop}.")
     return folder
 
 

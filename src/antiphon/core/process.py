@@ -126,6 +126,11 @@ class Process:
             part.handlers[type(message)](self.me, message)
 
     @property
+    def sends_datagrams(self) -> bool:
+        """Whether any part of the protocol travels so."""
+        return any(part.transport is _DATAGRAM for part in self.parts)
+
+    @property
     def turn_is_open(self) -> bool:
         """Whether something is to be done when all that came together is handled."""
         state = self.state

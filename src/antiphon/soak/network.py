@@ -2,6 +2,7 @@
 
 Everybody reaches a member through its proxy, which learns from the Hello who calls: a wire is (who dials, whom). Faults
 are laid on wires. What TCP promises is kept: bytes come late, or the connection ends, but none is lost in between.
+Datagrams pass the same proxies: what would have to wait is lost, and who is late may be overtaken.
 The commands' own calls ("control") are never touched: they are not what is tried here.
 """
 
@@ -17,6 +18,7 @@ from functools import partial
 from antiphon.core.errors import BadFrame
 from antiphon.runtime.net import Address
 from antiphon.runtime.net.frames import HEADER, HELLO_BYTES_MAX, Hello, decode
+from antiphon.runtime.net.packets import sender_of
 
 CHUNK_BYTES = 64 << 10
 RESET_SECONDS = (0.1, 0.8)  # between two resets of a wire
@@ -149,6 +151,33 @@ async def _write_last(target: asyncio.StreamWriter, data: bytes) -> None:
     raise ConnectionError("The connection was cut.")
 
 
+class Relay(asyncio.DatagramProtocol):
+    """A member's proxy for datagrams."""
+
+    def __init__(self, network: Network, process: str, address: Address) -> None:
+        self._network = network
+        self._process = process
+        self._address = address
+        self._transport: asyncio.DatagramTransport
+
+    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, address: object) -> None:
+        trouble = self._network.on((self._network.process_at(sender_of(data)), self._process))
+        if trouble is None:
+            self._pass_on(data)
+        elif trouble.kind is NetworkFault.DELAY:
+            late = self._network.random.uniform(0.5, 1.0) * trouble.delay
+            asyncio.get_running_loop().call_later(late, self._pass_on, data)
+        elif not trouble.holds(True):
+            self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.sendto(data, self._address)
+
+
 class Network:
     """A proxy for each member, and the troubles that are on now."""
 
@@ -158,6 +187,7 @@ class Network:
         self._passages: dict[Passage, asyncio.Task[None]] = {}
         self._members: dict[str, tuple[Address, Address]] = {}
         self._servers: dict[str, asyncio.Server] = {}
+        self._relays: dict[str, asyncio.DatagramTransport] = {}
 
     async def open(self, members: Mapping[str, tuple[Address, Address]]) -> None:
         """``members``: for each, where others reach it and where it listens."""
@@ -169,12 +199,21 @@ class Network:
             if process not in self._servers:
                 accept = partial(self._accept, process, own)
                 self._servers[process] = await asyncio.start_server(accept, host, port)
+                self._relays[process], _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                    partial(Relay, self, process, own), local_addr=(host, port)
+                )
+
+    def process_at(self, place: int) -> str:
+        """Who has this place in the cluster; nobody's name for another number."""
+        names = list(self._members)
+        return names[place] if 0 <= place < len(names) else ""
 
     def refuse(self, process: str) -> None:
         """Let nobody in, as the system does where nobody listens, until `admit_all`: the process is down."""
         server = self._servers.pop(process, None)
         if server is not None:
             server.close()
+            self._relays.pop(process).close()
 
     async def _accept(
         self, process: str, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

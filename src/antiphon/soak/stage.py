@@ -30,6 +30,7 @@ def create(path: Path, settings: Settings) -> ClusterFolder:
         run=f"soak-{settings.seed}",
         snapshot_bytes=SNAPSHOT_BYTES,
         segment_bytes=SEGMENT_BYTES,
+        multicast=False,  # it would pass by the proxies
     )
     own = folder.config.addresses
     proxies = free_ports(len(own), None)

@@ -18,6 +18,7 @@ CLUSTER/
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import resource
 import struct
@@ -54,6 +55,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     snapshot_bytes: int = 128 << 20  # journaled between two snapshots
     segment_bytes: int = 16 << 20
     spill_bytes: int = 8 << 20  # kept in memory for one channel; more goes to disk
+    multicast: str = ""  # a group and port that every process hears datagrams from; empty: each gets its own copy
+    drop: int = 0  # per cent of the datagrams that come are thrown away, to try a network that loses so many
 
     @property
     def processes(self) -> list[ProcessId]:
@@ -69,6 +72,11 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def listens_on(self, process: str) -> Address:
         return parse_address(self.listen.get(process, self.addresses[process]))
+
+    def digest(self) -> bytes:
+        """Of what all its processes must agree on, in eight bytes."""
+        agreed = (self.cluster, self.protocol, sorted(self.options.items()), list(self.groups.items()))
+        return hashlib.blake2b(msgspec.json.encode(agreed), digest_size=8).digest()
 
 
 class _Version(msgspec.Struct):

@@ -38,10 +38,11 @@ def free_ports(count: int, base_port: int | None) -> list[int]:
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
+    with socket.socket() as probe, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
+            datagrams.bind((HOST, port))
         except OSError:
             return False
     return True

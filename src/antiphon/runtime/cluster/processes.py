@@ -17,16 +17,18 @@ from antiphon.core import Detector, FaultModel, Process, ProcessId, Topology
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
-from antiphon.protocols import DEFAULT_PROTOCOL, options_of, protocol_named
+from antiphon.protocols import DEFAULT_PROTOCOL, in_words, options_of, protocol_named, protocols, protocols_with
 from antiphon.runtime.cluster.control import ask_all
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
+from antiphon.runtime.net.datagrams import offers_multicast
 from antiphon.runtime.net.frames import StatusAnswer
 
 START_SECONDS = 20.0
 BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
 GONE_SECONDS = 18.0  # within which a process that was told to end gives up its lock
+DROP_MAX = 90
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
 
 
@@ -44,6 +46,8 @@ def create(
     snapshot_bytes: int = 128 << 20,
     segment_bytes: int = 16 << 20,
     spill_bytes: int = 8 << 20,
+    multicast: bool = True,
+    drop: int = 0,
 ) -> ClusterFolder:
     """Write the description of a new cluster. Nothing runs yet."""
     if ClusterFolder.exists(path):
@@ -64,9 +68,15 @@ def create(
         )
     kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
     for members in topology.groups.values():
-        Process(members[0], topology, kind, options)  # what does not fit the groups is refused here
+        first = Process(members[0], topology, kind, options)  # what does not fit the groups is refused here
+    if not 0 <= drop <= DROP_MAX:
+        raise UsageError(f"A process can throw away 0 to {DROP_MAX} per cent of its datagrams, not {drop}.")
+    if drop and not first.sends_datagrams:
+        raise UsageError(f"{protocol} with these options sends no datagrams; {_who_sends_datagrams()}.")
     ports = free_ports(len(topology.processes), base_port)
     cluster = secrets.token_hex(8)
+    group = (f"239.192.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}", ports[0])
+    is_joined = multicast and first.sends_datagrams and offers_multicast(group, HOST)
     config = ClusterConfig(
         cluster=cluster,
         protocol=protocol,
@@ -80,6 +90,8 @@ def create(
         snapshot_bytes=snapshot_bytes,
         segment_bytes=segment_bytes,
         spill_bytes=spill_bytes,
+        multicast=f"{group[0]}:{group[1]}" if is_joined else "",
+        drop=drop,
     )
     folder = ClusterFolder(path, config)
     try:
@@ -87,6 +99,12 @@ def create(
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
     return folder
+
+
+def _who_sends_datagrams() -> str:
+    pair = Topology.sized({"a": 2})
+    always = [n for n, kind in protocols().items() if Process(pair.processes[0], pair, kind).sends_datagrams]
+    return f"{in_words(always)} do, and with -o transport=datagram {in_words(protocols_with('transport', 'datagram'))}"
 
 
 # Running processes ----------------------------------------------------------------------------------------------

@@ -170,6 +170,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     connected: list[str]  # the peers that take what this process sends
     lost: dict[str, float]  # the peers that do not, and since when, in seconds since 1970
     refused: dict[str, int]  # connections, by reason
+    datagrams: dict[str, int]  # sent, received, and lost by reason; empty where the protocol sends none
     full: bool
     returning: list[str]  # the peers that a process which was just started waits for before it takes part
     trace: str  # what is wrong with its trace; empty: nothing

@@ -48,6 +48,7 @@ class Driver:
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
     reply: Callable[[Reply], None]
     on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
+    before_alarm: Callable[[], None] = staticmethod(lambda: None)  # a timer is due: what has come comes first
     on_watch: Callable[[], None] = staticmethod(lambda: None)  # other peers are to be watched
     on_congested: Callable[[], None] = staticmethod(lambda: None)  # reading has to stop, or may go on
     on_failure: Callable[[int, str], None]  # the process must stop: exit code, sentence
@@ -228,6 +229,7 @@ class Driver:
             self.recorder.add(turns, time.time_ns())
 
     def _on_alarm(self, key: TimerKey, due: int) -> None:
+        self.before_alarm()
         self.take(Fire(max(self.clock(), due), *key, due))
 
     # Start and stop ---------------------------------------------------------------------------------------------

@@ -109,7 +109,6 @@ class PeerLink:
         self.ready = False  # connected, and past the handshake
         self.absent_since: float | None = None  # when dialling first found nobody there: a hint that it crashed
         self.lost_at = time.time()  # when the last connection broke, on the wall's clock
-        self.dropped = 0  # datagrams that found no connection
         self.driver = driver
         self.cluster, self.incarnation = identity
         self.channels = {transport: OutgoingChannel(driver, ChannelId(peer, transport)) for transport in NUMBERED}
@@ -198,12 +197,6 @@ class PeerLink:
         """A frame is durable and may go out: now, if the peer has all before it; else `pump` sends it."""
         stream = self._stream
         can_write = self.ready and stream is not None and stream.is_writable
-        if transport is Transport.DATAGRAM:
-            if can_write:
-                stream.write(data_head(transport, 0, frame.size), *frame.pieces)  # type: ignore[union-attr]
-            else:
-                self.dropped += 1
-            return
         channel = self.channels[transport]
         if not channel.lag.bytes:
             self._progress_at = asyncio.get_running_loop().time()  # until now there was nothing to acknowledge

@@ -13,8 +13,10 @@ from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, TextIO
 
+import msgspec
+
 from antiphon.core import Detector, Gather, Process, ProcessId, Topology
-from antiphon.core.channel import ChannelId
+from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import Send
 from antiphon.core.errors import JournalError, JournalFull
 from antiphon.core.version import __version__
@@ -24,6 +26,7 @@ from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.net import Port
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.runtime.node.company import awaited, too_few_keep_up
+from antiphon.runtime.node.datagrams import Datagrams
 from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
 from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, Driver
 from antiphon.runtime.node.gateway import Gateway
@@ -37,6 +40,7 @@ CLOSE_SECONDS = 10.0  # for all that an orderly end writes; then the process end
 MEET_SECONDS = 2.0  # that peers who may be there have to speak before a process begins without them
 FAIL_SECONDS = 3.0  # ... and after a failure
 LAG_BYTES_MAX = 32 << 20  # a peer that lacks more than this does not keep up
+GATHERED_BYTES = 48 << 10  # in a message that travels in datagrams: on one machine it fits into one
 CODE = f"antiphon {__version__}"  # only this code may replay what it journaled
 
 
@@ -54,6 +58,7 @@ class Node:
         self.links: dict[ProcessId, PeerLink] = {}
         self.reception = Reception(self._config, self.incarnation, self.driver, self.gateway, self.links)
         self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
+        self.datagrams = Datagrams(self._config, self.incarnation, self.driver, self.reception.callers)
         self._met: set[ProcessId] = set()  # the peers whose numbers fit this journal
         self._last_resort: threading.Timer | None = None
         self._last_resort_at = 0.0
@@ -67,6 +72,8 @@ class Node:
         topology = Topology(config.groups)
         gather = Gather(requests=config.gather)
         process = Process(self.me, topology, protocol_named(config.protocol), config.options, gather)
+        if process.sends_datagrams:
+            process.gather = msgspec.structs.replace(gather, bytes=GATHERED_BYTES)
         recorder = None
         if config.trace:
             from antiphon.runtime.node.recorder import Recorder  # pyarrow is slow to load
@@ -110,6 +117,7 @@ class Node:
         self._connect()
         host, port = self._config.listens_on(self.me)
         server = await self.port.listen((host, port))
+        self.datagrams.open()
         self._started_at = loop.time()
         self._start_tasks()
         self._begin_if_known()
@@ -125,6 +133,7 @@ class Node:
             for link in self.links.values():
                 link.close()
             self.port.close()
+            self.datagrams.close()
             with suppress(Exception):  # the exit code stands, whatever else fails on the way
                 self.driver.abandon()
             await asyncio.sleep(0)
@@ -140,6 +149,7 @@ class Node:
                 self.links[peer] = PeerLink(driver, identity, peer, address, self._on_met)
         driver.logged = self.gateway.logged
         driver.reply = self.gateway.reply
+        driver.before_alarm = self.datagrams.read
 
     def _on_met(self, peer: ProcessId) -> None:
         self._met.add(peer)
@@ -176,6 +186,8 @@ class Node:
     def _start_tasks(self) -> None:
         for link in self.links.values():
             self._start(link.run())
+        if self.datagrams.port is not None:
+            self._start(self.datagrams.port.look_up())
         self._start(self._beat())
         self._start(self._keep_alive())
 
@@ -201,6 +213,7 @@ class Node:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
+            self.datagrams.sweep()
             for caller in self.reception.callers.values():
                 caller.look()
 
@@ -281,6 +294,9 @@ class Node:
     # Effects ----------------------------------------------------------------------------------------------------
 
     def _send(self, peer: ProcessId, number: int, send: Send) -> None:
+        if send.transport is Transport.DATAGRAM:
+            self.datagrams.send(peer, send)
+            return
         self.links[peer].send(send.transport, number, send.frame)
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
@@ -288,6 +304,7 @@ class Node:
             caller = self.reception.callers.get(peer)
             if caller is not None:
                 caller.acknowledge()
+        self.datagrams.flush()
         for link in self.links.values():
             link.flush()  # peers first: others wait for them
             link.relieve()
@@ -296,6 +313,7 @@ class Node:
     def _set_reading(self) -> None:
         for caller in self.reception.callers.values():
             caller.set_reading()
+        self.datagrams.set_reading()
         self.gateway.set_reading()
 
     def _peers_lag(self) -> bool:
@@ -324,6 +342,7 @@ class Node:
             connected=[link.peer for link in self.links.values() if link.ready],
             lost={link.peer: link.lost_at for link in self.links.values() if not link.ready},
             refused=dict(self.port.refused),
+            datagrams=self.datagrams.counted(),
             full=driver.is_full,
             returning=list(self._awaited()),
             trace=driver.recorder.state if driver.recorder is not None else "",

@@ -55,7 +55,7 @@ class PeerCaller:
         self.incarnation = incarnation
         self._driver = driver
         self._stream = stream
-        self._channels = {transport: ChannelId(peer, transport) for transport in Transport}
+        self._channels = {transport: ChannelId(peer, transport) for transport in NUMBERED}
         self._acknowledged = {c: driver.host.received.get(c, 0) for c in self._channels.values()}
         self._bytes = 0  # taken since the last acknowledgement
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +91,9 @@ class PeerCaller:
         """Take a frame, unless it was taken before. BadFrame, JournalFull: nothing has happened."""
         transport, number, view = decode_data(body)
         driver = self._driver
-        if transport is not Transport.DATAGRAM and not driver.host.is_new(self._channels[transport], number):
+        if transport is Transport.DATAGRAM:
+            raise BadFrame("Datagrams do not come over a connection.")
+        if not driver.host.is_new(self._channels[transport], number):
             return
         frame = Buffers(bytes(view) if len(view) < COPIED_MAX else view)
         driver.process.check_frame(frame)
