@@ -72,7 +72,7 @@ class Oracle:
 
     def _positions_follow(self) -> bool:
         for p in self.processes:
-            rows = [row for row in self.rows if row.kind in ("deliver", "gap") and row.process == p]
+            rows = [row for row in self.rows if row.kind in ("deliver", "gap", "view") and row.process == p]
             ends = [0, *((row.position or 0) + _taken(row) for row in rows)]
             if [row.position for row in rows] != ends[:-1]:
                 return False
@@ -230,7 +230,7 @@ class Oracle:
 
 
 def _taken(row: Row) -> int:
-    return 1 if row.kind == "gap" else sum(cell.payloads for cell in row.requests or ())
+    return 1 if row.kind != "deliver" else sum(cell.payloads for cell in row.requests or ())
 
 
 def _cells(rows: Sequence[Row]) -> Iterator[tuple[Row, RequestCell]]:

@@ -16,6 +16,7 @@ _MULTICAST = str(EventKind.MULTICAST)
 _DELIVER = str(EventKind.DELIVER)
 _RECEIPT = str(EventKind.RECEIPT)
 _GAP = str(EventKind.GAP)
+_VIEW = str(EventKind.VIEW)
 _TRAFFIC = {str(EventKind.SEND), str(EventKind.RECEIVE)}
 
 
@@ -57,6 +58,7 @@ class RunHistory:
         self.traffic: list[Row] = []
         self.receipts: list[Row] = []
         self.gaps: dict[str, list[Row]] = {}  # by process, in order: where messages may be missing
+        self.views: dict[str, list[Row]] = {}  # by process, in order
         self.multicasts: dict[str, MulticastRow] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
         self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
@@ -82,9 +84,11 @@ class RunHistory:
                 self.receipts.append(row)
             elif kind == _GAP:
                 self.gaps.setdefault(row[0], []).append(row)
+            elif kind == _VIEW:
+                self.views.setdefault(row[0], []).append(row)
         by_seq = itemgetter(1)
-        for gaps in self.gaps.values():
-            gaps.sort(key=by_seq)
+        for announced in (*self.gaps.values(), *self.views.values()):
+            announced.sort(key=by_seq)
         for process in sorted(self.acts):
             acts = self.acts[process]
             acts.sort(key=by_seq)  # linear where the rows came in order, as they nearly always do
