@@ -56,8 +56,8 @@ def views(outcome: Outcome, process: str) -> list[tuple[str, ...]]:
 
 
 def trouble(outcome: Outcome) -> list[object]:
-    """What is wrong with a run that ends in calm. Beside what is promised, all who are up are to be together in the end,
-    and a machine is to deliver its own messages."""
+    """What is wrong with a run that ends in calm. Beside what is promised: all who are up are to be together in the
+    end, and a machine is to deliver its own messages."""
     if outcome.violations:
         return [*outcome.violations]
     seen = segments(outcome)

@@ -45,7 +45,7 @@ def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
     watches = protocols()[name].declaration.assumes.detector is not Detector.NONE
     always_fifo = {NO_FIFO} if protocols()[name].transport is Transport.FIFO else set()
     if issubclass(protocols()[name], GraphProtocol):  # with membership: a timeout is wrong at times, but not for ever
-        assert campaign.faults.keys() == FAULTS | SUSPICIONS - {"Distrust for ever"} - always_fifo
+        assert campaign.faults.keys() == (FAULTS | SUSPICIONS) - {"Distrust for ever"} - always_fifo
     else:
         assert campaign.faults.keys() == (FAULTS | SUSPICIONS if watches else FAULTS) - always_fifo
     for kind, tally in campaign.faults.items():
