@@ -49,7 +49,8 @@ def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
     else:
         assert campaign.faults.keys() == (FAULTS | SUSPICIONS if watches else FAULTS) - always_fifo
     for kind, tally in campaign.faults.items():
-        assert 2 * tally.runs_effective >= tally.runs_placed > 10, (kind, tally)
+        seldom = kind in SUSPICIONS and not watches  # only with an option that every second run has
+        assert 2 * tally.runs_effective >= tally.runs_placed > (2 if seldom else 10), (kind, tally)
     if issubclass(protocols()[name], StackedProtocol):
         later = sum(campaign.rounds.values()) - campaign.rounds["1"]
         assert later > 0.1 * sum(campaign.rounds.values())
