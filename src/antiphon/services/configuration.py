@@ -34,7 +34,7 @@ CAUSAL_PROMISES = (
     Promise.FIFO,
     Promise.CAUSAL,
 )
-VIEW_PROMISES = (Promise.INTEGRITY,)
+VIEW_PROMISES = (Promise.INTEGRITY, Promise.VIRTUAL_SYNCHRONY, Promise.GRAPH_DELIVERY)  # with a membership service
 AGREED_PROMISES = (*CAUSAL_PROMISES, Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER)
 
 
@@ -79,7 +79,9 @@ class GraphProtocol(OrderingProtocol):
 
     @classmethod
     def own_promises(cls, options: Any) -> tuple[Promise, ...]:
-        return VIEW_PROMISES if options.membership else super().own_promises(options)
+        if options.membership:
+            return VIEW_PROMISES if cls.SERVICE == "causal" else (*VIEW_PROMISES, Promise.VIEW_ORDER)
+        return super().own_promises(options)
 
     def begin(self) -> None:
         if self.options.membership and self.members:
