@@ -6,7 +6,7 @@ is known exactly; some change its middle. They need three groups of three member
 
 from __future__ import annotations
 
-from forging import clients, delivery, gaps, genuineness, incomplete, kit, locality, odd, order, precedence
+from forging import clients, delivery, gaps, genuineness, incomplete, kit, locality, odd, order, precedence, views
 from forging.honest import PROPERTIES, Tape, honest_run
 from forging.kit import Forgery, Harmless
 
@@ -15,6 +15,7 @@ FAMILIES = (
     delivery,
     order,
     gaps,
+    views,
     precedence,
     clients,
     genuineness,

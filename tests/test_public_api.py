@@ -25,6 +25,7 @@ EXPORTS = {
     "Subscription",
     "Unavailable",
     "UsageError",
+    "View",
     "__version__",
     "connect",
 }

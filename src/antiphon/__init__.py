@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from antiphon.client import Batch, Client, Delivery, Gap, Receipt, Subscription, connect
+    from antiphon.client import Batch, Client, Delivery, Gap, Receipt, Subscription, View, connect
     from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable, UsageError
     from antiphon.core.version import __version__
 
@@ -21,6 +21,7 @@ __all__ = [
     "Subscription",
     "Unavailable",
     "UsageError",
+    "View",
     "__version__",
     "connect",
 ]

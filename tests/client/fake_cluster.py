@@ -10,8 +10,8 @@ from contextlib import suppress
 import antiphon
 from antiphon.core import Topology
 from antiphon.core.buffers import Buffers
-from antiphon.core.events import Delivered, encode_event
-from antiphon.core.model import GroupId, MessageId, ProcessId
+from antiphon.core.events import Delivered, Event, Gap, View, encode_event
+from antiphon.core.model import GroupId, MessageId, ProcessId, ViewId
 from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId, Sessions
 from antiphon.runtime.net.frames import (
@@ -43,7 +43,7 @@ class FakeGroup:
 
     def __init__(self) -> None:
         self.sessions = Sessions()
-        self.log: list[Delivered] = []
+        self.log: list[Event] = []
         self.end = 0
         self.is_held = False  # it delivers nothing for now
         self.held: list[tuple[SessionId, Request]] = []
@@ -58,6 +58,12 @@ class FakeGroup:
         key = len(self.log).to_bytes(8, "big")
         self.log.append(Delivered(id, session.destinations, self.end, count, admitted, key, 7))
         self.end += count
+
+    def announce(self, *members: str, gap: bool = False) -> None:
+        """A view of these members, or a gap."""
+        view = View(ViewId(self.end, ProcessId("fake")), tuple(map(ProcessId, members)), self.end, 7)
+        self.log.append(Gap(self.end, 7) if gap else view)
+        self.end += 1
 
     def let_go(self) -> None:
         self.is_held = False

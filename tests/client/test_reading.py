@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import antiphon
+from antiphon.cli.clients import _tail
 from antiphon.client import subscription
 from antiphon.core.errors import Unavailable, UsageError
 from client.fake_cluster import FakeCluster, run
@@ -190,5 +191,51 @@ def test_closing_the_client_ends_its_subscriptions() -> None:
         await asyncio.sleep(0.05)
         await client.close()
         assert [delivery.payload for delivery in await reading] == [b"x"]
+
+    run({"a": 1}, story)
+
+
+def with_views(cluster: FakeCluster) -> None:
+    """What follows is delivered in a smaller view, after a gap."""
+    cluster.groups["a"].announce(gap=True)
+    cluster.groups["a"].announce("a.1", "a.3")
+
+
+@pytest.mark.parametrize("start", range(6))
+def test_views_and_gaps_are_among_the_events_and_have_their_positions(start: int) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        cluster.groups["a"].announce("a.1", "a.2", "a.3")
+        await client.multicast("a", b"one")
+        with_views(cluster)
+        await client.multicast_many("a", [b"two", b"three"])
+        told = []
+        async for event in client.subscribe("a", start=start, follow=False).events():
+            if isinstance(event, antiphon.View):
+                told.append((event.position, f"{event.id} {' '.join(event.members)}"))
+            else:
+                is_gap = isinstance(event, antiphon.Gap)
+                told += [(event.position, "gap")] if is_gap else [(d.position, d.payload.decode()) for d in event]
+        whole = ["0@fake a.1 a.2 a.3", "one", "gap", "3@fake a.1 a.3", "two", "three"]
+        assert told == list(enumerate(whole))[start:]
+        payloads = [d.payload async for d in client.subscribe("a", start=start, follow=False)]
+        assert payloads == [b"one", b"two", b"three"][(start > 1) + (start > 4) :]
+
+    run({"a": 1}, story)
+
+
+def test_a_view_and_a_gap_are_lines_of_tail(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        with_views(cluster)
+        await client.multicast("a", b"one")
+        await _tail(cluster.target, "a", 0, False, False)
+        assert capsys.readouterr().out.splitlines() == [
+            "0\tmessages may be missing here",
+            "1\tview 1@fake: together with a.1, a.3 from here on",
+            f"2\t{client.name}:0\ta\tone",
+        ]
+        await _tail(cluster.target, "a", 0, False, True)
+        gap, view, _ = capsys.readouterr().out.splitlines()
+        assert gap == '{"position":0,"gap":true}'
+        assert view == '{"position":1,"view":"1@fake","members":["a.1","a.3"]}'
 
     run({"a": 1}, story)

@@ -21,12 +21,15 @@ from antiphon.core import (
     Timer,
     Topology,
     Transport,
+    ViewId,
     Wire,
 )
 from antiphon.core.buffers import encode_inside
 from antiphon.core.channel import ChannelId
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
+from antiphon.core.events import Gap, View, decode_event, encode_event
+from antiphon.core.host import Turn
 from antiphon.core.inputs import (
     Begin,
     Fire,
@@ -43,6 +46,7 @@ from antiphon.core.inputs import (
 )
 from antiphon.core.keys import encode_key
 from antiphon.core.requests import encode_request, requests_in
+from antiphon.trace import Row, rows_of
 
 TOPOLOGY = Topology.sized({"a": 2, "b": 1})
 A, AB = TOPOLOGY.destinations({"a"}), TOPOLOGY.destinations({"a", "b"})
@@ -461,3 +465,26 @@ def test_a_part_may_ask_for_the_turns_end_while_the_turn_ends() -> None:
     process.step(TurnEnd(2))
     assert process.protocol.ends == 1
     assert not process.turn_is_open
+
+
+def test_a_view_takes_a_position_and_survives_the_log() -> None:
+    process = toy()
+    view = ViewId(3, ProcessId("a.2"))
+    members = TOPOLOGY.processes
+    effects: list[AnyEffect] = []
+    process._effects = effects
+    process.protocol.announce_view(view, members)
+    process.protocol.announce_gap()
+    logs = [effect for effect in effects if isinstance(effect, Log)]
+    assert [log.event for log in logs] == [View(view, members, 0, 0), Gap(1, 0)]
+    assert [decode_event(encode_event(log.event).joined()) for log in logs] == [log.event for log in logs]
+    assert process.state.position == 2
+    assert [log.seq for log in logs] == [1, 2]
+    happened = Turn(0, Begin(at=0), 1, 2, effects)
+    shown = Row("a.1", 1, 5, "view", "3@a.2", peers=members, position=0)
+    assert rows_of(process, happened, 5) == [shown, Row("a.1", 2, 5, "gap", position=1)]
+
+
+def test_a_process_is_in_each_view_that_it_delivers() -> None:
+    with pytest.raises(AssertionError, match="in each view"):
+        toy("a.1").announce_view(ViewId(1, ProcessId("b.1")), (ProcessId("b.1"),))

@@ -174,7 +174,7 @@ class Tape:
         for rows in self.rows.values():
             times = sorted(row.time_ns for row in rows)
             position = 0
-            placed = (EventKind.DELIVER, EventKind.GAP)
+            placed = (EventKind.DELIVER, EventKind.GAP, EventKind.VIEW)
             last = max((i for i, row in enumerate(rows) if row.kind in placed), default=-1)
             for i, row in enumerate(rows):
                 if i == last:
@@ -183,7 +183,7 @@ class Tape:
                 found.append(row._replace(seq=i, time_ns=times[i], position=at))
                 if row.kind == EventKind.DELIVER:
                     position += sum(cell.payloads for cell in row.requests or ())
-                elif row.kind == EventKind.GAP:
+                elif row.kind in placed:
                     position += 1
         return self.facts, sorted(found, key=lambda row: (row.time_ns, row.process, row.seq))
 

@@ -61,6 +61,13 @@ def swap_in_a_group(t: Tape, r: random.Random) -> None:
                 t.swap(p, x, y)
 
 
+def swap_at_one(t: Tape, r: random.Random) -> None:
+    rows, i = _pick(t, r, "deliver")
+    order = t.delivered(rows[i].process)
+    if len(order) > 1:
+        t.swap(rows[i].process, *r.sample(order, 2))
+
+
 def repeat_an_act(t: Tape, r: random.Random) -> None:
     rows, i = _pick(t, r, "deliver", "multicast")
     rows.insert(r.randrange(len(rows) + 1), rows[i])
@@ -213,12 +220,54 @@ def lose_a_delivery_and_say_so(t: Tape, r: random.Random) -> None:
     rows[i] = Row(rows[i].process, 0, rows[i].time_ns, "gap")
 
 
+def begin_in_a_view(t: Tape, r: random.Random) -> None:
+    """All, or all but one, are in one view from the beginning."""
+    members = [p for group in t.facts.groups.values() for p in group]
+    named = tuple(members)
+    if r.random() < 0.1:
+        members.remove(r.choice(members))
+    for process in members:
+        t.rows.setdefault(process, []).insert(0, Row(process, 0, 0, "view", "1@v", peers=named))
+
+
+def change_the_view(t: Tape, r: random.Random) -> None:
+    """All or some members are in one view, or in two, from somewhere on."""
+    if not any(row.kind == "view" for rows in t.rows.values() for row in rows):
+        begin_in_a_view(t, r)
+    members = [p for group in t.facts.groups.values() for p in group]
+    moving = [p for p in members if r.random() < r.choice([1, 0.7])]
+    sides = [tuple(moving)] if r.random() < 0.5 else [tuple(moving[::2]), tuple(moving[1::2])]
+    for k, side in enumerate(sides):
+        for process in side:
+            rows = t.rows.setdefault(process, [])
+            at = len(rows) if r.random() < 0.8 else r.randint(min(1, len(rows)), len(rows))
+            rows.insert(at, Row(process, 0, t.now, "view", f"2@{k}", peers=side))
+
+
+def deliver_a_view(t: Tape, r: random.Random) -> None:
+    """A view with a name that others may have, too."""
+    rows, i = _pick(t, r, "deliver", "view")
+    name = r.choice([None, "1@v", "2@0", "2@1", "3@v"])
+    rows.insert(i, Row(rows[i].process, 0, rows[i].time_ns, "view", name, peers=(rows[i].process,)))
+
+
+def enter_the_graphs(t: Tape, r: random.Random) -> None:
+    """A message enters the graphs of all members; some of them never deliver it."""
+    rows, i = _pick(t, r, "deliver")
+    process, message = rows[i].process, rows[i].message or ""
+    for member in (p for group in t.facts.groups.values() for p in group):
+        t.event(member, EventKind.ENTER, message=message, peers=(member,))
+        if member == process or r.random() < 0.2:
+            t.drop(member, message)
+
+
 MUTATIONS: tuple[Mutation, ...] = (
     lose_a_delivery,
     lose_a_message,
     cut_a_process_short,
     move_an_act,
     swap_in_a_group,
+    swap_at_one,
     repeat_an_act,
     multicast_elsewhere,
     erase_a_multicast,
@@ -241,4 +290,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     skew_a_clock,
     announce_a_gap,
     lose_a_delivery_and_say_so,
+    begin_in_a_view,
+    change_the_view,
+    deliver_a_view,
+    enter_the_graphs,
 )

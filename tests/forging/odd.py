@@ -26,7 +26,7 @@ def undrained_with_missing_deliveries(t: Tape) -> None:
 
 @harmless
 def unknown_promise(t: Tape) -> None:
-    t.facts.promises.append("virtual_synchrony")
+    t.facts.promises.append("linearizability")
 
 
 @harmless

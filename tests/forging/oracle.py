@@ -9,7 +9,7 @@ from antiphon.trace import RequestCell, Row, RunFacts
 Relation = set[tuple[str, str]]
 Groups = frozenset[str]
 
-DRAINED = ("validity", "agreement", "uniform_agreement", "receipts")
+DRAINED = ("validity", "agreement", "uniform_agreement", "receipts", "graph_delivery")
 
 
 class Oracle:
@@ -72,7 +72,7 @@ class Oracle:
 
     def _positions_follow(self) -> bool:
         for p in self.processes:
-            rows = [row for row in self.rows if row.kind in ("deliver", "gap") and row.process == p]
+            rows = [row for row in self.rows if row.kind in ("deliver", "gap", "view") and row.process == p]
             ends = [0, *((row.position or 0) + _taken(row) for row in rows)]
             if [row.position for row in rows] != ends[:-1]:
                 return False
@@ -146,6 +146,81 @@ class Oracle:
         first = {row.message: row.seq for row in reversed(self.deliver) if row.process == p}
         begin = -1 if before is None else first[before]
         return any(row.kind == "gap" and row.process == p and begin < row.seq < first[m] for row in self.rows)
+
+    def views(self, p: str) -> list[str]:
+        """In order; the first row of a name counts."""
+        return list(dict.fromkeys(row.message or "" for row in self.rows if row.kind == "view" and row.process == p))
+
+    def view_of(self, p: str, m: str) -> str | None:
+        """In which p delivers m."""
+        seq = next(row.seq for row in self.deliver if row.process == p and row.message == m)
+        before = [row.message or "" for row in self.rows if row.kind == "view" and row.process == p and row.seq < seq]
+        return [view for view in self.views(p) if view in before][-1] if before else None
+
+    def within(self, p: str, view: str) -> list[str]:
+        return [m for m in self.order[p] if m is not None and self.view_of(p, m) == view]
+
+    def together(self, p: str, q: str, view: str) -> bool:
+        """Whether both deliver the view and go on from it together."""
+        if view not in self.views(p) or view not in self.views(q):
+            return False
+        after = [self.views(each)[self.views(each).index(view) + 1 :][:1] for each in (p, q)]
+        stay = self.facts.drained and p in self.correct and q in self.correct
+        return after[0] == after[1] and (after[0] != [] or stay)
+
+    def parts(self, p: str, q: str, view: str | None) -> bool:
+        return view in self.views(p) and view in self.views(q) and not self.together(p, q, view)
+
+    def virtual_synchrony(self) -> bool:
+        rows = [row for row in self.rows if row.kind == "view"]
+        names = {(row.process, row.message or "") for row in rows}
+        if len(names) < len(rows) or any(row.process not in (row.peers or ()) for row in rows):
+            return False
+        if len({(row.message or "", frozenset(row.peers or ())) for row in rows}) > len({name for _, name in names}):
+            return False
+        for row in self.deliver:
+            if rows and not any(view.process == row.process and view.seq < row.seq for view in rows):
+                return False
+        for p in self.processes:
+            for q in self.processes:
+                both = [[v for v in self.views(a) if v in self.views(b)] for a, b in ((p, q), (q, p))]
+                if both[0] != both[1]:
+                    return False
+                for view in both[0]:
+                    mine, its = self.within(p, view), self.within(q, view)
+                    if self.together(p, q, view) and any(m not in its and q in self.addressed(m) for m in mine):
+                        return False
+        return True
+
+    def view_order(self) -> bool:
+        views = {p: {m: self.view_of(p, m) for m in self.order[p] if m is not None} for p in self.processes}
+        for p in self.processes:
+            for q in self.processes:
+                common = [m for m, view in views[p].items() if view is not None and views[q].get(m) is not None]
+                for m in common:
+                    for n in common:
+                        if self.before(p, m, n) and self.before(q, n, m):
+                            mine = views[p][m] == views[p][n] and self.parts(p, q, views[p][m])
+                            its = views[q][m] == views[q][n] and self.parts(p, q, views[q][m])
+                            if not mine and not its:
+                                return False
+        for view in {view for p in self.processes for view in self.views(p)}:
+            for p in self.processes:
+                company = [q for q in self.processes if self.together(p, q, view)]
+                orders = [self.within(q, view) for q in company]
+                pairs = {(m, n) for order in orders for i, m in enumerate(order) for n in order[i + 1 :]}
+                if any(m == n for m, n in _closure(pairs, sorted({m for order in orders for m in order}))):
+                    return False
+        return True
+
+    def graph_delivery(self) -> bool:
+        return not any(
+            row.process in self.correct
+            and row.process in self.addressed(row.message or "")
+            and row.message not in self.order[row.process]
+            for row in self.rows
+            if row.kind == "enter" and row.message is not None
+        )
 
     def fifo(self) -> bool:
         return self._respected(self._sent_before())
@@ -223,6 +298,7 @@ class Oracle:
         properties: list[Callable[[], bool]] = [
             *(self.integrity, self.validity, self.agreement, self.uniform_agreement),
             *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal),
+            *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
@@ -230,7 +306,7 @@ class Oracle:
 
 
 def _taken(row: Row) -> int:
-    return 1 if row.kind == "gap" else sum(cell.payloads for cell in row.requests or ())
+    return 1 if row.kind != "deliver" else sum(cell.payloads for cell in row.requests or ())
 
 
 def _cells(rows: Sequence[Row]) -> Iterator[tuple[Row, RequestCell]]:

@@ -39,7 +39,7 @@ from antiphon.trace import (
     write_run,
 )
 from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Tape, honest_run
-from forging.mutations import MUTATIONS
+from forging.mutations import MUTATIONS, begin_in_a_view
 from mutants import host
 from mutants.record import first_seeds
 
@@ -110,6 +110,8 @@ def mutated(seed: int) -> Run:
     choose = random.Random(seed)
     shape = {"messages": choose.choice([3, 8, 15, 30]), "groups": choose.randint(1, 4), "members": choose.randint(1, 3)}
     tape = Tape(*honest_run(seed, **shape))
+    if seed % 4:
+        begin_in_a_view(tape, choose)
     for _ in range(choose.choice([1, 1, 2, 3, 5])):
         choose.choice(MUTATIONS)(tape, choose)
     return named(tape.result(), f"mutant-{seed}")
@@ -122,7 +124,7 @@ def wide_run(lie: str, name: str) -> Run:
 
 def unpromising_run() -> Run:
     facts, rows = forgery("cycle_of_two").forge(*honest_run(7))
-    facts.promises = ["integrity", "virtual_synchrony"]
+    facts.promises = ["integrity", "linearizability"]
     return named((facts, rows), "unpromising")
 
 
@@ -205,7 +207,7 @@ def test_only_promised_properties_are_judged(judged: Judged) -> None:
     assert judged.of(["unpromising"]) == set()
     statuses = {name: status for (run, name), status in judged.verdicts.items() if run == "unpromising"}
     assert statuses.pop("integrity") == "holds"
-    assert statuses.pop("virtual_synchrony") == "unchecked"
+    assert statuses.pop("linearizability") == "unchecked"
     assert set(statuses.values()) == {"not promised"}
 
 
@@ -216,7 +218,7 @@ def test_every_verdict_is_that_of_the_checks_in_process(judged: Judged) -> None:
         for name, status in checks.verdicts(facts, check_run(facts, deduplicate(rows))).items()
     }
     others = {key: status for key, status in judged.verdicts.items() if key not in expected}
-    assert {name for _, name in others} == {"virtual_synchrony"}
+    assert {name for _, name in others} == {"linearizability"}
     assert set(others.values()) == {"not promised"}
     assert {**judged.verdicts, **expected} == judged.verdicts
     assert set(expected.values()) == {str(status) for status in Status}
@@ -227,7 +229,7 @@ def test_a_verdict_for_each_run_and_property(judged: Judged) -> None:
     assert {key for key, status in judged.verdicts.items() if status == "broken"} == judged.broken
     assert judged.verdicts["nothing_changed", "causal"] == "holds"
     assert judged.verdicts["undrained_with_missing_deliveries", "agreement"] == "unchecked"
-    assert judged.verdicts["unknown_promise", "virtual_synchrony"] == "unchecked"
+    assert judged.verdicts["unknown_promise", "linearizability"] == "unchecked"
     assert judged.verdicts["incomplete_rows_of_one_member", "integrity"] == "incomplete"
     assert judged.verdicts["lost_at_one_in_an_incomplete_run", "agreement"] == "broken"
 

@@ -11,6 +11,7 @@ import pytest
 from antiphon.checks import check_run
 from antiphon.core import Detector, Transport
 from antiphon.protocols import protocols
+from antiphon.services.configuration import GraphProtocol
 from antiphon.services.stack import StackedProtocol
 from antiphon.simulation import as_code, random_scenario, simulate
 from antiphon.simulation.campaign import NO_FIFO, Campaign, scenarios
@@ -43,9 +44,13 @@ def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
     assert campaign.runs > 0.7 * seeds  # the others had too few multicasts or faults
     watches = protocols()[name].declaration.assumes.detector is not Detector.NONE
     always_fifo = {NO_FIFO} if protocols()[name].transport is Transport.FIFO else set()
-    assert campaign.faults.keys() == (FAULTS | SUSPICIONS if watches else FAULTS) - always_fifo
+    if issubclass(protocols()[name], GraphProtocol):  # with membership: a timeout is wrong at times, but not for ever
+        assert campaign.faults.keys() == (FAULTS | SUSPICIONS) - {"Distrust for ever"} - always_fifo
+    else:
+        assert campaign.faults.keys() == (FAULTS | SUSPICIONS if watches else FAULTS) - always_fifo
     for kind, tally in campaign.faults.items():
-        assert 2 * tally.runs_effective >= tally.runs_placed > 10, (kind, tally)
+        seldom = kind in SUSPICIONS and not watches  # only with an option that every second run has
+        assert 2 * tally.runs_effective >= tally.runs_placed > (2 if seldom else 10), (kind, tally)
     if issubclass(protocols()[name], StackedProtocol):
         later = sum(campaign.rounds.values()) - campaign.rounds["1"]
         assert later > 0.1 * sum(campaign.rounds.values())

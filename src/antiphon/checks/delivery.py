@@ -107,19 +107,26 @@ def _of_sessions(history: RunHistory) -> Iterator[Violation]:
 
 
 def _of_positions(history: RunHistory) -> Iterator[Violation]:
-    """Positions count the payloads that a process delivered, and its gaps: without a hole, and none twice."""
-    for process, deliveries in history.deliveries.items():
-        gaps = history.gaps.get(process)
-        rows = sorted((*deliveries, *gaps), key=_seq) if gaps else deliveries
+    """Positions count a process's payloads, gaps and views: without a hole, and none twice."""
+    for process in dict.fromkeys((*history.deliveries, *history.gaps, *history.views)):
+        deliveries = history.deliveries.get(process, [])
+        announced = [*history.gaps.get(process, ()), *history.views.get(process, ())]
+        rows = sorted((*deliveries, *announced), key=_seq) if announced else deliveries
         expected: int | None = 0
         for row in rows:
             position = row[13]
             if position is not None and expected is not None and position != expected:
-                what = "a gap" if row[3] == EventKind.GAP else row.message or "a message without a name"
+                what = _named(row)
                 detail = f"{process} delivers {what} at position {position}, where {expected} should come."
-                yield _integrity(process, row.message, detail)
-            taken = 1 if row[3] == EventKind.GAP else sum([cell[2] for cell in row[6] or ()])
+                yield _integrity(process, row.message if row[3] == EventKind.DELIVER else None, detail)
+            taken = 1 if row[3] != EventKind.DELIVER else sum([cell[2] for cell in row[6] or ()])
             expected = None if position is None else position + taken
+
+
+def _named(row: Row) -> str:
+    if row[3] == EventKind.GAP:
+        return "a gap"
+    return f"view {row.message}" if row[3] == EventKind.VIEW else row.message or "a message without a name"
 
 
 def _seq(row: Row) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ _MULTICAST = str(EventKind.MULTICAST)
 _DELIVER = str(EventKind.DELIVER)
 _RECEIPT = str(EventKind.RECEIPT)
 _GAP = str(EventKind.GAP)
+_VIEW = str(EventKind.VIEW)
+_ENTER = str(EventKind.ENTER)
 _TRAFFIC = {str(EventKind.SEND), str(EventKind.RECEIVE)}
 
 
@@ -57,6 +60,8 @@ class RunHistory:
         self.traffic: list[Row] = []
         self.receipts: list[Row] = []
         self.gaps: dict[str, list[Row]] = {}  # by process, in order: where messages may be missing
+        self.views: dict[str, list[Row]] = {}  # by process, in order
+        self.entered: dict[str, list[Row]] = {}  # by process, in order: what entered its graph
         self.multicasts: dict[str, MulticastRow] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
         self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
@@ -69,6 +74,7 @@ class RunHistory:
     def _sort_out(self, rows: Sequence[Row]) -> None:
         """The one pass over all rows. Most are traffic, so that these take the short way."""
         keep = self.traffic.append
+        rare = {_GAP: self.gaps, _VIEW: self.views, _ENTER: self.entered}
         for row in rows:
             kind = row[3]
             if kind in _TRAFFIC:
@@ -80,11 +86,11 @@ class RunHistory:
                 acts.append(row)
             elif kind == _RECEIPT:
                 self.receipts.append(row)
-            elif kind == _GAP:
-                self.gaps.setdefault(row[0], []).append(row)
+            elif kind in rare:
+                rare[kind].setdefault(row[0], []).append(row)
         by_seq = itemgetter(1)
-        for gaps in self.gaps.values():
-            gaps.sort(key=by_seq)
+        for some in chain.from_iterable(of_kind.values() for of_kind in rare.values()):
+            some.sort(key=by_seq)
         for process in sorted(self.acts):
             acts = self.acts[process]
             acts.sort(key=by_seq)  # linear where the rows came in order, as they nearly always do

@@ -15,7 +15,7 @@ import typer
 from antiphon.cli.cluster import DirFlag
 from antiphon.cli.lines import Lines
 from antiphon.cli.simulate import JsonFlag
-from antiphon.client import Client, Delivery, Gap, Receipt, connect
+from antiphon.client import Batch, Client, Delivery, Gap, Receipt, View, connect
 from antiphon.core.errors import OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
@@ -140,23 +140,28 @@ def tail_command(
     _run(_tail(dir, group, start, follow, json))
 
 
-async def _tail(path: Path, group: str, start: int, follow: bool, json: bool) -> None:
+async def _tail(path: Path | str, group: str, start: int, follow: bool, json: bool) -> None:
     async with connect(path) as client, client.subscribe(group, start=start, follow=follow) as deliveries:
         async for event in deliveries.events():
-            for each in (event,) if isinstance(event, Gap) else event:
+            for each in event if isinstance(event, Batch) else (event,):
                 print(_as_json(each) if json else _as_text(each), flush=follow)
 
 
-def _as_text(delivery: Delivery | Gap) -> str:
+def _as_text(delivery: Delivery | Gap | View) -> str:
     if isinstance(delivery, Gap):
         return f"{delivery.position}\tmessages may be missing here"
+    if isinstance(delivery, View):
+        return f"{delivery.position}\tview {delivery.id}: together with {', '.join(delivery.members)} from here on"
     text = delivery.payload.decode(errors="replace")
     return f"{delivery.position}\t{delivery.name}\t{','.join(delivery.destinations)}\t{text}"
 
 
-def _as_json(delivery: Delivery | Gap) -> str:
+def _as_json(delivery: Delivery | Gap | View) -> str:
     if isinstance(delivery, Gap):
         return msgspec.json.encode({"position": delivery.position, "gap": True}).decode()
+    if isinstance(delivery, View):
+        view = {"position": delivery.position, "view": str(delivery.id), "members": delivery.members}
+        return msgspec.json.encode(view).decode()
     shown: dict[str, Any] = {
         "position": delivery.position,
         "name": delivery.name,

@@ -3,6 +3,6 @@
 from antiphon.client.client import Client, connect
 from antiphon.client.subscription import Subscription
 from antiphon.client.values import Batch, Delivery, Receipt
-from antiphon.core.events import Gap
+from antiphon.core.events import Gap, View
 
-__all__ = ["Batch", "Client", "Delivery", "Gap", "Receipt", "Subscription", "connect"]
+__all__ = ["Batch", "Client", "Delivery", "Gap", "Receipt", "Subscription", "View", "connect"]

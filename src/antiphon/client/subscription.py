@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join, MemberConnection
 from antiphon.client.values import Batch, Delivery, batch_of
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
-from antiphon.core.events import Gap, decode_event
+from antiphon.core.events import Delivered, Gap, View, decode_event
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import (
     PEER_BYTES_MAX,
@@ -134,8 +134,8 @@ class Subscription:
             if isinstance(event, Batch):
                 yield event
 
-    async def events(self) -> AsyncIterator[Batch | Gap]:
-        """All that the member's log holds: batches and, where its protocol lets messages go, gaps between them."""
+    async def events(self) -> AsyncIterator[Batch | Gap | View]:
+        """All that the member's log holds: batches, and the gaps and views of protocols that have such."""
         if self._batch is not None:  # some of it was given out one by one
             rest, self._batch, self._deliveries = self._batch.between(self._given), None, iter(())
             if len(rest):
@@ -161,7 +161,7 @@ class Subscription:
 
     # From the network -----------------------------------------------------------------------------------------------
 
-    async def _next_event(self) -> Batch | Gap | None:
+    async def _next_event(self) -> Batch | Gap | View | None:
         """The next one, however long it takes; None at the end."""
         while not self._is_closed:
             if self._end is not None and self._next >= self._end:
@@ -184,7 +184,7 @@ class Subscription:
                 await connection.wait()
         return None
 
-    def _read(self, connection: SubscriptionConnection) -> Batch | Gap | None:
+    def _read(self, connection: SubscriptionConnection) -> Batch | Gap | View | None:
         """What the next record holds, as far as it is wanted."""
         if self._end is None and not self._follow:
             self._end = connection.end
@@ -200,7 +200,7 @@ class Subscription:
             return None  # before the start, or without payloads
         self._next = end
         self._backoff.reset()
-        if isinstance(event, Gap):
+        if not isinstance(event, Delivered):
             return event
         wanted = batch_of(event).between(begin, self._end)
         return wanted if len(wanted) else None

@@ -7,7 +7,7 @@ from antiphon.core.contract import Command, Timer, Wire
 from antiphon.core.declaration import Assumptions, Declaration, Detector, Failures, FaultModel, Watched
 from antiphon.core.gather import Gather
 from antiphon.core.host import Host
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, parse_groups
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId, parse_groups
 from antiphon.core.options import option_choices, parse_options
 from antiphon.core.process import Process
 from antiphon.core.promises import Promise
@@ -37,6 +37,7 @@ __all__ = [
     "Timer",
     "Topology",
     "Transport",
+    "ViewId",
     "Watched",
     "Wire",
     "option_choices",

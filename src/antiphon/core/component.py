@@ -20,7 +20,7 @@ from antiphon.core.contract import Command, Timer, Wire, contract_of, handlers_o
 from antiphon.core.declaration import Assumptions, Declaration, Detector, FaultModel, Watched
 from antiphon.core.errors import UsageError
 from antiphon.core.keys import Key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId
 from antiphon.core.promises import Promise, with_those_of_the_host
 
 if TYPE_CHECKING:
@@ -196,6 +196,13 @@ class OrderingProtocol(Component):
     def announce_gap(self) -> None:
         """Tell the application that messages may be missing between what was delivered and what comes next."""
         self.process.announce_gap()
+
+    def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None:
+        """Tell the application that from here on it is together with these, this process among them.
+
+        A protocol with views delivers nothing before its first one, which ``begin`` announces.
+        """
+        self.process.announce_view(view, members)
 
     @classmethod
     def promises(cls, options: Any) -> tuple[Promise, ...]:

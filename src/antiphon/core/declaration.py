@@ -21,6 +21,9 @@ class Detector(StrEnum):
     NONE = "none"
     EVENTUALLY_STRONG = "eventually strong"
     PERFECT = "perfect"  # suspects those who never return, all of them in the end, and nobody else ever
+    TIMEOUT = (
+        "by timeout"  # suspects whom it cannot hear, sooner or later, and others at times, but nobody wrongly for ever
+    )
 
 
 class Watched(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from antiphon.core.buffers import Buffers, Piece, decoder_beside, encode_beside
-from antiphon.core.model import GroupId, MessageId
+from antiphon.core.model import GroupId, MessageId, ProcessId, ViewId
 from antiphon.core.requests import Request, trusted_requests_in
 
 
@@ -41,7 +41,28 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
         return ()
 
 
-Event = Delivered | Gap
+class View(msgspec.Struct, frozen=True, gc=False):
+    """From here on the process is together with these, itself among them. It takes a position of its own.
+
+    ``members``: of all groups, in one order. Everything that is delivered is delivered in the newest view.
+    """
+
+    id: ViewId
+    members: tuple[ProcessId, ...]
+    position: int
+    at: int  # when, on the clock of the process
+
+    @property
+    def count(self) -> int:
+        """How many positions it takes."""
+        return 1
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        return ()
+
+
+Event = Delivered | Gap | View
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, tag="delivered", gc=False):
@@ -59,13 +80,22 @@ class _GapHead(msgspec.Struct, frozen=True, array_like=True, tag="gap", gc=False
     at: int
 
 
-_decode = decoder_beside(_Head | _GapHead)
+class _ViewHead(msgspec.Struct, frozen=True, array_like=True, tag="view", gc=False):
+    id: ViewId
+    members: tuple[ProcessId, ...]
+    position: int
+    at: int
+
+
+_decode = decoder_beside(_Head | _GapHead | _ViewHead)
 
 
 def encode_event(event: Event) -> Buffers:
     """A record of the delivered log: a small head, and the requests as they came."""
     if isinstance(event, Gap):
         return encode_beside(b"", _GapHead(event.position, event.at))
+    if isinstance(event, View):
+        return encode_beside(b"", _ViewHead(event.id, event.members, event.position, event.at))
     requests = Buffers(*[request.data for request in event.requests])
     head = _Head(event.id, event.destinations, event.position, event.count, event.key, event.at, requests)
     return encode_beside(b"", head)
@@ -76,5 +106,7 @@ def decode_event(record: Piece) -> Event:
     head = _decode(record, 0)
     if isinstance(head, _GapHead):
         return Gap(head.position, head.at)
+    if isinstance(head, _ViewHead):
+        return View(head.id, head.members, head.position, head.at)
     requests = tuple(trusted_requests_in(head.requests))
     return Delivered(head.id, head.destinations, head.position, head.count, requests, head.key, head.at)

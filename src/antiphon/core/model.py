@@ -30,6 +30,16 @@ class MessageId(NamedTuple):
         return f"{self.origin}:{self.number}"
 
 
+class ViewId(NamedTuple):
+    """The name of a view. Two partitions may come to the same ``number``: so it also says who counted."""
+
+    number: int
+    counter: ProcessId
+
+    def __str__(self) -> str:
+        return f"{self.number}@{self.counter}"
+
+
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What protocols order: a body for every member of the destination groups, which they never open.
 

@@ -15,11 +15,11 @@ from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
-from antiphon.core.events import Delivered, Gap
+from antiphon.core.events import Delivered, Gap, View
 from antiphon.core.gather import Gather, Gathering
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId
 from antiphon.core.options import parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import (
@@ -281,6 +281,14 @@ class Process:
         state = self.state
         state.seq = seq = state.seq + 1
         self._effects.append(Log(seq, Gap(state.position, self.now)))
+        state.position += 1
+
+    def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None:
+        """Say in the application's log with whom the process is together from here on."""
+        assert self.me in members, "a process is in each view that it delivers"
+        state = self.state
+        state.seq = seq = state.seq + 1
+        self._effects.append(Log(seq, View(view, members, state.position, self.now)))
         state.position += 1
 
     def record_entry(

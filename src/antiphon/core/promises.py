@@ -22,6 +22,9 @@ class Promise(StrEnum):
     TOTAL_ORDER = "total_order"
     ACYCLIC_ORDER = "acyclic_order"
     GAPS = "gaps"
+    VIRTUAL_SYNCHRONY = "virtual_synchrony"
+    VIEW_ORDER = "view_order"
+    GRAPH_DELIVERY = "graph_delivery"
     FIFO = "fifo"
     CAUSAL = "causal"
     CLIENT_ORDER = "client_order"
@@ -96,6 +99,26 @@ REGISTRY: dict[Promise, Definition] = {
         "anything in between",
         "gaps",
         "gaps",
+    ),
+    Promise.VIRTUAL_SYNCHRONY: _definition(
+        "processes that go on together from a view deliver the same messages in it, as far as these address them; a "
+        "process is in each view that it delivers, once, and delivers no message before its first; a view has the same "
+        "members everywhere, and two processes deliver the views that both deliver in the same order",
+        "views",
+        "virtual_synchrony",
+    ),
+    Promise.VIEW_ORDER: _definition(
+        "processes that go on together from a view deliver their messages in it in one order without a cycle; and any "
+        "two processes deliver any two messages in the same order, except where one of them delivers both messages in "
+        "a view from which the two do not go on together",
+        "views",
+        "view_order",
+    ),
+    Promise.GRAPH_DELIVERY: _definition(
+        "a message that entered the graph of a correct process which it addresses is delivered there",
+        "views",
+        "graph_delivery",
+        drained=True,
     ),
     Promise.FIFO: _definition(
         "when a process multicasts m and later m2, a process addressed by both delivers m2 only after m",

@@ -75,13 +75,14 @@ def _numbers_twice(odd_sessions: DataFrame) -> DataFrame:
 
 
 def _out_of_place(events: DataFrame, facts: DataFrame) -> DataFrame:
-    """Deliveries and gaps that do not stand right behind what comes before them, by the payloads that it brought."""
+    """Deliveries, gaps and views that do not stand right behind what comes before them, by the positions it took."""
     runs = F.broadcast(facts.filter(judged("integrity")).select("run"))
     payloads = F.aggregate(
         F.coalesce("requests.payloads", F.array().cast("array<int>")), F.lit(0).cast("long"), lambda n, more: n + more
     )
-    takes = F.when(F.col("kind") == "gap", F.lit(1).cast("long")).otherwise(payloads).alias("n")
-    rows = events.filter("kind in ('deliver', 'gap')").select(
+    is_delivery = F.col("kind") == "deliver"
+    takes = F.when(is_delivery, payloads).otherwise(F.lit(1).cast("long")).alias("n")
+    rows = events.filter("kind in ('deliver', 'gap', 'view')").select(
         "run", "process", "seq", "kind", "message", "position", takes
     )
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
@@ -89,10 +90,11 @@ def _out_of_place(events: DataFrame, facts: DataFrame) -> DataFrame:
     broken = rows.join(runs, on="run", how="left_semi").withColumn("expected", expected).filter("position <> expected")
     named = F.coalesce("message", F.lit("a message without a name"))
     what = F.when(F.col("kind") == "gap", F.lit("a gap")).otherwise(named)
+    what = F.when(F.col("kind") == "view", F.concat(F.lit("view "), "message")).otherwise(what)
     detail = F.format_string(
         "%s delivers %s at position %d, where %d should come", "process", what, "position", "expected"
     )
-    messages = F.array_compact(F.array("message"))
+    messages = F.array_compact(F.array(F.when(is_delivery, F.col("message"))))
     return found(broken, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
 
 

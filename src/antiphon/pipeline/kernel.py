@@ -57,6 +57,22 @@ def acyclic_order(table: pa.Table) -> pa.Table:
     return _rows(table, cycles(_numbered(table)))
 
 
+def view_order(table: pa.Table) -> pa.Table:
+    """The same among those that go on together from one view; called by Spark once for each such company."""
+    ordered = table.sort_by([("process", "ascending"), ("place", "ascending")])
+    processes, messages = (ordered[name].combine_chunks().dictionary_encode() for name in ("process", "message"))
+    at, message = _ints(processes.indices), _ints(messages.indices)
+    starts = np.flatnonzero(np.diff(at, prepend=-1)).tolist()
+    orders = [message[a:b].tolist() for a, b in pairwise([*starts, len(at)])]
+    stuck = _merge(orders, np.bincount(message).tolist())
+    if not stuck:
+        return _rows(table, [])
+    names = [messages.dictionary[m].as_py() for m, _ in _shortest_cycle(_waits(orders, stuck))]
+    shown = sorted(set(processes.dictionary.to_pylist()))
+    detail = f"the order in view {table['view'][0].as_py()} has a cycle: {', '.join(names)}"
+    return _rows(table, [_row(Promise.VIEW_ORDER.value, shown, names, detail, 0)])
+
+
 def causal(table: pa.Table) -> pa.Table:
     """The violations of one run; called by Spark once per run."""
     return _rows(table, inversions(_numbered(table)))

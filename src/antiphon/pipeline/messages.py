@@ -23,6 +23,7 @@ def facts_of(runs: DataFrame) -> DataFrame:
     return runs.select(
         "run",
         "groups",
+        "drained",
         F.array_union("faulty", "incomplete").alias("faulty"),
         F.array_except("incomplete", "faulty").alias("unknown"),
         (F.size("incomplete") == 0).alias("whole"),

@@ -1,6 +1,6 @@
 """All-ack (toto.txt, section 1): wait for a message from each machine, then deliver what follows no other.
 
-L1-L6 are the lines of docs/protocols/allack.md; the graph is in services/dag.py.
+L1-L7 are the lines of docs/protocols/allack.md; the graph is in services/dag.py.
 """
 
 from __future__ import annotations
@@ -22,19 +22,30 @@ class AllAck(GraphProtocol):
     options: GraphOptions
 
     waiting: dict[ProcessId, list[Node]]  # by machine: what is in the graph and in no set that was delivered
+    defunc: list[ProcessId]  # from whom no more will come
 
     def initialise(self) -> None:
         super().initialise()
-        self.waiting = {}
+        self.waiting, self.defunc = {}, []
+
+    def begin_view(self, machines: tuple[ProcessId, ...]) -> None:
+        self.waiting, self.defunc = {}, []
 
     def when_entered(self, m: Node) -> None:  # L1
         self.waiting.setdefault(m.name.sender, []).append(m)
-        while len(self.waiting) == len(self.graph.machines):  # L2
+        self.deliver_what_can()
+
+    def crash(self, machine: ProcessId) -> None:  # L7
+        self.defunc.append(machine)
+        self.deliver_what_can()
+
+    def deliver_what_can(self) -> None:
+        while self.waiting and all(p in self.waiting or p in self.defunc for p in self.graph.machines):  # L2
             self.deliver_set()
 
     def deliver_set(self) -> None:
         """Nothing that is still to come can be among them: it follows what is here of its machine."""
-        oldest = [self.waiting[machine][0] for machine in self.graph.machines]  # L5: in this order
+        oldest = [self.waiting[p][0] for p in self.graph.machines if p in self.waiting]  # L5: in this order
         for m in [m for m in oldest if self.is_first(m, oldest)]:  # L3
             queue = self.waiting[m.name.sender]
             del queue[0]  # L4
@@ -48,9 +59,8 @@ class AllAck(GraphProtocol):
         dag = self.graph.dag
         return not any(dag.is_followed(other.name, m) for other in oldest if other is not m)
 
-    def pending(self) -> int:
-        waiting = sum(m.service == "agreed" for queue in self.waiting.values() for m in queue)
-        return waiting + self.graph.pending()
+    def undelivered(self) -> int:
+        return sum(m.service == "agreed" for queue in self.waiting.values() for m in queue)
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         return tuple(p for p in self.graph.machines if self.pending() and p not in self.waiting)

@@ -182,6 +182,9 @@ class ToTo(GraphProtocol):
         super().initialise()
         self.activation = Activation.among(len(self.graph.machines))
 
+    def begin_view(self, machines: tuple[ProcessId, ...]) -> None:
+        self.activation = Activation.among(len(machines))
+
     @property
     def phi(self) -> int:
         return threshold(self.options.phi, len(self.graph.machines))
@@ -191,7 +194,6 @@ class ToTo(GraphProtocol):
         self.deliver_what_can()
 
     def crash(self, machine: ProcessId) -> None:
-        """The membership service says that no more will come from this machine, and that all it sent has entered."""
         self.activation.crash(self.graph.dag.places[machine])
         self.deliver_what_can()
 
@@ -202,9 +204,8 @@ class ToTo(GraphProtocol):
                 self.deliver_next(m)  # L19
             self.activation.remove(dag, s_p)
 
-    def pending(self) -> int:
-        waiting = sum(len(queue) for queue in self.activation.waiting.values())
-        return len(self.activation.m_p) + waiting + self.graph.pending()
+    def undelivered(self) -> int:
+        return len(self.activation.m_p) + sum(len(queue) for queue in self.activation.waiting.values())
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         unheard = [not heard for heard in self.activation.heard]

@@ -25,6 +25,3 @@ class Transis(GraphProtocol):
     def when_entered(self, m: Node) -> None:  # L1
         if m.message is not None and self.group in m.message.destinations:
             self.deliver(m.message)  # L2
-
-    def pending(self) -> int:
-        return self.graph.pending()

@@ -1,7 +1,7 @@
 """What transis, allack and toto have in common: one causal graph among all machines, and a sender outside of it.
 
-The machines of the configuration are the members of all groups. A message is in everybody's graph, and is delivered
-where it is addressed.
+The machines of the configuration are the members of all groups, or those of them that are connected. A message is in
+the graph of each, and is delivered where it is addressed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,21 @@ from zlib import crc32
 
 import msgspec
 
-from antiphon.core import Message, OrderingProtocol, ProcessId, Promise, Transport, Wire
+from antiphon.core import (
+    Assumptions,
+    Detector,
+    Failures,
+    Message,
+    OrderingProtocol,
+    ProcessId,
+    Promise,
+    Transport,
+    ViewId,
+    Wire,
+)
 from antiphon.core.errors import BadFrame
 from antiphon.services.dag import CausalGraph, GraphOptions, Node, Service
+from antiphon.services.membership import Membership, View
 
 CAUSAL_PROMISES = (
     Promise.VALIDITY,
@@ -22,6 +34,7 @@ CAUSAL_PROMISES = (
     Promise.FIFO,
     Promise.CAUSAL,
 )
+VIEW_PROMISES = (Promise.INTEGRITY, Promise.VIRTUAL_SYNCHRONY, Promise.GRAPH_DELIVERY)  # with a membership service
 AGREED_PROMISES = (*CAUSAL_PROMISES, Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER)
 
 
@@ -40,23 +53,51 @@ class GraphProtocol(OrderingProtocol):
 
     transport = Transport.FIFO  # of what is handed over, so that it keeps its order; the graph is on datagrams
 
-    graph: CausalGraph
+    added_options = ("membership",)
 
-    delivered: int
+    graph: CausalGraph
+    membership: Membership  # where the options say so
+
+    delivered: int  # in the present view
+    waiting_multicasts: list[Message]  # they go out in the next view
 
     def initialise(self) -> None:
-        self.graph = self.part(CausalGraph, "graph", GraphOptions(self.options.idle), entered=self.when_entered)
+        options = GraphOptions(self.options.idle)
+        self.graph = self.part(CausalGraph, "graph", options, entered=self.when_entered, came=self.when_came)
+        if self.options.membership:
+            self.membership = self.part(
+                Membership, "membership", graph=lambda: self.graph, flush=self.flush, begun=self.when_begun
+            )
         self.delivered = 0
+        self.waiting_multicasts = []
+
+    @classmethod
+    def assumes(cls, options: Any) -> Assumptions:
+        if options.membership:
+            return Assumptions(failures=Failures.ALL_BUT_ONE, detector=Detector.TIMEOUT)
+        return super().assumes(options)
+
+    @classmethod
+    def own_promises(cls, options: Any) -> tuple[Promise, ...]:
+        if options.membership:
+            return VIEW_PROMISES if cls.SERVICE == "causal" else (*VIEW_PROMISES, Promise.VIEW_ORDER)
+        return super().own_promises(options)
+
+    def begin(self) -> None:
+        if self.options.membership and self.members:
+            self.announce(self.membership.view)
 
     def validate(self, message: Wire) -> None:
         if not self.members:
             raise BadFrame(f"{self.me} is in no group, and multicasts nothing for others.")
 
     def multicast(self, m: Message) -> None:
-        if self.members:
-            self.graph.multicast(self.SERVICE, m)
-        else:
+        if not self.members:
             self.send(self.contact(), Hand(m))
+        elif self.graph.still:
+            self.waiting_multicasts.append(m)
+        else:
+            self.graph.multicast(self.SERVICE, m)
 
     def contact(self) -> ProcessId:
         """The machine to which a sender outside hands all its messages."""
@@ -64,17 +105,56 @@ class GraphProtocol(OrderingProtocol):
         return machines[crc32(self.me.encode()) % len(machines)]
 
     def on_hand(self, sender: ProcessId, hand: Hand) -> None:
-        self.graph.multicast(self.SERVICE, hand.message)
+        self.multicast(hand.message)
+
+    # Views ----------------------------------------------------------------------------------------------------------
+
+    def when_came(self) -> None:
+        self.membership.look_whether_ready()
+
+    def flush(self, gone: tuple[ProcessId, ...], staying: tuple[ProcessId, ...]) -> None:
+        """All that belongs to the view has entered the graph. First those are out of it who are gone, then all."""
+        for machine in (*gone, *staying):
+            self.crash(machine)
+        assert not self.undelivered(), "when a view ends, all that entered its graph is delivered"
+
+    def crash(self, machine: ProcessId) -> None:
+        """Crash(q): no more will come from this machine, and all that it sent has entered."""
+
+    def when_begun(self, view: View) -> None:
+        self.delivered = 0
+        self.begin_view(view.machines)
+        self.announce(view)
+        if not self.graph.still:
+            waiting, self.waiting_multicasts = self.waiting_multicasts, []
+            for m in waiting:
+                self.graph.multicast(self.SERVICE, m)
+
+    def begin_view(self, machines: tuple[ProcessId, ...]) -> None:
+        """Begin anew, with an empty graph among these."""
+
+    def announce(self, view: View) -> None:
+        self.announce_view(ViewId(view.number, self.membership.leader_of(view.number)), view.machines)
+
+    # Messages -------------------------------------------------------------------------------------------------------
 
     def when_entered(self, m: Node) -> None:
         raise NotImplementedError
+
+    def undelivered(self) -> int:
+        """How many messages have entered the graph, and wait for their place in the order."""
+        return 0
+
+    def pending(self) -> int:
+        return self.undelivered() + self.graph.pending() + len(self.waiting_multicasts)
 
     def deliver_next(self, node: Node) -> None:
         """All machines have the same order, so each can number it by itself."""
         assert node.message is not None, "an acknowledgement is not delivered"
         self.delivered += 1
         if self.group in node.message.destinations:
-            self.deliver(node.message, (self.delivered,))
+            place = (self.graph.view, self.delivered) if self.options.membership else (self.delivered,)
+            self.deliver(node.message, place)
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         return self.graph.missed_senders()

@@ -1,12 +1,12 @@
 """The causal graph of Transis (toto.txt, section 2), on datagrams that are lost, doubled and overtaken.
 
-D1-D32 are the lines of docs/protocols/dag.md. Every message names those that it directly follows. It enters the graph
+D1-D37 are the lines of docs/protocols/dag.md. Every message names those that it directly follows. It enters the graph
 when they have, so the graph grows in causal order; what is missing is known by name, and anybody may have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ Service = Literal["agreed", "causal", "ack"]
 MISSING_MAX = 64  # messages that are asked for at a time
 HELD_MAX = 4096  # how far ahead of its predecessors a machine's message may come; a later one is fetched in its time
 SERVICES: tuple[Service, ...] = ("agreed", "causal")  # of the messages that bring something
+FIRST_VIEW = 1  # the number of the configuration in which all machines begin
 
 
 class Name(NamedTuple):
@@ -39,6 +40,7 @@ class Cast(Wire, frozen=True, tag=1):
     service: Service
     follows: tuple[Name, ...]
     message: Message
+    view: int = FIRST_VIEW
 
 
 class Ack(Wire, frozen=True, tag=2):
@@ -46,6 +48,7 @@ class Ack(Wire, frozen=True, tag=2):
 
     name: Name
     follows: tuple[Name, ...]
+    view: int = FIRST_VIEW
 
 
 class Node(msgspec.Struct, array_like=True):
@@ -75,9 +78,10 @@ class Dag(msgspec.Struct, array_like=True):
     entered: int
 
     @classmethod
-    def among(cls, machines: tuple[ProcessId, ...]) -> Dag:
-        n = len(machines)
-        return cls(machines, {p: {} for p in machines}, [0] * n, [[0] * n for _ in machines], {}, 0)
+    def among(cls, machines: tuple[ProcessId, ...], starts: Sequence[int] = ()) -> Dag:
+        """An empty one. ``starts``: for each machine, how many messages it has sent in graphs before this one."""
+        before = [*starts] or [0] * len(machines)
+        return cls(machines, {p: {} for p in machines}, before, [[*before] for _ in machines], {}, 0)
 
     @property
     def places(self) -> dict[ProcessId, int]:
@@ -137,12 +141,14 @@ class Missing(Wire, frozen=True, tag=3):
     """To all: I miss these; whoever has them, send them."""
 
     names: list[Name]
+    view: int = FIRST_VIEW
 
 
 class Have(Wire, frozen=True, tag=4):
     """To all: so many messages of each machine are in my graph."""
 
     counts: list[int]
+    view: int = FIRST_VIEW
 
 
 class Idle(Timer, frozen=True):
@@ -167,14 +173,21 @@ class Tell(Timer, frozen=True):
 
 class GraphOptions(msgspec.Struct, frozen=True):
     idle: Annotated[int, msgspec.Meta(ge=1)] = 5  # milliseconds until an idle machine acknowledges
+    membership: bool = False  # whether the configuration changes, with the machines that are connected
 
 
 class CausalGraph(Component):
-    """``entered`` gets each message as it enters the graph: in causal order, the own ones too."""
+    """``entered`` gets each message as it enters the graph: in causal order, the own ones too.
+
+    A graph belongs to one view (services/membership.py), and so does a message: one of another view is not for this
+    graph. Before the view ends the graph stands still: what comes is held, for ``complete`` to enter as much of it as
+    all are to have. ``came`` is told when something did.
+    """
 
     Options = GraphOptions
     options: GraphOptions
     entered: Callable[[Node], None]
+    came: Callable[[], None]
 
     transport = Transport.DATAGRAM
     FETCH_NS: ClassVar[int] = 4_000_000  # until what is missing, and not only overtaken, is asked for
@@ -184,6 +197,8 @@ class CausalGraph(Component):
     DOUBLINGS_MAX: ClassVar[int] = 6
     PATIENCE_NS_MAX: ClassVar[int] = 1_280_000_000
 
+    view: int  # the number of the one that this graph is of
+    still: bool  # whether nothing enters any more, because the view is about to end
     dag: Dag
     held: dict[ProcessId, dict[int, Cast | Ack]]  # what came before its predecessors, by sender and number
     known: list[int]  # for each machine: the newest of its messages that exists, as far as anybody said
@@ -198,19 +213,24 @@ class CausalGraph(Component):
 
     def initialise(self) -> None:
         machines = self.topology.processes
-        self.dag = Dag.among(machines)
-        self.held, self.known, self.sought = {}, [0] * len(machines), [0] * len(machines)
+        self.still = False
+        self.begin_view(FIRST_VIEW, machines, [0] * len(machines))
+
+    def begin_view(self, number: int, machines: tuple[ProcessId, ...], starts: list[int]) -> None:
+        """An empty graph, in which each machine's messages count on."""
+        self.view, self.dag = number, Dag.among(machines, starts)
+        self.held, self.known, self.sought = {}, [*starts], [*starts]
         self.requested, self.answers = {}, {}
         self.unacknowledged = self.watching = self.telling = self.moved = False
         self.fruitless = 0
 
     def validate(self, message: Wire) -> None:
-        places = self.dag.places
-        if self.me not in places:
+        machines = self.topology.group_of
+        if self.me not in machines:
             raise BadFrame(f"{self.me} is in no group, and has no graph.")
         if isinstance(message, Cast | Ack):
             named = (message.name, *message.follows)
-            if len(message.follows) > len(places):
+            if len(message.follows) > len(machines):
                 raise BadFrame("A message directly follows at most one of each machine.")
             if message.name in message.follows:
                 raise BadFrame("A message does not name itself.")
@@ -223,10 +243,14 @@ class CausalGraph(Component):
         else:
             assert isinstance(message, Have)
             named = ()
-            if len(message.counts) != len(places) or min(message.counts) < 0:
+            if not self.is_vector(message.counts) and message.view == self.view:
                 raise BadFrame("There is a count for each machine.")
+        places = self.dag.places if message.view == self.view else machines  # of another view: it will be dropped
         if not all(name.sender in places and name.number >= 1 for name in named):
             raise BadFrame("The messages of a machine in the configuration count from 1.")
+
+    def is_vector(self, counts: Sequence[int]) -> bool:
+        return len(counts) == len(self.machines) and min(counts) >= 0
 
     @property
     def machines(self) -> tuple[ProcessId, ...]:
@@ -244,12 +268,13 @@ class CausalGraph(Component):
     # A message on its way -------------------------------------------------------------------------------------------
 
     def multicast(self, service: Service, m: Message) -> None:  # D1
-        self.emit(Cast(self.next_name(), service, tuple(self.dag.leaves), m))  # D2
+        self.emit(Cast(self.next_name(), service, tuple(self.dag.leaves), m, self.view))  # D2
 
     def next_name(self) -> Name:
         return Name(self.me, self.dag.counts[self.dag.places[self.me]] + 1)
 
     def emit(self, cast: Cast | Ack) -> None:
+        assert not self.still, "what a machine sends when its view is about to end, it sends in the next one"
         self.send(self.others, cast)  # D3
         self.unacknowledged = False  # it follows all that is here
         self.cancel_timer(Idle())
@@ -262,34 +287,45 @@ class CausalGraph(Component):
         self.receive(ack)
 
     def receive(self, cast: Cast | Ack) -> None:
+        if cast.view != self.view:  # D33
+            return
         self.answers.pop(cast.name, None)  # D5
         for name in (cast.name, *cast.follows):
-            self.exists(name)  # D6
+            self.hear_of(name)  # D6
         machine, number = cast.name
         beyond = number - self.dag.counts[self.dag.places[machine]]
         if 0 < beyond <= HELD_MAX and number not in self.held.get(machine, {}):  # D7
             self.held.setdefault(machine, {})[number] = cast
             self.requested.pop(cast.name, None)
+            if self.still:
+                self.came()  # D35
+                return
             self.enter_what_can()
         self.fetch_soon()
+
+    def hear_of(self, name: Name) -> None:
+        if not self.still:  # else it is settled what has to be here before the view ends
+            self.exists(name)
 
     def exists(self, name: Name) -> None:
         place = self.dag.places[name.sender]
         self.known[place] = max(self.known[place], name.number)
 
-    def enter_what_can(self) -> None:
-        while (ready := next((cast for cast in self.next_held() if self.is_ready(cast)), None)) is not None:
+    def enter_what_can(self, up_to: list[int] | None = None) -> None:
+        """``up_to``: for each machine, the number of its last message that may."""
+        may = dict(zip(self.machines, up_to, strict=True)) if up_to else None
+        while (ready := next((cast for cast in self.next_held(may) if self.is_ready(cast)), None)) is not None:
             machine, number = ready.name
             del self.held[machine][number]
             if not self.held[machine]:
                 del self.held[machine]
             self.enter(ready)
 
-    def next_held(self) -> Iterator[Cast | Ack]:
+    def next_held(self, may: dict[ProcessId, int] | None = None) -> Iterator[Cast | Ack]:
         """Of each machine from which something is held, the message that would be its next."""
         for machine, row in self.held.items():
             following = row.get(self.dag.counts[self.dag.places[machine]] + 1)
-            if following is not None:
+            if following is not None and (may is None or following.name.number <= may[machine]):
                 yield following
 
     def is_ready(self, cast: Cast | Ack) -> bool:  # D8
@@ -318,8 +354,8 @@ class CausalGraph(Component):
         self.process.record_entry(f"{self.layer}/{m.service}", MessageId(*m.name), message, follows)
 
     def on_idle(self, timer: Idle) -> None:  # D14
-        if self.unacknowledged:
-            self.emit(Ack(self.next_name(), tuple(self.dag.leaves)))  # D15
+        if self.unacknowledged and not self.still:
+            self.emit(Ack(self.next_name(), tuple(self.dag.leaves), self.view))  # D15
 
     # What is missing ------------------------------------------------------------------------------------------------
 
@@ -345,7 +381,7 @@ class CausalGraph(Component):
             del self.requested[name]
         due = [name for name, at in self.requested.items() if at <= self.now]
         if due:
-            self.send(self.others, Missing(due))  # D18
+            self.send(self.others, Missing(due, self.view))  # D18
             self.fruitless += 1
             self.requested.update(dict.fromkeys(due, self.now + self.patience(self.FETCH_NS)))  # D19
         self.fetch_soon()
@@ -364,15 +400,19 @@ class CausalGraph(Component):
         node = self.dag.rows[name.sender].get(name.number)
         if node is None:
             return self.held.get(name.sender, {}).get(name.number)
-        return Ack(name, node.follows) if node.message is None else Cast(name, node.service, node.follows, node.message)
+        if node.message is None:
+            return Ack(name, node.follows, self.view)
+        return Cast(name, node.service, node.follows, node.message, self.view)
 
     def on_missing(self, sender: ProcessId, missing: Missing) -> None:  # D20
+        if missing.view != self.view:
+            return
         for name in missing.names:
             if name in self.requested:
                 self.requested[name] = self.now + self.patience(self.FETCH_NS)  # D21
             elif self.kept(name) is not None and name not in self.answers:
                 self.answers[name] = self.now + self.SOON_NS + self.turn(after=name.sender) * self.TURN_NS  # D22
-            self.exists(name)
+            self.hear_of(name)
         self.fetch_soon()
         self.answer_later()
 
@@ -391,12 +431,12 @@ class CausalGraph(Component):
 
     def on_watch(self, timer: Watch) -> None:  # D24
         self.dag.forget_stable()
-        self.watching = self.is_restless()  # D25
+        self.watching = self.is_restless() and not self.still  # D25
         if not self.watching:
             return
         if not self.moved:
             self.fruitless += 1
-            self.send(self.others, Have([*self.dag.counts]))  # D26
+            self.send(self.others, Have([*self.dag.counts], self.view))  # D26
         self.moved = False
         self.set_timer(Watch(), self.patience(self.watch_ns))  # D27
 
@@ -409,6 +449,8 @@ class CausalGraph(Component):
         return bool(self.dag.unstable() or self.held or self.requested)
 
     def on_have(self, sender: ProcessId, have: Have) -> None:  # D28
+        if have.view != self.view or self.still or sender not in self.dag.places:
+            return
         for place, count in enumerate(have.counts):
             self.known[place] = max(self.known[place], count)  # D29
         self.fetch_soon()
@@ -422,7 +464,53 @@ class CausalGraph(Component):
 
     def on_tell(self, timer: Tell) -> None:
         self.telling = False
-        self.send(self.others, Have([*self.dag.counts]))  # D32
+        if not self.still:
+            self.send(self.others, Have([*self.dag.counts], self.view))  # D32
+
+    # The end of a view ----------------------------------------------------------------------------------------------
+
+    def stand_still(self) -> None:
+        """Nothing is sent or enters any more, until it is settled what belongs to the view."""
+        if not self.still:
+            self.still = True  # D34
+            self.cancel_timer(Idle())
+            self.known, self.requested = [*self.dag.counts], {}
+
+    def within_reach(self) -> list[int]:
+        """For each machine: how many of its messages have entered, or could, with what is held. All that these follow
+        is among them."""
+        counts = [*self.dag.counts]
+        moved = True
+        while moved:
+            moved = False
+            for machine, row in self.held.items():
+                place = self.dag.places[machine]
+                following = row.get(counts[place] + 1)
+                if following is not None and all(
+                    earlier.number <= counts[self.dag.places[earlier.sender]] for earlier in following.follows
+                ):
+                    counts[place] += 1
+                    moved = True
+        return counts
+
+    def seek(self, counts: list[int]) -> None:
+        """So many messages of each machine, and no others, have to be here before the view ends: fetch them."""
+        self.known, self.sought, self.requested = [*counts], [*self.dag.counts], {}  # D36
+        self.fetch_soon()
+
+    def has_all(self, counts: list[int]) -> bool:
+        return all(here >= wanted for here, wanted in zip(self.within_reach(), counts, strict=True))
+
+    def complete(self, counts: list[int]) -> None:
+        """Let so many messages of each machine enter: the same everywhere."""
+        self.enter_what_can(counts)  # D37
+        assert self.dag.counts == counts, "what is not to be delivered in this view has not entered"
+
+    def renew(self, number: int, machines: tuple[ProcessId, ...], starts: list[int]) -> None:
+        """The next view begins."""
+        for timer in (Idle(), Fetch(), Answer(), Watch(), Tell()):
+            self.cancel_timer(timer)
+        self.begin_view(number, machines, starts)
 
     # What the owner asks --------------------------------------------------------------------------------------------
 

@@ -1,9 +1,12 @@
-"""A failure detector of class ◇S for the virtual world, and no better than that; or a perfect one.
+"""A failure detector of class ◇S for the virtual world, and no better than that; or a perfect one, or a mere timeout.
 
 Whoever has crashed is suspected sooner or later by everybody who asks, by each at a time of its own. Wrong suspicions
 are faults. Some of them never end, but there is a member of each group whom in the end nobody suspects.
 
 A perfect one suspects only those who never return. What they sent may still be under way.
+
+A timeout makes a process suspect whom it cannot talk with: who is down, or cut off from it in either direction. Some
+time after they can talk again it trusts them. Each process notices at a time of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from antiphon.core.declaration import Detector
 from antiphon.core.inputs import Suspect, Trust
 from antiphon.core.model import ProcessId
 from antiphon.simulation.site import Site
@@ -26,9 +30,10 @@ RETURN_NS = (0, 10 * MILLISECOND)  # how long it takes one process to notice tha
 
 
 class FailureDetector:
-    def __init__(self, world: World, *, perfect: bool) -> None:
+    def __init__(self, world: World, kind: Detector) -> None:
         self._world = world
-        self._perfect = perfect
+        self._perfect = kind is Detector.PERFECT
+        self._timeout = kind is Detector.TIMEOUT
 
     def tell(self, site: Site) -> None:
         """Tell a process what its failure detector thinks now, where that is not what it thought before."""
@@ -47,6 +52,10 @@ class FailureDetector:
 
     def crashed(self, crashed: Site, rng: random.Random, *, for_good: bool) -> None:
         """Completeness: some time after a crash, everybody who asks is told."""
+        if self._timeout:
+            for site in self._world.sites.values():
+                self._look_soon(site, crashed)
+            return
         if self._perfect and not for_good:
             return
         for site in self._world.sites.values():
@@ -62,6 +71,11 @@ class FailureDetector:
     def returned(self, returned: Site, rng: random.Random) -> None:
         returned.monitored = returned.process.monitored()
         self.tell(returned)
+        if self._timeout:
+            for site in self._world.sites.values():
+                self._look_soon(site, returned)
+                self._look_soon(returned, site)
+            return
         for site in self._world.sites.values():
             if returned.id in site.known_down:
                 due = self._world.now + rng.randrange(*RETURN_NS)
@@ -71,6 +85,33 @@ class FailureDetector:
         if returned.life == life:  # else it is down again, or was
             site.known_down.discard(returned.id)
             self.tell(site)
+
+    def contact_changed(self, one: Site, other: Site) -> None:
+        """A link between two processes went down or is up again."""
+        if self._timeout:
+            self._look_soon(one, other)
+            self._look_soon(other, one)
+
+    def _look_soon(self, site: Site, other: Site) -> None:
+        """Whatever one look misses has a look of its own, which comes later."""
+        world = self._world
+        if site is not other:
+            rng = random.Random(f"{world.scenario.seed}/{site.id} looks at {other.id}/{world.now}")
+            span = (
+                RETURN_NS if self._can_talk(site, other) else LATE_DETECTION_NS if rng.random() < LATE else DETECTION_NS
+            )
+            world.at(world.now + rng.randrange(*span), self._look, site, other)
+
+    def _look(self, site: Site, other: Site) -> None:
+        if self._can_talk(site, other):
+            site.known_down.discard(other.id)
+        else:
+            site.known_down.add(other.id)
+        self.tell(site)
+
+    @staticmethod
+    def _can_talk(site: Site, other: Site) -> bool:
+        return other.up and not (site.links[other.id].cuts or other.links[site.id].cuts)
 
     def wrong(self, site: Site, other: ProcessId, fault: object, *, suspected: bool) -> None:
         """From now on, or no longer, a process is suspected for no reason."""

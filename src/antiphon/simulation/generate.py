@@ -129,6 +129,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     assumes, watched = protocol.assumes(parsed), protocol.watched(parsed)
     model = fault_model(rng, protocol, parsed)
     returning = not model.permanent or rng.random() < 0.5
+    timeout = assumes.detector is Detector.TIMEOUT
     faults = place_faults(
         rng,
         [*topology.processes, *(() if load.through_members else load.clients)],
@@ -143,6 +144,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         watched=watched,
         all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
         sends_max=max(1, max(sizes.values()) - 1) if assumes.one_group else None,
+        timeout=timeout,
     )
     fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
     latencies = HARSH_LATENCIES if harsh else LATENCIES
@@ -156,7 +158,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         # A latency that is always the same reorders nothing.
         latency=rng.choice([latency for latency in latencies if fifo or not isinstance(latency, Constant)]),
         fifo=fifo or _transport(protocol, topology, chosen) is Transport.FIFO,
-        loss=0.1,
+        loss=random.Random(f"{seed}/loss").choice((0.0, 0.1, 0.3)) if timeout else 0.1,
         duplication=0.1,
         sent_survives=model.sent_survives,
         journal=returning,
@@ -324,6 +326,7 @@ def workload_scenario(
             returning=bool(faults),
             permanent=permanent,
             all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
+            timeout=assumes.detector is Detector.TIMEOUT,
         ),
         latency=latency,
         loss=loss,

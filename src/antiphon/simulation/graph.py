@@ -30,7 +30,7 @@ def graph_of(outcome: Outcome) -> dict[str, Any]:
     rows = {(row.process, row.seq): row for row in reversed(outcome.rows)}
     messages: dict[str, dict[str, Any]] = {}
     name_of: dict[str | None, str] = {}
-    events: dict[str, list[tuple[str, str]]] = {machine: [] for machine in machines}
+    events: dict[str, list[tuple[str, str | list[str]]]] = {machine: [] for machine in machines}
     for _, row in sorted(rows.items(), key=lambda item: item[0][1]):
         if row.kind == EventKind.ENTER:
             name = _name(row)
@@ -41,7 +41,12 @@ def graph_of(outcome: Outcome) -> dict[str, Any]:
             events[row.process].append(("arrive", name))
         elif row.kind == EventKind.DELIVER and row.process in events:
             events[row.process].append(("deliver", row.message or ""))
-    named = {p: [(what, name_of.get(id, id)) for what, id in seen] for p, seen in events.items()}
+        elif row.kind == EventKind.VIEW:
+            events[row.process].append(("view", list(row.peers or ())))
+    named = {
+        p: [(what, name_of.get(about, about) if isinstance(about, str) else about) for what, about in seen]
+        for p, seen in events.items()
+    }
     return {"machines": machines, "phi": _phi(outcome, len(machines)), "messages": messages, "events": named}
 
 

@@ -51,22 +51,24 @@ def place_faults(
     watched: Watched = Watched.MEMBERS,
     all_but_one: bool = False,
     sends_max: int | None = None,
+    timeout: bool = False,
 ) -> tuple[Fault, ...]:
     """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
 
     ``returning``: a crashed process may restart from its journal. ``permanent``: a minority of each group, and any
     sender outside, may crash for good; ``all_but_one``: even all members of a group but one. ``plans``: the workload,
     where faults may be aimed at its multicasts. ``sends_max``: no process sends more than so much at once, as a rule.
+    ``timeout``: suspicions come of partitions, so there are more of these, and no suspicion lasts for ever.
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
-    placing.sends_max = sends_max
+    placing.sends_max, placing.timeout = sends_max, timeout
     if all_but_one:
         placing.mortal = {group: len(members) - 1 for group, members in topology.groups.items()}
     if FaultKind.CRASH in kinds and permanent and rng.random() < 0.5:
         placing.silence(rng.randrange(max(span_ns, 1)), MILLISECOND)
     while kinds and len(placing.faults) < count and placing.tries < 4 * count:
-        placing.place(rng.choice(kinds))
+        placing.place(FaultKind.PARTITION if timeout and rng.random() < 0.4 else rng.choice(kinds))
     return tuple(sorted(placing.faults, key=lambda fault: fault.at))
 
 
@@ -92,6 +94,7 @@ class Placing:
         self.watched = watched
         self.returning = self.permanent = False
         self.sends_max: int | None = None
+        self.timeout = False
         self.faults: list[Fault] = []
         self.tries = 0
         # Who stays, and is trusted by all in the end: one member of each group, for what a failure detector promises.
@@ -114,9 +117,10 @@ class Placing:
         elif kind is FaultKind.SLOW:
             self.faults.append(Slow(process, at, lasts, rng.randrange(100_000, 5 * MILLISECOND)))
         elif kind is FaultKind.PARTITION:
-            self.faults.append(self._partition(at, lasts))
+            self.faults.append(self._partition(at, lasts + rng.randrange(self.span_ns) if self.timeout else lasts))
         else:
-            rng.choice((self._suspicion, self._storm, self._distrust))(at, lasts)
+            mistakes = (self._suspicion, self._storm, self._distrust)
+            rng.choice(mistakes[:2] if self.timeout else mistakes)(at, lasts)
 
     # Crashes --------------------------------------------------------------------------------------------------------
 

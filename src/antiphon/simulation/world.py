@@ -14,7 +14,6 @@ from typing import Any
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED, ChannelId, Transport, channel_to
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.declaration import Detector
 from antiphon.core.effects import Reply, SetTimer
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
@@ -71,7 +70,7 @@ class World:
         self.acknowledge_every = 1 if scenario.journal else ACKNOWLEDGE_EVERY
         self._steps = scenario.steps
         assumes = protocol.assumes(parse_options(protocol, scenario.options))
-        self.detector = FailureDetector(self, perfect=assumes.detector is Detector.PERFECT)
+        self.detector = FailureDetector(self, assumes.detector)
         members = self.topology.processes
         senders = () if scenario.through_members else (ProcessId(plan.sender) for plan in scenario.plans)
         self.sites = {process: self._site(process) for process in dict.fromkeys((*members, *senders))}

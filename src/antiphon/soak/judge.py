@@ -54,7 +54,7 @@ def read_log(folder: ClusterFolder, process: str) -> Iterator[Entry]:
     try:
         for _, record in log.replay(0):
             event = decode_event(record)
-            assert isinstance(event, Delivered), "no protocol that leaves gaps is soaked"
+            assert isinstance(event, Delivered), "no protocol with gaps or views is soaked"
             for request in event.requests:
                 for k, payload in enumerate(request.payloads()):
                     yield Entry(request.client, event.destinations, request.first + k, bytes(payload))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
-from antiphon.core.events import Delivered, Gap
+from antiphon.core.events import Delivered, Gap, View
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
 from antiphon.core.model import MessageId
@@ -78,6 +78,9 @@ def _log(process: str, log: Log, time_ns: int, step: int | None) -> Row:
     event = log.event
     if type(event) is Gap:
         return Row(process, log.seq, time_ns, "gap", position=event.position)
+    if type(event) is View:
+        name, position = str(event.id), event.position
+        return Row(process, log.seq, time_ns, "view", name, peers=event.members, position=position)
     assert type(event) is Delivered
     message, destinations, requests = _name(event.id), event.destinations, _cells(event.requests)
     subject, order = (message, destinations, requests), (step, event.key, event.position)

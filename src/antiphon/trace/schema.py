@@ -45,16 +45,16 @@ class Row(NamedTuple):
     seq: int
     time_ns: int
     kind: str
-    message: str | None = None  # multicast, deliver, enter: the message
+    message: str | None = None  # multicast, deliver, enter: the message; view: its name
     destinations: tuple[str, ...] | None = None  # multicast, receipt, deliver
     requests: tuple[RequestCell, ...] | None = None  # multicast, receipt, deliver
-    peers: tuple[str, ...] | None = None  # send: all receivers; receive, suspect, trust, enter: the other process
+    peers: tuple[str, ...] | None = None  # send: all receivers; view: its members; else the other process
     about: tuple[str, ...] | None = None  # send, receive: all messages that the frame is about; enter: its predecessors
     layer: str | None = None
     bytes: int | None = None
     step: int | None = None
     order_key: OrderKey | None = None
-    position: int | None = None  # deliver: of the first payload; gap; enter: the number in its sender's row
+    position: int | None = None  # deliver: of the first payload; gap, view; enter: the number in its sender's row
 
 
 EVENTS = pa.schema(

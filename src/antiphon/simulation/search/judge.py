@@ -18,7 +18,7 @@ from antiphon.core.promises import Promise
 from antiphon.simulation.search.values import GAP, Cast, LocalState
 from antiphon.simulation.values import INVARIANT
 
-Sequences = tuple[tuple[MessageId, ...], ...]  # by process: what it delivered, with gaps
+Sequences = tuple[tuple[MessageId, ...], ...]  # by process: what it delivered, with gaps and views
 
 
 class Judge:
@@ -79,10 +79,14 @@ class Judge:
     def order(self, sequences: Sequences) -> Violation | None:
         """Prefixes within a group; each sender's order; no cycle over all groups; nothing missing without a gap."""
         if sequences not in self._known:
-            whole = tuple([_without_gaps(sequence) for sequence in sequences])
+            whole = tuple([self._messages(sequence) for sequence in sequences])
             order = self._total(whole) or self._fifo(whole) or self._acyclic(whole)
             self._known[sequences] = order or self._gaps(sequences, whole)
         return self._known[sequences]
+
+    def _messages(self, sequence: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
+        """Without gaps and views."""
+        return tuple([message for message in sequence if message in self.cast.messages])
 
     def _gaps(self, sequences: Sequences, whole: Sequences) -> Violation | None:
         """What a member delivers right after something, without a gap, nobody delivers with anything in between."""
@@ -177,10 +181,6 @@ class Judge:
                 detail = f"{message.origin} is correct and multicasts {message}, but {late} never delivers it."
                 return Violation(Promise.VALIDITY.value, (late,), (str(message),), detail)
         return None
-
-
-def _without_gaps(sequence: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
-    return tuple([message for message in sequence if message != GAP]) if GAP in sequence else sequence
 
 
 def _told(sequence: tuple[MessageId, ...]) -> str:

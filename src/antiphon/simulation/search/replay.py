@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from antiphon.checks import Violation
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.effects import AnyEffect, Log, Send
-from antiphon.core.events import Delivered, Event, Gap
+from antiphon.core.events import Delivered, Event
 from antiphon.core.inputs import Begin
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.protocols import protocol_named
 from antiphon.simulation.search.judge import broken
 from antiphon.simulation.search.states import StateTable
-from antiphon.simulation.search.values import GAP, LocalState, Move, MoveKind, Scope
+from antiphon.simulation.search.values import LocalState, Move, MoveKind, Scope, logged
 
 
 def replay(scope: Scope, path: list[Move], protocol: type[OrderingProtocol] | None = None) -> list[Violation]:
@@ -76,12 +76,9 @@ class Replay:
         for done, act in enumerate(_acts(effects)):
             if done == cut:
                 break
-            if isinstance(act, Gap):
-                found = None
-                self.delivered[me] += (GAP,)
-            elif isinstance(act, Delivered):
-                found = self.judge.event(name, self.delivered[me], act)
-                self.delivered[me] += (act.id,)
+            if isinstance(act, Event):
+                found = self.judge.event(name, self.delivered[me], act) if isinstance(act, Delivered) else None
+                self.delivered[me] += (logged(act),)
             else:
                 send, to = act
                 found = self.judge.send(name, send, to)

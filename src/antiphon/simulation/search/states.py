@@ -20,7 +20,7 @@ from antiphon.core.model import MessageId
 from antiphon.core.process import Process
 from antiphon.simulation.search.canonical import canonical, load, save, turn_round
 from antiphon.simulation.search.judge import Judge, broken
-from antiphon.simulation.search.values import GAP, Cast, LocalState, Move, MoveKind, Scope
+from antiphon.simulation.search.values import Cast, LocalState, Move, MoveKind, Scope, logged
 from antiphon.simulation.search.words import tell
 
 DISTRUST_FROM = 1 << 9  # numbers of moves: first the multicasts, then suspicions for ever,
@@ -252,12 +252,10 @@ class StateTable:
                     acts.append(Sent(to, self.move_id(Move(MoveKind.FRAME, to, index, frame))))
                     violation = violation or self.judge.send(process.me, effect, name)
             elif isinstance(effect, Log):
-                logged = GAP
                 if isinstance(effect.event, Delivered):
                     violation = violation or self.judge.event(process.me, delivered, effect.event)
-                    logged = effect.event.id
-                delivered = (*delivered, logged)
-                acts.append(logged)
+                delivered = (*delivered, logged(effect.event))
+                acts.append(delivered[-1])
         state = process.state
         local = LocalState(
             index,

@@ -11,6 +11,7 @@ from antiphon.checks import Violation
 from antiphon.core.commands import parse_command
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import FaultModel
+from antiphon.core.events import Delivered, Event, Gap
 from antiphon.core.model import GroupId, MessageId, ProcessId, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.requests import encode_request, parse_request
@@ -44,6 +45,13 @@ class Scope(Value, frozen=True, kw_only=True):
 
 
 GAP = MessageId(ProcessId("a gap"), 0)  # among what a process delivers: it announces that messages may be missing
+
+
+def logged(event: Event) -> MessageId:
+    """How an event stands among what a process delivers."""
+    if isinstance(event, Delivered):
+        return event.id
+    return GAP if isinstance(event, Gap) else MessageId(ProcessId(f"view {event.id}"), 0)
 
 
 class Planned(NamedTuple):
@@ -116,7 +124,7 @@ class LocalState(NamedTuple):
 
     process: int
     saved: bytes  # empty: it has crashed
-    delivered: tuple[MessageId, ...]  # with the gaps that it announced
+    delivered: tuple[MessageId, ...]  # with the gaps and views that it announced
     made: int  # its own multicasts so far
     monitored: tuple[int, ...] = ()
     suspects: tuple[int, ...] = ()

@@ -1,0 +1,285 @@
+"""Views: what processes deliver that go from one view to the next together, with docs/trace.md's words as columns."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from antiphon.core.promises import Promise
+from antiphon.pipeline import kernel, schema
+from antiphon.pipeline.evidence import Evidence
+from antiphon.pipeline.messages import group_set, judged, members_of, nobody
+from antiphon.pipeline.violations import found, listed, violation, words
+
+COMPANY = ["run", "view", "way"]  # those that go on from a view together
+
+
+def virtual_synchrony(evidence: Evidence) -> DataFrame:
+    runs = evidence.facts.filter(judged(Promise.VIRTUAL_SYNCHRONY.value))
+    named = _announced(evidence.events, runs)
+    stretches = _stretches(named, runs)
+    lies = (
+        _announced_wrongly(named),
+        _early(evidence.events, named),
+        _turned_around(stretches),
+        _unequal(evidence.events, runs, stretches),
+    )
+    first, *others = lies
+    for other in others:
+        first = first.unionByName(other)
+    return first
+
+
+def _announced(events: DataFrame, runs: DataFrame) -> DataFrame:
+    """The views that processes deliver: (run, process, seq, view, members, time); a time of 1 is the first."""
+    rows = events.filter("kind = 'view'").join(F.broadcast(runs.select("run")), on="run", how="left_semi")
+    members = F.array_sort(F.array_distinct(F.coalesce("peers", nobody())))
+    again = Window.partitionBy("run", "process", "view").orderBy("seq")
+    view = F.coalesce("message", F.lit("")).alias("view")
+    named = rows.select("run", "process", "seq", view, members.alias("members"))
+    return named.withColumn("time", F.row_number().over(again))
+
+
+def _stretches(named: DataFrame, runs: DataFrame) -> DataFrame:
+    """(run, process, view, begin, next, place, goes): `goes` where the next view is known, or the process stays."""
+    by_seq = Window.partitionBy("run", "process").orderBy("seq")
+    facts = F.broadcast(runs.select("run", "drained", "faulty"))
+    stays = F.col("drained") & ~F.array_contains("faulty", F.col("process"))
+    return (
+        named.filter("time = 1")
+        .withColumns({"next": F.lead("view").over(by_seq), "place": F.row_number().over(by_seq)})
+        .join(facts, on="run", how="inner")
+        .select("run", "process", "view", F.col("seq").alias("begin"), "next", "place",
+                (F.col("next").isNotNull() | stays).alias("goes"))
+    )  # fmt: skip
+
+
+def _in_views(events: DataFrame, stretches: DataFrame) -> DataFrame:
+    """First deliveries, each in its view: (run, process, message, seq, view, next, goes)."""
+    runs = stretches.select("run").distinct()
+    first = (
+        events.filter("kind = 'deliver' and message is not null")
+        .join(F.broadcast(runs), on="run", how="left_semi")
+        .groupBy("run", "process", "message")
+        .agg(F.min("seq").alias("seq"))  # a second delivery is integrity's affair
+    )
+    # One sort of both kinds of rows, instead of a join by ranges.
+    marks = stretches.select(
+        "run", "process", F.col("begin").alias("seq"), F.struct("view", "next", "goes").alias("stretch"),
+        F.lit(None).cast("string").alias("message"),
+    )  # fmt: skip
+    by_seq = Window.partitionBy("run", "process").orderBy("seq")
+    rows = first.withColumn("stretch", F.lit(None).cast(marks.schema["stretch"].dataType)).unionByName(marks)
+    return (
+        rows.withColumn("stretch", F.last("stretch", ignorenulls=True).over(by_seq))
+        .filter("message is not null and stretch is not null")
+        .select("run", "process", "message", "seq", "stretch.*")
+    )
+
+
+def _way() -> Column:
+    return F.coalesce(F.concat(F.lit("go on to view "), "next"), F.lit("stay in it"))
+
+
+def _synchrony(processes: Column, messages: Column, detail: Column, rank: Column | None = None) -> Column:
+    return violation(Promise.VIRTUAL_SYNCHRONY, processes, messages, detail, rank=rank)
+
+
+def _announced_wrongly(named: DataFrame) -> DataFrame:
+    """A view has the same members everywhere, the process among them, and comes once."""
+    process, view, one = F.col("process"), F.col("view"), F.array("process")
+    again = words(process, " delivers view ", view, " again")
+    stranger = words(process, " delivers view ", view, ", of which it is no member")
+    by_itself = (
+        F.when(F.col("time") > 1, _synchrony(one, nobody(), again)),
+        F.when(~F.array_contains("members", process), _synchrony(one, nobody(), stranger)),
+    )
+    differs = named.groupBy("run", "view").agg(
+        F.min(F.struct("members", "process")).alias("a"), F.max(F.struct("members", "process")).alias("b")
+    )
+    both = F.array("a.process", "b.process")
+    detail = words(listed(both), " deliver view ", view, " with different members")
+    apart = differs.filter(F.col("a.members") != F.col("b.members"))
+    return found(named, *by_itself).unionByName(found(apart, _synchrony(both, nobody(), detail)))
+
+
+def _early(events: DataFrame, named: DataFrame) -> DataFrame:
+    """In a run that has views, everything is delivered in one."""
+    begins = named.groupBy("run", "process").agg(F.min("seq").alias("begin"))
+    deliveries = (
+        events.filter("kind = 'deliver'")
+        .join(F.broadcast(begins.select("run").distinct()), on="run", how="left_semi")
+        .groupBy("run", "process")
+        .agg(F.min(F.struct("seq", "message")).alias("first"))
+    )
+    early = deliveries.join(begins, on=["run", "process"], how="left").filter(
+        F.col("begin").isNull() | (F.col("first.seq") < F.col("begin"))
+    )
+    message = F.coalesce("first.message", F.lit("a message without a name"))
+    detail = words(F.col("process"), " delivers ", message, " before its first view")
+    messages = F.array_compact(F.array("first.message"))
+    return found(early, _synchrony(F.array("process"), messages, detail, F.col("first.seq")))
+
+
+def _turned_around(stretches: DataFrame) -> DataFrame:
+    """Along the views of one process, the places of the same views at another must grow."""
+    one = stretches.select("run", "view", F.col("process").alias("p"), F.col("place").alias("mine"))
+    other = stretches.select("run", "view", F.col("process").alias("q"), F.col("place").alias("its"))
+    by_mine = Window.partitionBy("run", "p", "q").orderBy("mine")
+    turned = (
+        one.join(other, on=["run", "view"], how="inner")
+        .filter("p < q")
+        .withColumns({"before": F.lag("its").over(by_mine), "earlier": F.lag("view").over(by_mine)})
+        .filter("before > its")
+    )
+    detail = F.format_string("%s delivers view %s before view %s, but %s after it", "p", "earlier", "view", "q")
+    return found(turned, _synchrony(F.array("p", "q"), nobody(), detail, F.col("mine")))
+
+
+def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame) -> DataFrame:
+    """Who goes on with another delivers in the view what the other delivers in it and is addressed to both."""
+    companies = (
+        stretches.filter("goes").withColumn("way", _way())
+        .groupBy(*COMPANY).agg(F.collect_set("process").alias("company"))
+        .filter(F.size("company") > 1)
+    )  # fmt: skip
+    delivered = (
+        _in_views(events, stretches).filter("goes").withColumn("way", _way())
+        .groupBy(*COMPANY, "message")
+        .agg(F.collect_set("process").alias("deliverers"), F.min("seq").alias("seq"))
+    )  # fmt: skip
+    addressed = (
+        events.filter("kind = 'multicast' and message is not null")
+        .groupBy("run", "message")
+        # The first row counts: an honest trace has no other.
+        .agg(F.min(F.struct("process", "seq", group_set().alias("groups"))).alias("row"))
+        .withColumn("destinations", F.col("row.groups"))
+        .join(F.broadcast(runs.select("run", "groups")), on="run", how="inner")
+        .select("run", "message", members_of("destinations").alias("addressed"))
+    )
+    missing = F.array_sort(F.array_except(F.array_intersect("company", "addressed"), F.col("deliverers")))
+    unequal = (
+        delivered.join(companies, on=COMPANY, how="inner")
+        .filter(F.size("deliverers") < F.size("company"))
+        .join(addressed, on=["run", "message"], how="inner")
+        .withColumn("missing", missing)
+        .filter(F.size("missing") > 0)
+    )
+    witness = F.array_min("deliverers")
+    detail = words(
+        witness, " delivers ", F.col("message"), " in view ", F.col("view"), ", ", listed(F.col("missing")),
+        " does not, and all ", F.col("way"),
+    )  # fmt: skip
+    processes = F.array(witness, F.get("missing", F.lit(0)))
+    return found(unequal, _synchrony(processes, F.array("message"), detail, F.col("seq")))
+
+
+# ---- view_order
+
+
+def view_order(evidence: Evidence) -> DataFrame:
+    runs = evidence.facts.filter(judged(Promise.VIEW_ORDER.value))
+    stretches = _stretches(_announced(evidence.events, runs), runs)
+    delivered = _in_views(evidence.events, stretches)
+    return _different(delivered, stretches).unionByName(_cyclic(delivered))
+
+
+def _different(delivered: DataFrame, stretches: DataFrame) -> DataFrame:
+    """Two processes deliver two messages in different orders; those that part may, in the view in which they do.
+
+    What one delivers in a view in which the two part is one block, each other message a block of its own. An order is
+    wrong where something before a message's whole block at p stands behind the message's whole block at q.
+    """
+    by_seq = Window.partitionBy("run", "process").orderBy("seq")
+    places = delivered.select("run", "message", "process", "view", F.row_number().over(by_seq).alias("place"))
+    mine = places.select(
+        "run", "message", F.col("process").alias("p"), F.col("view").alias("mine"), F.col("place").alias("p_at")
+    )
+    its = places.select(
+        "run", "message", F.col("process").alias("q"), F.col("view").alias("its"), F.col("place").alias("q_at")
+    )
+    pair, parting = ["run", "p", "q"], _parting(stretches)
+    pairs = (
+        mine.join(its, on=["run", "message"], how="inner")
+        .filter("p < q")
+        .join(
+            parting.withColumnsRenamed({"view": "mine", "parts": "p_parts"}), on=["run", "p", "q", "mine"], how="left"
+        )
+        .join(parting.withColumnsRenamed({"view": "its", "parts": "q_parts"}), on=["run", "p", "q", "its"], how="left")
+    )
+    p_block = Window.partitionBy(*pair, "mine")
+    q_block = Window.partitionBy(*pair, "its")
+    blocks = pairs.withColumns(
+        {
+            "begin": F.when(F.col("p_parts"), F.min("p_at").over(p_block)).otherwise(F.col("p_at")),
+            "end": F.when(F.col("q_parts"), F.max("q_at").over(q_block)).otherwise(F.col("q_at")),
+        }
+    )
+    before = Window.partitionBy(*pair).orderBy("begin").rangeBetween(Window.unboundedPreceding, -1)
+    wrong = blocks.withColumn("latest", F.max(F.struct("q_at", "message")).over(before)).filter(
+        F.col("latest.q_at") > F.col("end")
+    )
+    earlier = F.col("latest.message")
+    detail = words(
+        F.col("p"), " delivers ", earlier, " before ", F.col("message"), ", but ",
+        F.col("q"), " ", F.col("message"), " before ", earlier,
+    )  # fmt: skip
+    messages = F.array(earlier, F.col("message"))
+    return found(wrong, violation(Promise.VIEW_ORDER, F.array("p", "q"), messages, detail, rank=F.col("p_at")))
+
+
+def _parting(stretches: DataFrame) -> DataFrame:
+    """(run, p, q, view, parts): the views that two processes deliver and from which they do not go on together."""
+    ways = stretches.select("run", "view", "process", F.struct("next", "goes").alias("on"))
+    one = ways.withColumnsRenamed({"process": "p", "on": "mine"})
+    other = ways.withColumnsRenamed({"process": "q", "on": "its"})
+    together = F.col("mine.goes") & F.col("its.goes") & F.col("mine.next").eqNullSafe(F.col("its.next"))
+    pairs = one.join(other, on=["run", "view"], how="inner").filter("p < q")
+    return pairs.filter(~together).select("run", "p", "q", "view", F.lit(True).alias("parts"))
+
+
+def _cyclic(delivered: DataFrame) -> DataFrame:
+    """Where messages go to different groups, each two may agree and all together not: only such views need the kernel.
+
+    A message that has the same place in the view at all who deliver it shows the order; if all have, it is one.
+    """
+    by_seq = Window.partitionBy(*COMPANY, "process").orderBy("seq")
+    within = delivered.filter("goes").withColumn("way", _way()).withColumn("place", F.row_number().over(by_seq))
+    unclear = (
+        within.groupBy(*COMPANY, "message")
+        .agg((F.min("place") != F.max("place")).alias("differs"))
+        .groupBy(*COMPANY)
+        .agg(F.some("differs").alias("differs"))
+        .filter("differs")
+    )
+    open_ = within.join(unclear, on=COMPANY, how="left_semi").select(*COMPANY, "process", "message", "place")
+    result: DataFrame = open_.groupBy(*COMPANY).applyInArrow(kernel.view_order, schema.FOUND)
+    return result
+
+
+# ---- graph_delivery
+
+
+def graph_delivery(evidence: Evidence) -> DataFrame:
+    """What entered and was addressed, against what was delivered, gathered by message."""
+    runs = evidence.facts.filter(judged(Promise.GRAPH_DELIVERY.value))
+    kind = F.col("kind")
+    rows = evidence.events.filter("kind in ('enter', 'multicast', 'deliver') and message is not null")
+    row = F.struct("process", "seq", group_set().alias("groups"))
+    gathered = (
+        rows.join(F.broadcast(runs.select("run")), on="run", how="left_semi")
+        .groupBy("run", "message")
+        .agg(
+            F.collect_set(F.when(kind == "enter", F.col("process"))).alias("entered"),
+            F.collect_set(F.when(kind == "deliver", F.col("process"))).alias("delivered"),
+            F.min(F.when(kind == "multicast", row)).alias("row"),
+        )
+        .filter(F.col("row").isNotNull() & (F.size(F.array_except("entered", "delivered")) > 0))
+        .withColumn("destinations", F.col("row.groups"))
+        .join(F.broadcast(runs.select("run", "groups", "faulty")), on="run", how="inner")
+    )
+    stuck = F.array_except(F.array_except("entered", "delivered"), F.col("faulty"))
+    broken = gathered.withColumn("stuck", F.array_sort(F.array_intersect(stuck, members_of("destinations"))))
+    detail = words(F.col("message"), " entered the graph of ", listed(F.col("stuck")), ", and is never delivered there")
+    struct = violation(Promise.GRAPH_DELIVERY, F.col("stuck"), F.array("message"), detail)
+    return found(broken.filter(F.size("stuck") > 0), struct)

@@ -1,0 +1,314 @@
+"""The membership service of Transis: crashes, partitions, merges, one on top of the other; and what all deliver."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from antiphon.core import OrderingProtocol, Process, ProcessId, Topology, Wire
+from antiphon.core.errors import BadFrame
+from antiphon.protocols import protocol_named, protocols
+from antiphon.protocols.toto import ToTo
+from antiphon.services.membership import Goal, Install, Invite, Membership, Ready, Refuse, Settle, State, Word
+from antiphon.simulation import (
+    MILLISECOND,
+    Constant,
+    Crash,
+    Fault,
+    Outcome,
+    Partition,
+    Plan,
+    Scenario,
+    WrongSuspicion,
+    random_scenario,
+    simulate,
+)
+from mutants.membership import MUTANTS, DoesNotAskWhatOthersInstalled
+from mutants.parts import with_parts
+
+PROTOCOLS = ["transis", "allack", "toto"]
+OPTIONS = {"membership": "true"}
+SECOND = 1_000 * MILLISECOND
+FOR_GOOD = 3_000 * MILLISECOND
+
+# What a run comes to -------------------------------------------------------------------------------------------------
+
+Segment = tuple[str, tuple[str, ...], list[str]]  # a view, its members, and what was delivered in it
+
+
+def segments(outcome: Outcome) -> dict[str, list[Segment]]:
+    """What each machine delivered, view by view."""
+    found: dict[str, list[Segment]] = {p: [] for members in outcome.facts.groups.values() for p in members}
+    rows = {(row.process, row.seq): row for row in outcome.rows}
+    for (process, _), row in sorted(rows.items()):
+        if row.kind == "view":
+            found[process].append((str(row.message), tuple(row.peers or ()), []))
+        elif row.kind == "deliver":
+            found[process][-1][2].append(str(row.message))
+    return found
+
+
+def views(outcome: Outcome, process: str) -> list[tuple[str, ...]]:
+    return [members for _, members, _ in segments(outcome)[process]]
+
+
+def trouble(outcome: Outcome) -> list[object]:
+    """What is wrong with a run that ends in calm. Beside what is promised: all who are up are to be together in the
+    end, and a machine is to deliver its own messages."""
+    if outcome.violations:
+        return [*outcome.violations]
+    seen = segments(outcome)
+    up = [p for p in seen if p not in outcome.facts.faulty]
+    group_of = {p: group for group, members in outcome.facts.groups.items() for p in members}
+    sent = {row.message: row for row in outcome.rows if row.kind == "multicast"}
+    found: list[object] = []
+    together = defaultdict(list)
+    for p, parts in seen.items():
+        for (view, _, delivered), following in zip(parts, [*[v for v, _, _ in parts[1:]], None], strict=True):
+            if following is not None or p in up:
+                together[view, following].append((p, delivered))
+    for place, those in together.items():
+        for (p, here), (q, there) in combinations(those, 2):
+            mine = [m for m in here if group_of[q] in (sent[m].destinations or ())]
+            theirs = [m for m in there if group_of[p] in (sent[m].destinations or ())]
+            if mine != theirs and (sorted(mine) != sorted(theirs) or outcome.scenario.protocol != "transis"):
+                found.append((place, p, mine, q, theirs))
+    if {seen[p][-1][1] for p in up} != {tuple(up)}:
+        found.append({p: seen[p][-1][:2] for p in up})
+    everything = {p: {m for _, _, delivered in parts for m in delivered} for p, parts in seen.items()}
+    for message, row in sent.items():
+        if row.process in up and group_of[row.process] in (row.destinations or ()):
+            found += [] if message in everything[row.process] else [("own", message)]
+    entered = [row for row in outcome.rows if row.kind == "enter" and row.process in up and row.message]
+    for row in entered:
+        if group_of[row.process] in (sent[row.message].destinations or ()):
+            found += [] if row.message in everything[row.process] else [("entered", row.process, row.message)]
+    return found
+
+
+# Runs by hand ---------------------------------------------------------------------------------------------------------
+
+
+def scene(protocol: str, size: int, *faults: Fault, messages: int = 40, **rest: Any) -> Scenario:
+    """All machines send, one after the other, a message every 2 ms."""
+    plans = tuple(Plan(f"a.{i % size + 1}", i * 2 * MILLISECOND, ("a",)) for i in range(messages))
+    settings: dict[str, Any] = {"latency": Constant(), "loss": 0.1, "duplication": 0.1, "sent_survives": True, **rest}
+    settings.setdefault("limit_ns", 20 * SECOND)
+    return Scenario(protocol=protocol, options=OPTIONS, groups={"a": size}, plans=plans, faults=faults, **settings)
+
+
+def installed(outcome: Outcome, process: str, index: int) -> int:
+    """When a machine installed its so-manyth view, counted from 0."""
+    return sorted(row.time_ns for row in outcome.rows if row.kind == "view" and row.process == process)[index]
+
+
+def named(*numbers: int) -> tuple[str, ...]:
+    return tuple(f"a.{number}" for number in numbers)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_where_nothing_fails_there_is_one_view_and_no_message_more(protocol: str) -> None:
+    calm = scene(protocol, 4, loss=0.0, duplication=0.0)
+    outcome = simulate(calm)
+    assert trouble(outcome) == []
+    assert views(outcome, "a.1") == [named(1, 2, 3, 4)]
+    static = Scenario(protocol=protocol, groups={"a": 4}, plans=calm.plans)
+    assert outcome.messages_sent == simulate(static).messages_sent
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_a_crash_costs_one_view(protocol: str, victim: int) -> None:
+    outcome = simulate(scene(protocol, 3, Crash(f"a.{victim}", 20 * MILLISECOND)))
+    assert trouble(outcome) == []
+    left = named(*(i for i in (1, 2, 3) if i != victim))
+    assert views(outcome, left[0]) == views(outcome, left[1]) == [named(1, 2, 3), left]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_two_partitions_go_on_and_merge(protocol: str) -> None:
+    outcome = simulate(scene(protocol, 5, Partition(named(4, 5), 20 * MILLISECOND, SECOND), messages=120))
+    assert trouble(outcome) == []
+    everybody = named(1, 2, 3, 4, 5)
+    for here, side in (("a.1", named(1, 2, 3)), ("a.5", named(4, 5))):
+        assert views(outcome, here)[0] == views(outcome, here)[-1] == everybody
+        (of_side,) = [delivered for _, members, delivered in segments(outcome)[here] if members == side]
+        assert {message.split(":")[0] for message in of_side} == set(side)  # each side delivers what it sends
+
+
+def test_another_crash_while_they_agree() -> None:
+    """a.4 crashes 2 ms before the view without a.5 would begin: nobody ever installs that one."""
+    first = Crash("a.5", 20 * MILLISECOND)
+    at = installed(simulate(scene("toto", 5, first)), "a.1", 1)
+    outcome = simulate(scene("toto", 5, first, Crash("a.4", at - 2 * MILLISECOND - MILLISECOND // 2)))
+    assert trouble(outcome) == []
+    assert views(outcome, "a.1") == [named(1, 2, 3, 4, 5), named(1, 2, 3)]
+
+
+def test_the_leader_crashes_while_they_agree() -> None:
+    first = Crash("a.5", 20 * MILLISECOND)
+    at = installed(simulate(scene("toto", 5, first)), "a.1", 1)
+    for before in range(6):  # at any stage
+        outcome = simulate(scene("toto", 5, first, Crash("a.1", at - before * MILLISECOND + MILLISECOND // 2)))
+        assert trouble(outcome) == []
+        assert views(outcome, "a.2")[-1] == named(2, 3, 4)
+
+
+def test_merges_on_top_of_one_another() -> None:
+    cuts = [Partition((f"a.{i}",), 10 * MILLISECOND, (100 + 3 * i) * MILLISECOND) for i in (2, 3, 4, 5)]
+    outcome = simulate(scene("toto", 5, *cuts, messages=80))
+    assert trouble(outcome) == []
+    assert ("a.5",) in views(outcome, "a.5")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_is_alone_delivers_at_once(protocol: str) -> None:
+    outcome = simulate(scene(protocol, 2, Crash("a.1", 0), messages=100))
+    assert trouble(outcome) == []
+    alone = installed(outcome, "a.2", 1)
+    times = {(row.kind, row.message): row.time_ns for row in outcome.rows if row.process == "a.2"}
+    later = [m for (kind, m), at in times.items() if kind == "multicast" and at > alone]
+    assert len(later) > 10
+    assert all(times["multicast", m] == times["deliver", m] for m in later)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_returns_comes_from_the_view_that_it_left(protocol: str) -> None:
+    crash = Crash("a.2", 20 * MILLISECOND, down_ns=SECOND)
+    outcome = simulate(scene(protocol, 3, crash, journal=True, snapshot_every=5))
+    assert trouble(outcome) == []
+    assert views(outcome, "a.1") == [named(1, 2, 3), named(1, 3), named(1, 2, 3)]
+    assert views(outcome, "a.2") == [named(1, 2, 3), named(2), named(1, 2, 3)]  # it hears that it is suspected
+
+
+def test_a_wrong_suspicion_costs_a_view_and_no_message() -> None:
+    wrong = WrongSuspicion("a.1", "a.3", 20 * MILLISECOND, 300 * MILLISECOND)
+    outcome = simulate(scene("toto", 3, wrong))
+    assert trouble(outcome) == []
+    assert views(outcome, "a.3") == [named(1, 2, 3), named(3), named(1, 2, 3)]
+
+
+def test_a_bridge_is_on_one_side() -> None:
+    """a.2 hears both, a.1 and a.3 do not hear each other: a.2 follows a.1, and a.3 gives it up."""
+    outcome = simulate(scene("toto", 3, Partition(("a.3",), 20 * MILLISECOND, SECOND, bridge="a.2")))
+    assert trouble(outcome) == []
+    assert views(outcome, "a.2") == [named(1, 2, 3), named(1, 2), named(1, 2, 3)]
+    assert views(outcome, "a.3") == [named(1, 2, 3), named(3), named(1, 2, 3)]
+
+
+def missed(mutant: type[OrderingProtocol] | None = None) -> Outcome:
+    """a.1 leads the view without a.4. When that is installed a.1 is cut off from a.3, and then it crashes for good."""
+    first = Crash("a.4", 20 * MILLISECOND)
+    at = installed(simulate(scene("toto", 4, first)), "a.1", 1)
+    faults = (first, Partition(("a.3",), at - 1, FOR_GOOD, bridge="a.2"), Crash("a.1", at + 1))
+    return simulate(scene("toto", 4, *faults), mutant) if mutant else simulate(scene("toto", 4, *faults))
+
+
+def test_who_missed_a_view_that_others_installed_goes_the_same_way() -> None:
+    outcome = missed()
+    assert trouble(outcome) == []
+    assert views(outcome, "a.2") == views(outcome, "a.3") == [named(1, 2, 3, 4), named(1, 2, 3), named(2, 3)]
+    parted = missed(with_parts(ToTo, DoesNotAskWhatOthersInstalled))
+    assert views(parted, "a.3") == [named(1, 2, 3, 4), named(2, 3)]
+
+
+# Runs by chance -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_after_partitions_and_crashes_all_who_are_up_are_together(protocol: str) -> None:
+    for seed in range(3):
+        assert trouble(simulate(random_scenario(protocol_named(protocol), seed, OPTIONS))) == [], seed
+
+
+SCENES = (
+    scene(
+        "toto",
+        5,
+        Partition(named(4, 5), 20 * MILLISECOND, 150 * MILLISECOND),
+        Crash("a.1", 60 * MILLISECOND),
+        messages=80,
+    ),
+    scene(
+        "toto",
+        4,
+        Crash("a.4", 10 * MILLISECOND),
+        Crash("a.2", 300 * MILLISECOND, down_ns=100 * MILLISECOND),
+        Partition(named(1), 310 * MILLISECOND, 200 * MILLISECOND),
+        messages=200,
+        journal=True,
+        snapshot_every=3,
+    ),
+    scene(
+        "toto",
+        4,
+        *[Partition((f"a.{i}",), 10 * MILLISECOND, (99 + 3 * i) * MILLISECOND) for i in (1, 2, 3)],
+        messages=80,
+        loss=0.3,
+    ),
+)
+SHOWS = {"RaisesCrashTooEarly": 17, "TakesMessagesOfOtherViews": 15}  # only in one of many random runs
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_every_mutant_is_caught(mutant: type[OrderingProtocol]) -> None:
+    seed = SHOWS.get(mutant.__name__)
+    scenes = SCENES if seed is None else [random_scenario(protocols()["toto"], seed, OPTIONS)]
+    assert any(trouble(simulate(each, mutant)) for each in scenes)
+
+
+def test_no_scene_is_trouble_without_a_mistake() -> None:
+    assert [trouble(simulate(each)) for each in SCENES] == [[], [], []]
+
+
+# What comes from the network ------------------------------------------------------------------------------------------
+
+STRANGER, FIRST = ProcessId("x"), ProcessId("a.1")
+FORGED: tuple[Wire, ...] = (
+    Word((STRANGER,), FIRST, 0),
+    Word((), STRANGER, 0),
+    Word((), FIRST, -1),
+    Invite(-1),
+    State(1, 1, [0, 0, 0, 0], 0, (), ()),
+    State(1, 1, [0, -1, 0], 0, (), ()),
+    State(1, 1, [0, 0, 0], -1, (), ()),
+    State(1, 1, [0, 0, 0], 0, (), tuple(range(65))),
+    Refuse(1, -1),
+    Settle(2, (FIRST,), [0, 0], []),
+    Settle(2, (ProcessId("a.2"),), [0], []),
+    Settle(2, (FIRST, STRANGER), [0, 0], []),
+    Settle(2, (FIRST,), [-1], []),
+    Settle(2, (FIRST,), [0], [Goal(1, (STRANGER,), [0, 0, 0])]),
+    Settle(2, (FIRST,), [0], [Goal(1, (FIRST,), [0, 0, -1])]),
+    Ready(-1),
+    Install(-1),
+)
+
+
+def member(name: str = "a.1") -> tuple[Process, Membership]:
+    process = Process(ProcessId(name), Topology.sized({"a": 3}), ToTo, OPTIONS)
+    return process, next(part for part in process.parts if isinstance(part, Membership))
+
+
+@pytest.mark.parametrize("message", FORGED, ids=repr)
+def test_what_no_machine_sends_is_refused(message: Wire) -> None:
+    process, membership = member()
+    with pytest.raises(BadFrame):
+        process.check_frame(process.encode(membership, message))
+
+
+def test_what_comes_late_or_from_the_wrong_machine_changes_nothing() -> None:
+    process, membership = member("a.2")
+    before = membership.snapshot()
+    for sender in ("a.1", "a.3"):
+        for message in (Ready(4), Install(4), Refuse(1, 1), State(4, 1, [0, 0, 0], 0, (), ())):
+            process.check_frame(process.encode(membership, message))
+            membership.handlers[type(message)](ProcessId(sender), message)
+    membership.on_invite(ProcessId("a.3"), Invite(1))
+    assert membership.snapshot() == before
+    outside, its_membership = member("c")
+    with pytest.raises(BadFrame):
+        outside.check_frame(outside.encode(its_membership, Ready(1)))
