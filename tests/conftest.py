@@ -1,4 +1,4 @@
-"""Which tests begin first; and clusters of real processes, made in a temporary folder and gone afterwards."""
+"""Which tests share a worker, and begin first; and clusters of real processes, in a folder that is gone afterwards."""
 
 from __future__ import annotations
 
@@ -9,14 +9,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
+# Tests that share what is costly to make stay on one worker: those with Spark share one Java.
+PAGES = "tests/docs/test_pages.py::test_a_page_shows_what_is_printed"
+TOGETHER = {
+    "tests/pipeline/": "spark",
+    "tests/runtime/test_protocols.py": "spark",
+    "tests/cli/test_cli.py::test_verify_": "spark",
+    f"{PAGES}[README]": "spark",
+    f"{PAGES}[tutorial]": "spark",
+    "tests/papers/test_scalatom.py": "scalatom",
+}
+
+
+class Together(LoadScopeScheduling):
+    """Each test goes to the next free worker, but for those that belong together: they go first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((scope for begin, scope in TOGETHER.items() if nodeid.startswith(begin)), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes begins first, so that nobody waits for it at the end."""
+    """What takes minutes begins early, so that nobody waits for it at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

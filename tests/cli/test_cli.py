@@ -178,7 +178,6 @@ def test_multicasts_that_were_not_made_are_told(antiphon: Command) -> None:
     assert re.search(rf"{made['multicasts']} of 100 planned multicasts were made: c\d.* crashed for good", shown)
 
 
-@pytest.mark.xdist_group("spark")
 def test_verify_and_metrics_agree_with_the_simulator(antiphon: Command, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     simulated = simulate(antiphon, "--trace", runs, "--faults", "crash").json
@@ -195,7 +194,6 @@ def test_verify_and_metrics_agree_with_the_simulator(antiphon: Command, tmp_path
     assert {row["groups"] for row in measured["by_groups"]} == {1, 2}
 
 
-@pytest.mark.xdist_group("spark")
 def test_verify_shows_what_breaks_a_promise(antiphon: Command, trace: Path) -> None:
     """Two deliveries of one process change places: order is broken there, and nowhere else."""
     (file,) = trace.glob("events/run=*/*.parquet")

@@ -43,8 +43,6 @@ from mutants.mto import (
 from mutants.scalatom import GossipsToOldAcquaintances, TakesHistoriesAsTheyCome
 from mutants.services import CausalKnowsItsOwnPastOnly
 
-pytestmark = pytest.mark.xdist_group("scalatom")  # the lemmas look at the same runs
-
 # The lemmas --------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the group `spark`: they share a worker, and Java starts once."""
+"""One Spark session for all tests: those that need it share a worker (tests/conftest.py), and Java starts once."""
 
 from __future__ import annotations
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Row as SparkRow
 
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 Run = tuple[RunFacts, list[Row]]
 Broken = set[tuple[str, str]]
 

@@ -17,7 +17,6 @@ NAMES = sorted(set(protocols()) - {DEFAULT_PROTOCOL})  # the default runs in mos
 TODAY = [NAMES[(2 * DAY + place) % len(NAMES)] for place in (0, 1)]
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("protocol", TODAY)
 def test_a_protocol_keeps_its_promises_on_real_processes(protocol: str) -> None:
     (ran,) = benchmark("real_processes").run_all([(protocol, {})])
