@@ -120,8 +120,10 @@ def _unequal(history: RunHistory, known: dict[str, Course]) -> Iterator[Violatio
         witness = {message: stretch.process for stretch in reversed(company) for message in stretch.messages}
         for message, process in sorted(witness.items()):
             multicast = history.multicasts.get(message)
-            for other in sorted(delivered) if multicast else ():
-                if message not in delivered[other] and other in multicast.addressed:  # type: ignore[union-attr]
+            if multicast is None:
+                continue  # integrity says so
+            for other in sorted(delivered):
+                if message not in delivered[other] and other in multicast.addressed:
                     view, after = company[0].view, company[0].next
                     way = "both stay in it" if after is None else f"both go on to view {after}"
                     detail = f"{process} delivers {message} in view {view}, {other} does not, and {way}."

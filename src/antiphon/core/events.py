@@ -25,11 +25,8 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     at: int  # when, on the clock of the process
 
 
-class Gap(msgspec.Struct, frozen=True, gc=False):
-    """Messages may be missing here, which other members have delivered. It takes a position of its own."""
-
-    position: int
-    at: int  # when, on the clock of the process
+class Marker(msgspec.Struct, frozen=True, gc=False):
+    """Stands in the log between messages, and brings none."""
 
     @property
     def count(self) -> int:
@@ -41,7 +38,14 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
         return ()
 
 
-class View(msgspec.Struct, frozen=True, gc=False):
+class Gap(Marker, frozen=True, gc=False):
+    """Messages may be missing here, which other members have delivered. It takes a position of its own."""
+
+    position: int
+    at: int  # when, on the clock of the process
+
+
+class View(Marker, frozen=True, gc=False):
     """From here on the process is together with these, itself among them. It takes a position of its own.
 
     ``members``: of all groups, in one order. Everything that is delivered is delivered in the newest view.
@@ -51,15 +55,6 @@ class View(msgspec.Struct, frozen=True, gc=False):
     members: tuple[ProcessId, ...]
     position: int
     at: int  # when, on the clock of the process
-
-    @property
-    def count(self) -> int:
-        """How many positions it takes."""
-        return 1
-
-    @property
-    def requests(self) -> tuple[Request, ...]:
-        return ()
 
 
 Event = Delivered | Gap | View
