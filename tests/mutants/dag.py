@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from antiphon.core import Component, Message, ProcessId
-from antiphon.services.dag import Ack, Answer, Cast, CausalGraph, Fetch, Have, Idle, Missing, Service, Watch
+from antiphon.services.causal_graph import Answer, CausalGraph, Fetch, Have, Idle, Missing, Watch
+from antiphon.services.dag import Ack, Cast, Service
 
 
 class EntersBeforeItsPredecessors(CausalGraph):

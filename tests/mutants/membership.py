@@ -6,7 +6,8 @@ import msgspec
 
 from antiphon.core import Message, OrderingProtocol, ProcessId
 from antiphon.protocols.toto import ToTo
-from antiphon.services.dag import Ack, Cast, CausalGraph
+from antiphon.services.causal_graph import CausalGraph
+from antiphon.services.dag import Ack, Cast
 from antiphon.services.membership import (
     Attempt,
     Goal,

@@ -18,7 +18,8 @@ from antiphon.protocols import protocol_named
 from antiphon.protocols.allack import AllAck
 from antiphon.protocols.toto import Activation, ToTo, vector_timestamp
 from antiphon.services import toto as paper
-from antiphon.services.dag import Ack, Cast, CausalGraph, Dag, Node
+from antiphon.services.causal_graph import CausalGraph
+from antiphon.services.dag import Ack, Cast, Dag, Node
 from antiphon.services.toto import CHI, INFINITY, Graph, Name
 from antiphon.simulation import Crash, Plan, Scenario, random_scenario, simulate
 from antiphon.simulation.graph import graph_json, refuse_without_a_graph

@@ -21,7 +21,8 @@ from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, ask
 from antiphon.runtime.net.packets import Identity, pack
-from antiphon.services.dag import Ack, CausalGraph, Name
+from antiphon.services.causal_graph import CausalGraph
+from antiphon.services.dag import Ack, Name
 from antiphon.trace import read_facts, read_rows
 
 MakeCluster = Callable[..., ClusterFolder]

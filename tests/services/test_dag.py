@@ -16,7 +16,8 @@ from antiphon.core.requests import encode_request
 from antiphon.protocols import protocol_named
 from antiphon.protocols.toto import ToTo
 from antiphon.protocols.transis import Transis
-from antiphon.services.dag import HELD_MAX, MISSING_MAX, Ack, Cast, CausalGraph, Have, Missing, Name
+from antiphon.services.causal_graph import HELD_MAX, MISSING_MAX, CausalGraph, Have, Missing
+from antiphon.services.dag import Ack, Cast, Name
 from antiphon.simulation import (
     LIVELOCK,
     MILLISECOND,

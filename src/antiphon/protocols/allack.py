@@ -1,13 +1,14 @@
 """All-ack (toto.txt, section 1): wait for a message from each machine, then deliver what follows no other.
 
-L1-L7 are the lines of docs/protocols/allack.md; the graph is in services/dag.py.
+L1-L7 are the lines of docs/protocols/allack.md; the graph is in services/causal_graph.py.
 """
 
 from __future__ import annotations
 
 from antiphon.core import Assumptions, Declaration, Failures, ProcessId
+from antiphon.services.causal_graph import GraphOptions
 from antiphon.services.configuration import AGREED_PROMISES, GraphProtocol
-from antiphon.services.dag import GraphOptions, Node
+from antiphon.services.dag import Node
 
 
 class AllAck(GraphProtocol):

@@ -1,7 +1,8 @@
 """ToTo (toto.txt, sections 4 and 5.2): a majority that adapts orders messages early.
 
 L1-L22 are the lines of docs/protocols/toto.md. The definitions, each by its name, are in services/toto.py, the causal
-graph in services/dag.py. What is kept here is equal to the definitions after every message (tests/papers/test_toto.py).
+graph in services/causal_graph.py. What is kept here is equal to the definitions after every message
+(tests/papers/test_toto.py).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Annotated
 import msgspec
 
 from antiphon.core import Assumptions, Declaration, Failures, ProcessId
+from antiphon.services.causal_graph import GraphOptions
 from antiphon.services.configuration import AGREED_PROMISES, GraphProtocol
-from antiphon.services.dag import Dag, GraphOptions, Name, Node
+from antiphon.services.dag import Dag, Name, Node
 from antiphon.services.toto import INFINITY, VectorTimestamp, threshold
 
 GONE = -1  # heard of a machine from which no more will come, and nothing that follows a candidate: infinite for all

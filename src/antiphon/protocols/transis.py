@@ -1,13 +1,14 @@
 """Causal multicast of Transis (toto.txt, section 2.1): delivered as soon as it is in the causal graph.
 
-L1-L2 are the lines of docs/protocols/transis.md; the graph is in services/dag.py.
+L1-L2 are the lines of docs/protocols/transis.md; the graph is in services/causal_graph.py.
 """
 
 from __future__ import annotations
 
 from antiphon.core import Assumptions, Declaration, Failures
+from antiphon.services.causal_graph import GraphOptions
 from antiphon.services.configuration import CAUSAL_PROMISES, GraphProtocol
-from antiphon.services.dag import GraphOptions, Node
+from antiphon.services.dag import Node
 
 
 class Transis(GraphProtocol):

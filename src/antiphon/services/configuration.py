@@ -24,7 +24,8 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
-from antiphon.services.dag import CausalGraph, GraphOptions, Node, Service
+from antiphon.services.causal_graph import CausalGraph, GraphOptions
+from antiphon.services.dag import Node, Service
 from antiphon.services.membership import Membership, View
 
 CAUSAL_PROMISES = (

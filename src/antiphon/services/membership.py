@@ -14,7 +14,8 @@ import msgspec
 
 from antiphon.core import Component, ProcessId, Timer, Transport, Wire
 from antiphon.core.errors import BadFrame
-from antiphon.services.dag import FIRST_VIEW, CausalGraph
+from antiphon.services.causal_graph import CausalGraph
+from antiphon.services.dag import FIRST_VIEW
 
 HISTORY_MAX = 64  # views that a machine remembers to have installed
 
