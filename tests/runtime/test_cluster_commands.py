@@ -21,9 +21,10 @@ import pytest
 from antiphon.checks import check_run
 from antiphon.cli import main
 from antiphon.client import connect
+from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.cluster import ClusterFolder, processes
 from antiphon.trace import read_facts, read_rows
 
 MAIN = "from antiphon.cli import main; main()"
@@ -238,6 +239,15 @@ def test_status_asks_at_the_addresses_also_for_processes_of_another_folder(path:
     code, shown, _ = antiphon("status", "--dir", str(elsewhere))
     assert code == 0
     assert shown.count("yes") == 2
+
+
+def test_a_process_is_gone_when_it_has_closed_all_it_had(path: Path) -> None:
+    """At its end it gives up its lock first, and its address after that."""
+    folder = cluster.create(path, {"g": 1})
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"]) as without_its_lock:
+        assert not processes._wait_gone(folder, {ProcessId("g.1"): without_its_lock.pid}, 20)
+        with pytest.raises(ProcessLookupError):
+            os.kill(without_its_lock.pid, 0)
 
 
 def test_down_completes_the_trace_of_a_killed_process(path: Path) -> None:

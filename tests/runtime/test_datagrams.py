@@ -66,22 +66,26 @@ def judged(folder: ClusterFolder) -> dict[str, int]:
 def test_a_tenth_is_lost_and_all_is_delivered(make_cluster: MakeCluster) -> None:
     folder = make_cluster({"g": 4}, protocol="toto", trace=True, drop=10, gather=1)
 
-    async def run() -> None:
+    def dropped() -> int:
+        answers = cluster.statuses(folder).values()
+        assert all(answer is not None for answer in answers)
+        return sum(answer.datagrams.get("dropped on purpose", 0) for answer in answers if answer is not None)
+
+    async def run() -> int:
+        """A thousand messages and more, until enough was lost: how many share a datagram depends on the machine."""
+        at = 0
         alone = partial(antiphon.connect, folder.path, batch_bytes=1)  # every payload is a message of its own
         async with alone() as one, alone() as two, alone() as three:
             large = b"x" * 200_000  # takes several datagrams
-            for at in range(0, 1_000, 50):
+            while at < 1_000 or await asyncio.to_thread(dropped) <= 50:
                 payloads = [large if i == 0 and at % 200 == 0 else b"x" * 50 for i in range(50)]
                 sent = [(one, two, three)[i % 3].multicast("g", payload) for i, payload in enumerate(payloads)]
                 await asyncio.gather(*sent)
+                at += 50
+        return at
 
-    asyncio.run(run())
-    counts: Counter[str] = Counter()
-    for answer in cluster.statuses(folder).values():
-        assert answer is not None
-        counts.update(answer.datagrams)
-    assert counts["dropped on purpose"] > 50, counts
-    assert judged(folder) == dict.fromkeys(("g.1", "g.2", "g.3", "g.4"), 1_000)
+    count = asyncio.run(asyncio.wait_for(run(), 60))
+    assert judged(folder) == dict.fromkeys(("g.1", "g.2", "g.3", "g.4"), count)
 
 
 def test_hostile_datagrams_are_dropped_and_counted(make_cluster: MakeCluster) -> None:

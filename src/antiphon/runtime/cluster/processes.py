@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -230,15 +231,29 @@ def kill(folder: ClusterFolder, process: str, signal_number: int = signal.SIGKIL
 
 
 def _wait_gone(folder: ClusterFolder, pids: Mapping[ProcessId, int], seconds: float) -> list[ProcessId]:
-    """Wait until the processes have given up their locks; returns those that have not."""
+    """Wait until the processes have given up their locks and their addresses; returns those that have not."""
     deadline = time.monotonic() + seconds
     while True:
         for pid in pids.values():
             _reap(pid)
-        left = [process for process in pids if folder.process(process).pid() is not None]
+        left = [process for process, pid in pids.items() if not (folder.process(process).pid() is None and _ended(pid))]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.01)
+
+
+def _ended(pid: int) -> bool:
+    """Whether a process has closed all it had. Its lock goes first: one started then could find its address taken."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        watched = select.poll()
+        watched.register(handle, select.POLLIN)
+        return bool(watched.poll(0))
+    finally:
+        os.close(handle)
 
 
 def statuses(folder: ClusterFolder) -> dict[ProcessId, StatusAnswer | None]:
