@@ -49,6 +49,8 @@ def by_layer(outcome: Outcome) -> Counter[str]:
 
 # Table 1, messages -------------------------------------------------------------------------------------------------
 
+MEMBERS = (2, 3, 5, 7)  # of a group: the table's entries are of the second degree in it
+
 
 def table_1(protocol: str, consensus: str, d: int, n: int, g: int) -> int:
     """The table's own entries."""
@@ -67,8 +69,8 @@ def table_1(protocol: str, consensus: str, d: int, n: int, g: int) -> int:
 @pytest.mark.parametrize("d", [2, 3, 4, 5])
 def test_table_1_messages_of_the_genuine_protocols(protocol: str, consensus: str, d: int) -> None:
     """Exact, and the same however many groups there are beside the d that are addressed."""
-    for n in range(2, 8):
-        for groups in range(d, 11):
+    for n in MEMBERS:
+        for groups in (d, d + 1, 10):
             outcome = one_multicast(protocol, consensus, d, n, groups)
             assert outcome.messages_sent == table_1(protocol, consensus, d, n, groups), (n, groups)
             assert outcome.deliveries == d * n
@@ -78,8 +80,8 @@ def test_table_1_messages_of_the_genuine_protocols(protocol: str, consensus: str
 @pytest.mark.parametrize("groups", range(2, 11))
 def test_table_1_messages_of_the_non_minimal_protocol(consensus: str, groups: int) -> None:
     """Exact, and the same however few of the G groups are addressed."""
-    for n in range(2, 8):
-        for d in range(2, min(groups, 5) + 1):
+    for n in MEMBERS:
+        for d in {2, min(groups, 5)}:
             outcome = one_multicast("nonminimal", consensus, d, n, groups)
             assert outcome.messages_sent == table_1("nonminimal", consensus, d, n, groups), (n, d)
             assert outcome.deliveries == d * n

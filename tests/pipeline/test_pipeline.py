@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 from antiphon import checks
 from antiphon.checks import Status, check_run
@@ -86,6 +87,10 @@ def test_the_spark_schema_is_the_arrow_schema() -> None:
 
 
 # ---- verification: all runs are judged in one job, then each test looks at its own
+
+
+# There is a short way for these: what bits and keys prove is not looked at again.
+PROVED_BY_KEYS = {*PROPERTIES} - {"gaps", "graph_delivery", "locality", "receipts", "view_order", "virtual_synchrony"}
 
 
 @dataclass
@@ -167,11 +172,12 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
     runs += [run_of_mutant(name) for name in BY_THE_HOST]
     events, facts = opened(spark, tmp_path_factory.mktemp("judged"), runs)
     violations = verify(events, facts)
+    proved = F.array(*(F.lit(name) for name in PROVED_BY_KEYS))
     return Judged(
         {run[0].run: run for run in runs},
         violations.collect(),
         broken(violations),
-        broken(verify(events, facts, fast=False)),
+        broken(verify(events, facts.withColumn("promises", F.array_intersect("promises", proved)), fast=False)),
         {(row.run, row.property): row.status for row in verdicts(violations, facts).collect()},
     )
 
@@ -193,7 +199,7 @@ def test_every_mutant_of_the_host_is_caught_from_its_own_trace(judged: Judged) -
 
 
 def test_the_long_way_finds_the_same(judged: Judged) -> None:
-    assert judged.broken_the_long_way == judged.broken
+    assert judged.broken_the_long_way == {(run, name) for run, name in judged.broken if name in PROVED_BY_KEYS}
 
 
 def test_a_run_of_more_members_than_a_long_has_bits(judged: Judged) -> None:

@@ -205,28 +205,40 @@ def verdicts(outcome: Outcome) -> Iterator[str]:
 def test_agreement_validity_and_termination_under_every_fault(kind: str) -> None:
     mistaken = []
     effective: Counter[str] = Counter()
-    for seed in range(120):
+    for seed in range(60):
         outcome = simulate(nasty(seed), over(*KINDS[kind]))
         mistaken += [(seed, verdict) for verdict in verdicts(outcome)]
         effective.update(type(fault).__name__ for fault in outcome.faults_effective)
         effective["down for good"] += len(outcome.facts.faulty)
     assert mistaken == []
     kinds = ("Crash", "Pause", "Slow", "Partition", "WrongSuspicion", "down for good")
-    assert min(effective[name] for name in kinds) > 20
+    assert min(effective[name] for name in kinds) > 10
 
 
 def test_a_suspicion_never_comes_in_the_midst_of_what_a_process_does() -> None:
     """Who begins to monitor may hear at once that somebody is suspected; what it was doing leaves it first."""
-    for seed in range(60):
+    for seed in range(30):
         newest: dict[str, int] = {}
         for row in simulate(nasty(seed), over(ChandraToueg)).rows:
             assert row.seq > newest.get(row.process, 0)
             newest[row.process] = row.seq
 
 
+# Where those show that take a coincidence: looked at first. Out of date, it makes the test slow, not wrong.
+SHOWN = {
+    "HrDoesNotSayWhatItSaw": 100,
+    "HrDoesNotAdoptFromNext": 100,
+    "HrDoesNotFlood": 346,
+    "CtTrustsTheCoordinatorOfTheRoundItEnters": 57,
+    "CtForgetsWhatItDecidedOnRestart": 24,
+    "CtForgetsWhatCameEarlyOnRestart": 120,
+    "HrForgetsWhatCameEarlyOnRestart": 274,
+}
+
+
 @pytest.mark.parametrize("mutant", [*CT_MUTANTS, *HR_MUTANTS, *CONSENSUS], ids=lambda mutant: mutant.__name__)
 def test_every_mutant_of_the_consensus_is_caught(mutant: type[Consensus]) -> None:
-    for seed in range(600):
+    for seed in (SHOWN.get(mutant.__name__, 0), *range(600)):
         if any(verdicts(simulate(nasty(seed), over(mutant)))):
             return
     pytest.fail(f"{mutant.__name__} survived")

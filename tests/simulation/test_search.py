@@ -134,7 +134,7 @@ def test_the_same_mutants_are_found_without_the_reduction(mutant: type[OrderingP
 def test_the_order_of_what_is_unordered_never_shows(protocol: str) -> None:
     """In a whole small world every two states that were taken for one behave as one; in a larger one, those seen."""
     assert explore(ones(protocol, shuffle=True)).complete
-    scope = ones(protocol, groups=THREE, plans=(*INSIDE, ("c", A)), breadth="deviations", states_max=6_000)
+    scope = ones(protocol, groups=THREE, plans=(*INSIDE, ("c", A)), breadth="deviations", states_max=2_000)
     if protocol != "skeen":
         scope = replaced(scope, may_crash=MEMBERS, crashes=1, options={"consensus": "ct"})
     assert explore(replaced(scope, shuffle=True)).violations == []
@@ -161,9 +161,9 @@ def test_nor_does_it_show_in_the_other_protocols(scope: Scope) -> None:
 def test_two_who_suspect_one_another_for_ever_do_not_stop_the_search() -> None:
     """A schedule that no ◇S detector allows: the rounds of such a consensus have no end, but the search has."""
     scope = ones("tom", groups=THREE, plans=(("a.1", A),), may_crash=MEMBERS, crashes=1, wrong_suspicions=2)
-    found = explore(replaced(scope, breadth="deviations", states_max=20_000))
+    found = explore(replaced(scope, breadth="deviations", states_max=8_000))
     assert found.violations == []
-    assert found.states == 20_000
+    assert found.states == 8_000
 
 
 @pytest.mark.parametrize("consensus", ["ct", "hr"])

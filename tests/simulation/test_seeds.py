@@ -17,10 +17,10 @@ from antiphon.simulation import as_code, random_scenario, simulate
 from antiphon.simulation.campaign import NO_FIFO, Campaign, scenarios
 
 PROTOCOLS = sorted(protocols())
-FIXED_SEEDS = 300
-SLOW = {"mto": 140, "scalatom": 200, "tom": 200, "ctbroadcast": 200, "nonminimal": 200}  # their runs take longest
-SLOW |= {"transis": 60, "allack": 60, "toto": 60}  # every machine hears of everything
-ROTATING_SEEDS = 600 // len(PROTOCOLS)  # shared out: more protocols, fewer seeds each
+FIXED_SEEDS = 120
+SLOW = {"mto": 60, "scalatom": 70, "tom": 80, "ctbroadcast": 120, "nonminimal": 80}  # their runs take longest
+SLOW |= {"transis": 40, "allack": 40, "toto": 40}  # every machine hears of everything
+ROTATING_SEEDS = 240 // len(PROTOCOLS)  # shared out: more protocols, fewer seeds each
 CRASHES = {"Crash", "Crash after a delivery", "Crash amid a release"}
 FAULTS = {*CRASHES, "Pause", "Slow", "Partition", NO_FIFO}
 SUSPICIONS = {"WrongSuspicion", "Distrust", "Distrust for ever"}
@@ -50,7 +50,7 @@ def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
         assert campaign.faults.keys() == (FAULTS | SUSPICIONS if watches else FAULTS) - always_fifo
     for kind, tally in campaign.faults.items():
         seldom = kind in SUSPICIONS and not watches  # only with an option that every second run has
-        assert 2 * tally.runs_effective >= tally.runs_placed > (2 if seldom else 10), (kind, tally)
+        assert 2 * tally.runs_effective >= tally.runs_placed > (0 if seldom else 4), (kind, tally)
     if issubclass(protocols()[name], StackedProtocol):
         later = sum(campaign.rounds.values()) - campaign.rounds["1"]
         assert later > 0.1 * sum(campaign.rounds.values())

@@ -7,8 +7,9 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from antiphon.pipeline import requests
-from antiphon.pipeline.messages import about_messages, facts_of, messages
+from antiphon.core.promises import Promise
+from antiphon.pipeline import requests, stretches
+from antiphon.pipeline.messages import about_messages, facts_of, judged, messages
 from antiphon.pipeline.summary import summaries
 from antiphon.pipeline.witness import ORDERS, unproven
 
@@ -57,6 +58,27 @@ class Evidence:
             return unproven(self.events, self.summary, self.facts).localCheckpoint()
         names = F.array(*(F.lit(name) for name in ORDERS))
         return self.facts.select("run", F.explode(F.array_intersect("judged", names)).alias("property"))
+
+    # Views --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def announced(self) -> DataFrame:
+        """The views that processes deliver; few."""
+        return stretches.announced(self.events, self._with_views).localCheckpoint()
+
+    @cached_property
+    def stretches(self) -> DataFrame:
+        """Each process from one view to its next; few."""
+        return stretches.stretches_of(self.announced, self._with_views).localCheckpoint()
+
+    @cached_property
+    def in_views(self) -> DataFrame:
+        """The first delivery of each message at each process, with the view in which it is."""
+        return stretches.in_views(self.events, self.stretches).localCheckpoint()
+
+    @property
+    def _with_views(self) -> DataFrame:
+        return self.facts.filter(judged(Promise.VIRTUAL_SYNCHRONY.value) | judged(Promise.VIEW_ORDER.value))
 
     # Requests -----------------------------------------------------------------------------------------------------
 

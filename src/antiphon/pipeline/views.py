@@ -16,13 +16,13 @@ COMPANY = ["run", "view", "way"]  # those that go on from a view together
 
 def virtual_synchrony(evidence: Evidence) -> DataFrame:
     runs = evidence.facts.filter(judged(Promise.VIRTUAL_SYNCHRONY.value))
-    named = _announced(evidence.events, runs)
-    stretches = _stretches(named, runs)
+    named = _of(runs, evidence.announced)
+    stretches = _of(runs, evidence.stretches)
     lies = (
         _announced_wrongly(named),
         _early(evidence.events, named),
         _turned_around(stretches),
-        _unequal(evidence.events, runs, stretches),
+        _unequal(evidence.events, runs, stretches, _of(runs, evidence.in_views)),
     )
     first, *others = lies
     for other in others:
@@ -30,51 +30,8 @@ def virtual_synchrony(evidence: Evidence) -> DataFrame:
     return first
 
 
-def _announced(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """The views that processes deliver: (run, process, seq, view, members, time); a time of 1 is the first."""
-    rows = events.filter("kind = 'view'").join(F.broadcast(runs.select("run")), on="run", how="left_semi")
-    members = F.array_sort(F.array_distinct(F.coalesce("peers", nobody())))
-    again = Window.partitionBy("run", "process", "view").orderBy("seq")
-    view = F.coalesce("message", F.lit("")).alias("view")
-    named = rows.select("run", "process", "seq", view, members.alias("members"))
-    return named.withColumn("time", F.row_number().over(again))
-
-
-def _stretches(named: DataFrame, runs: DataFrame) -> DataFrame:
-    """(run, process, view, begin, next, place, goes): `goes` where the next view is known, or the process stays."""
-    by_seq = Window.partitionBy("run", "process").orderBy("seq")
-    facts = F.broadcast(runs.select("run", "drained", "faulty"))
-    stays = F.col("drained") & ~F.array_contains("faulty", F.col("process"))
-    return (
-        named.filter("time = 1")
-        .withColumns({"next": F.lead("view").over(by_seq), "place": F.row_number().over(by_seq)})
-        .join(facts, on="run", how="inner")
-        .select("run", "process", "view", F.col("seq").alias("begin"), "next", "place",
-                (F.col("next").isNotNull() | stays).alias("goes"))
-    )  # fmt: skip
-
-
-def _in_views(events: DataFrame, stretches: DataFrame) -> DataFrame:
-    """First deliveries, each in its view: (run, process, message, seq, view, next, goes)."""
-    runs = stretches.select("run").distinct()
-    first = (
-        events.filter("kind = 'deliver' and message is not null")
-        .join(F.broadcast(runs), on="run", how="left_semi")
-        .groupBy("run", "process", "message")
-        .agg(F.min("seq").alias("seq"))  # a second delivery is integrity's affair
-    )
-    # One sort of both kinds of rows, instead of a join by ranges.
-    marks = stretches.select(
-        "run", "process", F.col("begin").alias("seq"), F.struct("view", "next", "goes").alias("stretch"),
-        F.lit(None).cast("string").alias("message"),
-    )  # fmt: skip
-    by_seq = Window.partitionBy("run", "process").orderBy("seq")
-    rows = first.withColumn("stretch", F.lit(None).cast(marks.schema["stretch"].dataType)).unionByName(marks)
-    return (
-        rows.withColumn("stretch", F.last("stretch", ignorenulls=True).over(by_seq))
-        .filter("message is not null and stretch is not null")
-        .select("run", "process", "message", "seq", "stretch.*")
-    )
+def _of(runs: DataFrame, rows: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(runs.select("run")), on="run", how="left_semi")
 
 
 def _way() -> Column:
@@ -136,7 +93,7 @@ def _turned_around(stretches: DataFrame) -> DataFrame:
     return found(turned, _synchrony(F.array("p", "q"), nobody(), detail, F.col("mine")))
 
 
-def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame) -> DataFrame:
+def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame, in_views: DataFrame) -> DataFrame:
     """Who goes on with another delivers in the view what the other delivers in it and is addressed to both."""
     companies = (
         stretches.filter("goes").withColumn("way", _way())
@@ -144,7 +101,7 @@ def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame) -> DataFr
         .filter(F.size("company") > 1)
     )  # fmt: skip
     delivered = (
-        _in_views(events, stretches).filter("goes").withColumn("way", _way())
+        in_views.filter("goes").withColumn("way", _way())
         .groupBy(*COMPANY, "message")
         .agg(F.collect_set("process").alias("deliverers"), F.min("seq").alias("seq"))
     )  # fmt: skip
@@ -179,9 +136,8 @@ def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame) -> DataFr
 
 def view_order(evidence: Evidence) -> DataFrame:
     runs = evidence.facts.filter(judged(Promise.VIEW_ORDER.value))
-    stretches = _stretches(_announced(evidence.events, runs), runs)
-    delivered = _in_views(evidence.events, stretches)
-    return _different(delivered, stretches).unionByName(_cyclic(delivered))
+    delivered = _of(runs, evidence.in_views)
+    return _different(delivered, _of(runs, evidence.stretches)).unionByName(_cyclic(delivered))
 
 
 def _different(delivered: DataFrame, stretches: DataFrame) -> DataFrame:
