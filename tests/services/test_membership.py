@@ -12,6 +12,7 @@ from antiphon.core import OrderingProtocol, Process, ProcessId, Topology, Wire
 from antiphon.core.errors import BadFrame
 from antiphon.protocols import protocol_named, protocols
 from antiphon.protocols.toto import ToTo
+from antiphon.services import causal_graph
 from antiphon.services.membership import Goal, Install, Invite, Membership, Ready, Refuse, Settle, State, Word
 from antiphon.simulation import (
     MILLISECOND,
@@ -67,7 +68,8 @@ def trouble(outcome: Outcome) -> list[object]:
     found: list[object] = []
     together = defaultdict(list)
     for p, parts in seen.items():
-        for (view, _, delivered), following in zip(parts, [*[v for v, _, _ in parts[1:]], None], strict=True):
+        names = [view for view, _, _ in parts]  # none, if it crashed before it began
+        for (view, _, delivered), following in zip(parts, [*names[1:], None][: len(parts)], strict=True):
             if following is not None or p in up:
                 together[view, following].append((p, delivered))
     for place, those in together.items():
@@ -197,6 +199,31 @@ def test_a_bridge_is_on_one_side() -> None:
     assert trouble(outcome) == []
     assert views(outcome, "a.2") == [named(1, 2, 3), named(1, 2), named(1, 2, 3)]
     assert views(outcome, "a.3") == [named(1, 2, 3), named(3), named(1, 2, 3)]
+
+
+def test_who_went_astray_while_it_was_invited_is_invited_again() -> None:
+    """a.1 and a.2 do not hear each other. a.3 suspects a.1 and follows a.2, which invites it; but when the invitation
+    comes a.3 follows a.1 again, for a moment."""
+    at = 200 * MILLISECOND
+    faults = (
+        Partition(named(1), 20 * MILLISECOND, FOR_GOOD, bridge="a.3"),
+        WrongSuspicion("a.3", "a.1", at, 3 * MILLISECOND // 2),
+        WrongSuspicion("a.3", "a.1", at + 3 * MILLISECOND, FOR_GOOD),
+    )
+    outcome = simulate(scene("toto", 3, *faults, messages=120, loss=0.0))
+    assert trouble(outcome) == []
+    assert views(outcome, "a.3")[2] == named(2, 3)
+    assert installed(outcome, "a.3", 2) < at + 20 * MILLISECOND  # and not only when the network has healed
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_machine_that_is_far_behind_when_the_view_ends_gets_all(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(causal_graph, "HELD_MAX", 2)
+    monkeypatch.setattr(causal_graph, "MISSING_MAX", 3)
+    faults = (Partition(named(4), 20 * MILLISECOND, 50 * MILLISECOND, one_way=True), Crash("a.1", 60 * MILLISECOND))
+    assert trouble(simulate(scene(protocol, 4, *faults, messages=80, loss=0.3))) == []
 
 
 def missed(mutant: type[OrderingProtocol] | None = None) -> Outcome:

@@ -177,8 +177,10 @@ class CausalGraph(Component):
         for name in (cast.name, *cast.follows):
             self.hear_of(name)  # D6
         machine, number = cast.name
-        beyond = number - self.dag.counts[self.dag.places[machine]]
-        if 0 < beyond <= HELD_MAX and number not in self.held.get(machine, {}):  # D7
+        place = self.dag.places[machine]
+        here = self.dag.counts[place]
+        room = max(HELD_MAX, self.known[place] - here) if self.still else HELD_MAX  # D36
+        if 0 < number - here <= room and number not in self.held.get(machine, {}):  # D7
             self.held.setdefault(machine, {})[number] = cast
             self.requested.pop(cast.name, None)
             if self.still:

@@ -209,7 +209,7 @@ class Membership(Component):
         if leader != self.me:
             self.attempt = None
             return
-        if self.attempt is not None and any(p not in reach for p in self.attempt.machines):
+        if self.attempt is not None and any(p not in reach or p in astray for p in self.attempt.machines):
             self.attempt = None  # M9
         if not astray and self.is_called_for(reach):
             self.invite(reach)  # M10
