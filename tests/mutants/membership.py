@@ -14,7 +14,9 @@ from antiphon.services.membership import (
     Install,
     Invite,
     Membership,
+    Patience,
     Ready,
+    Refuse,
     Settle,
     State,
     View,
@@ -153,6 +155,32 @@ class ForgetsItsViewOnRestart(Membership):
         self.view = View(1, self.topology.processes)
 
 
+class ForgetsItsPromiseOnRestart(Membership):
+    """And goes on in its view."""
+
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.promised, self.settle = self.view.number, None
+
+
+class IgnoresRefusals(Membership):
+    def on_refuse(self, sender: ProcessId, refuse: Refuse) -> None:
+        pass
+
+
+class AcceptsOlderInvitations(Membership):
+    def on_invite(self, sender: ProcessId, invite: Invite) -> None:
+        self.promised = min(self.promised, invite.number - 1)
+        super().on_invite(sender, invite)
+
+
+class NeverGivesUp(Membership):
+    """Waits for ever for one who follows another."""
+
+    def on_patience(self, timer: Patience) -> None:
+        pass
+
+
 class NeverMerges(Membership):
     def on_trust(self, process: ProcessId) -> None:
         pass
@@ -176,6 +204,10 @@ KINDS = (
     DoesNotStandStill,
     TakesMessagesOfOtherViews,
     ForgetsItsViewOnRestart,
+    ForgetsItsPromiseOnRestart,
+    IgnoresRefusals,
+    AcceptsOlderInvitations,
+    NeverGivesUp,
     NeverMerges,
     CountsTheOldViewsAsOne,
 )

@@ -6,8 +6,10 @@ from collections import defaultdict
 from itertools import combinations
 from typing import Any
 
+import msgspec
 import pytest
 
+from antiphon.checks import RunHistory
 from antiphon.core import OrderingProtocol, Process, ProcessId, Topology, Wire
 from antiphon.core.errors import BadFrame
 from antiphon.protocols import protocol_named, protocols
@@ -27,6 +29,8 @@ from antiphon.simulation import (
     random_scenario,
     simulate,
 )
+from antiphon.simulation.liveness import late_deliveries
+from antiphon.trace import Row
 from mutants.membership import MUTANTS, DoesNotAskWhatOthersInstalled
 from mutants.parts import with_parts
 
@@ -226,6 +230,22 @@ def test_a_machine_that_is_far_behind_when_the_view_ends_gets_all(
     assert trouble(simulate(scene(protocol, 4, *faults, messages=80, loss=0.3))) == []
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_client_goes_on_after_a_merge(protocol: str) -> None:
+    """What its requests brought to one side is a hole at the other, and nobody waits for it."""
+    plans = tuple(Plan("c1", i * 10 * MILLISECOND, ("a",)) for i in range(100))
+    cut = Partition(named(3), 100 * MILLISECOND, 400 * MILLISECOND)
+    outcome = simulate(
+        Scenario(protocol=protocol, options=OPTIONS, groups={"a": 3}, plans=plans, faults=(cut,), through_members=True)
+    )
+    assert trouble(outcome) == []
+    merged = max(installed(outcome, p, -1) for p in named(1, 2, 3))
+    late = [row for row in outcome.rows if row.kind == "deliver" and row.time_ns > merged]
+    numbers = {p: [cell.first for row in late if row.process == p for cell in row.requests or ()] for p in named(1, 3)}
+    assert len(numbers["a.1"]) > 20
+    assert numbers["a.3"] == numbers["a.1"]
+
+
 def missed(mutant: type[OrderingProtocol] | None = None) -> Outcome:
     """a.1 leads the view without a.4. When that is installed a.1 is cut off from a.3, and then it crashes for good."""
     first = Crash("a.4", 20 * MILLISECOND)
@@ -251,6 +271,11 @@ def test_after_partitions_and_crashes_all_who_are_up_are_together(protocol: str)
         assert trouble(simulate(random_scenario(protocol_named(protocol), seed, OPTIONS))) == [], seed
 
 
+# a.1 is alone, and counts few views meanwhile; the others, who suspect each other again and again, count many.
+LOW_AND_HIGH = (
+    Partition(named(1), 20 * MILLISECOND, 600 * MILLISECOND),
+    *(WrongSuspicion("a.2", "a.3", at * MILLISECOND, 50 * MILLISECOND) for at in (200, 300, 400)),
+)
 SCENES = (
     scene(
         "toto",
@@ -276,8 +301,12 @@ SCENES = (
         messages=80,
         loss=0.3,
     ),
+    scene("toto", 3, *LOW_AND_HIGH, messages=320, loss=0.0),
+    scene("toto", 3, *LOW_AND_HIGH, Crash("a.1", 630_500_000), messages=320, loss=0.0),  # when it has just invited all
+    scene("toto", 3, Partition(named(3), 20 * MILLISECOND, FOR_GOOD, bridge="a.2"), loss=0.0),
 )
-SHOWS = {"RaisesCrashTooEarly": 17, "TakesMessagesOfOtherViews": 15}  # only in one of many random runs
+# Only in one of many random runs:
+SHOWS = {"RaisesCrashTooEarly": 17, "TakesMessagesOfOtherViews": 15, "ForgetsItsPromiseOnRestart": 30}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -288,7 +317,42 @@ def test_every_mutant_is_caught(mutant: type[OrderingProtocol]) -> None:
 
 
 def test_no_scene_is_trouble_without_a_mistake() -> None:
-    assert [trouble(simulate(each)) for each in SCENES] == [[], [], []]
+    assert [trouble(simulate(each)) for each in SCENES] == [[]] * len(SCENES)
+
+
+# In bounded time ------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_stays_in_the_graph_for_too_long_is_found() -> None:
+    """In an honest run one delivery is forged: it comes late, never, or two views later."""
+    cuts = (Partition(named(3), 40 * MILLISECOND, 200 * MILLISECOND), Crash("a.2", 60 * MILLISECOND))
+    outcome = simulate(scene("toto", 3, *cuts, messages=60))
+    assert trouble(outcome) == []
+    assert len(views(outcome, "a.1")) >= 3
+    rows, end = [*outcome.rows], 10 * SECOND
+    place = next(i for i, row in enumerate(rows) if row.kind == "deliver" and row.process == "a.1")
+    one = rows[place]
+
+    def found(*forged: Row) -> list[str]:
+        history = RunHistory(outcome.facts, [*rows[:place], *forged, *rows[place + 1 :]])
+        return [violation.detail for violation in late_deliveries(history, outcome.scenario, end)]
+
+    assert found(one) == []
+    stays = f"{one.message} is in the graph of a.1 for"
+    assert found(one._replace(time_ns=3 * SECOND)) == [f"{stays} 3000 ms, undelivered."]
+    assert found() == [f"{stays} the rest of the run, undelivered."]
+    last = max(row.seq for row in rows if row.process == "a.1")
+    assert found(one._replace(seq=last + 1)) == [f"a.1 delivers {one.message} two views after it entered its graph."]
+
+
+def test_a_partition_that_does_not_heal_makes_nothing_late() -> None:
+    """Without a membership service, it does."""
+    long = Partition(named(3), 20 * MILLISECOND, 8 * SECOND)
+    parted = simulate(scene("toto", 3, long, messages=40))
+    assert trouble(parted) == []
+    static = simulate(msgspec.structs.replace(parted.scenario, options={}))
+    facts = msgspec.structs.replace(static.facts, promises=["graph_delivery"])
+    assert late_deliveries(RunHistory(facts, static.rows), static.scenario, static.virtual_ns) != []
 
 
 # What comes from the network ------------------------------------------------------------------------------------------
