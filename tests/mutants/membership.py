@@ -16,10 +16,10 @@ from antiphon.services.membership import (
     Membership,
     Patience,
     Ready,
-    Refuse,
     Settle,
     State,
     View,
+    Word,
 )
 from mutants.parts import with_parts
 
@@ -163,15 +163,17 @@ class ForgetsItsPromiseOnRestart(Membership):
         self.promised, self.settle = self.view.number, None
 
 
-class IgnoresRefusals(Membership):
-    def on_refuse(self, sender: ProcessId, refuse: Refuse) -> None:
-        pass
-
-
 class AcceptsOlderInvitations(Membership):
     def on_invite(self, sender: ProcessId, invite: Invite) -> None:
         self.promised = min(self.promised, invite.number - 1)
         super().on_invite(sender, invite)
+
+
+class SaysNothingOfItsPromise(Membership):
+    """A leader does not hear that one of its machines was in another view meanwhile."""
+
+    def on_word(self, sender: ProcessId, word: Word) -> None:
+        super().on_word(sender, msgspec.structs.replace(word, promised=0))
 
 
 class NeverGivesUp(Membership):
@@ -205,8 +207,8 @@ KINDS = (
     TakesMessagesOfOtherViews,
     ForgetsItsViewOnRestart,
     ForgetsItsPromiseOnRestart,
-    IgnoresRefusals,
     AcceptsOlderInvitations,
+    SaysNothingOfItsPromise,
     NeverGivesUp,
     NeverMerges,
     CountsTheOldViewsAsOne,

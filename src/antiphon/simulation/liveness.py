@@ -1,11 +1,14 @@
-"""The liveness of toto.txt's Figure 2, by the clock of the simulator: what enters a machine's graph is delivered there
-within bounded time, healed or not, in that view or the next."""
+"""The liveness of toto.txt, Figure 2 and section 5.1, by the clock of the simulator.
+
+What enters a machine's graph is delivered there within bounded time, healed or not, in that view or the next. And when
+all is calm again, all machines that are up are in one view.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from antiphon.checks import VIOLATIONS_MAX, RunHistory, Violation
 from antiphon.core.promises import Promise
@@ -19,7 +22,17 @@ def late_deliveries(history: RunHistory, scenario: Scenario, now: int) -> list[V
     """Of a run with views. A process that is down or held up itself has so much more time."""
     if Promise.GRAPH_DELIVERY not in history.facts.promises:
         return []
-    return list(islice(_late(history, _held_up(scenario), now), VIOLATIONS_MAX))
+    return list(islice(chain(_late(history, _held_up(scenario), now), _apart(history)), VIOLATIONS_MAX))
+
+
+def _apart(history: RunHistory) -> Iterator[Violation]:
+    """Of a run that was calm for long in the end."""
+    up = [p for members in history.groups.values() for p in members if p not in history.faulty]
+    last = {p: history.views[p][-1] for p in up if p in history.views} if history.facts.drained else {}
+    for process, row in last.items():
+        if row[4] != last[up[0]][4] or sorted(row.peers or ()) != sorted(up):
+            detail = f"{process} is in view {row[4]} in the end, and not with all who are up: {', '.join(up)}."
+            yield Violation(LATE, (process,), (), detail)
 
 
 def _held_up(scenario: Scenario) -> Counter[str]:
