@@ -32,7 +32,7 @@ from antiphon.core.requests import (
 )
 from antiphon.core.sessions import SessionId, Sessions
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
@@ -289,6 +289,7 @@ class Process:
         assert self.me in members, "a process is in each view that it delivers"
         state = self.state
         state.seq = seq = state.seq + 1
+        state.sessions.views += 1
         self._effects.append(Log(seq, View(view, members, state.position, self.now)))
         state.position += 1
 

@@ -50,6 +50,7 @@ class Session(msgspec.Struct, array_like=True):
 
     next: int = 0  # all numbers below were delivered here
     waiting: dict[int, Buffers] = {}  # requests that came before their predecessor, by first number
+    view: int = 0  # how many views had begun when something was last delivered of it
 
 
 class Sessions(msgspec.Struct, array_like=True):
@@ -57,6 +58,7 @@ class Sessions(msgspec.Struct, array_like=True):
 
     known: dict[SessionId, Session] = {}  # the one heard of last is last
     taken: dict[SessionId, int] = {}  # by this member, beyond what is delivered: the next number that it takes
+    views: int = 0  # how many have begun here
 
     # At the member ------------------------------------------------------------------------------------------------
 
@@ -71,9 +73,11 @@ class Sessions(msgspec.Struct, array_like=True):
         """Raise OutOfTurn or Unavailable for a request that may not be taken now; call before it is journaled.
 
         ``expected``: where it stands behind others that came with it, the number after theirs.
+        ``with_views``: what is settled and not delivered here is still to come, unless a new view has begun.
         """
         known = self.known.get(session)
-        if known is not None and request.settled > known.next and not with_views:
+        may_part = with_views and known is not None and known.view != self.views
+        if known is not None and request.settled > known.next and not may_part:
             raise Unavailable("This member has not delivered yet what the client says is settled: ask another one.")
         if expected is None:
             expected = self.expected(session, request.settled)
@@ -110,6 +114,7 @@ class Sessions(msgspec.Struct, array_like=True):
             self._forget_one()
         if with_views:
             known.next = max(known.next, request.first)  # what is left out was delivered where this process was not
+            known.view = self.views
         if request.first > known.next:
             known.waiting.setdefault(request.first, Buffers(request.data))
             return []

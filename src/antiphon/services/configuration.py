@@ -166,4 +166,5 @@ class GraphProtocol(OrderingProtocol):
         return self.graph.missed_senders()
 
     def counters(self) -> dict[str, int]:
-        return {"unstable": self.graph.dag.unstable(), "missing": len(self.graph.requested)}
+        views = {"view": self.graph.view, "machines": len(self.graph.machines)} if self.options.membership else {}
+        return {"unstable": self.graph.dag.unstable(), "missing": len(self.graph.requested), **views}
