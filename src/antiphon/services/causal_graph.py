@@ -192,8 +192,8 @@ class CausalGraph(Component):
         self.fetch_soon()
 
     def room(self, place: int) -> int:
-        """How far ahead of what has entered a machine's message may be, to be held."""
-        return max(HELD_MAX, self.known[place] - self.dag.counts[place]) if self.still else HELD_MAX  # D36
+        """How far ahead of what has entered a machine's message may be, to be held: what is settled is, all of it."""
+        return max(HELD_MAX, self.known[place] - self.dag.counts[place]) if self.still else HELD_MAX
 
     def hear_of(self, name: Name) -> None:
         if not self.still:  # else it is settled what has to be here before the view ends
