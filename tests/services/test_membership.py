@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.checks import RunHistory
+from antiphon.checks import RunHistory, check_run
 from antiphon.core import OrderingProtocol, Process, ProcessId, Topology, Wire
 from antiphon.core.errors import BadFrame
 from antiphon.protocols import protocol_named, protocols
@@ -245,6 +245,9 @@ def test_a_client_goes_on_after_a_merge(protocol: str) -> None:
     numbers = {p: [cell.first for row in late if row.process == p for cell in row.requests or ()] for p in named(1, 3)}
     assert len(numbers["a.1"]) > 20
     assert numbers["a.3"] == numbers["a.1"]
+    for stronger in ("client_order", "agreement", "total_order", "fifo", "causal"):  # of what is not promised
+        facts = msgspec.structs.replace(outcome.facts, promises=[stronger])
+        assert check_run(facts, outcome.rows) != [], stronger
 
 
 def missed(mutant: type[OrderingProtocol] | None = None) -> Outcome:
