@@ -53,14 +53,14 @@ def destroy(folder: ClusterFolder) -> None:
 
 @pytest.fixture
 def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
-    """Create and start a cluster: ``make_cluster({"orders": 3}, trace=False)``."""
+    """Create and start a cluster, or ``only`` some of it: ``make_cluster({"orders": 3}, trace=False)``."""
     made: list[ClusterFolder] = []
 
-    def make(sizes: dict[str, int], **settings: Any) -> ClusterFolder:
+    def make(sizes: dict[str, int], only: list[str] | None = None, **settings: Any) -> ClusterFolder:
         settings = {"trace": False, "segment_bytes": 1 << 20, **settings}
         folder = cluster.create(tmp_path / f"cluster{len(made)}", sizes, **settings)
         made.append(folder)
-        cluster.start(folder)
+        cluster.start(folder, only)
         return folder
 
     yield make

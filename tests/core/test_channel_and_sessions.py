@@ -118,6 +118,24 @@ def test_a_session_that_is_not_known_begins_where_the_client_is_sure() -> None:
     assert admitted(Sessions(), request(7, 1, settled=7), ordered=False) == []
 
 
+def test_with_views_nothing_waits_for_what_was_delivered_on_another_side() -> None:
+    table = Sessions()
+
+    def got(wanted: Request) -> list[tuple[int, int]]:
+        return [(each.first, each.end) for each in table.admit(SESSION, wanted, ordered=False, with_views=True)]
+
+    assert got(request(3, 2)) == [(3, 5)]  # this member was not there before
+    assert got(request(9)) == [(9, 10)]  # nor when 5 to 8 were delivered
+    assert got(request(5, 4)) == []  # too late: a client's numbers grow
+    with pytest.raises(Unavailable):  # those who delivered it are with this member: it is under way
+        table.check(SESSION, request(12, settled=12), with_views=True)
+    table.views += 1
+    table.check(SESSION, request(12, settled=12), with_views=True)
+    assert table.take(SESSION, request(12, settled=12)) == (13, True)
+    with pytest.raises(Unavailable):
+        table.check(SESSION, request(13, settled=12))
+
+
 def take(table: Sessions, wanted: Request) -> bool:
     table.check(SESSION, wanted)
     return table.take(SESSION, wanted)[1]

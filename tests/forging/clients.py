@@ -74,7 +74,7 @@ def own_request_delivered_twice(t: Tape) -> None:
     t.deliver(t.multicast("f1", "f1:2", "g2"), *t.alive("g2"), requests=[request("f1", 1), request("f1", 2)])
 
 
-@breaks("integrity", "client_order")
+@breaks("integrity", "client_order", "view_client_order")
 def overlapping_ranges(t: Tape) -> None:
     """Both were multicast: the client cut its payloads in two ways."""
     message = _ask(t, 1, FIRST, request("dora", 1))
@@ -113,7 +113,7 @@ def position_twice(t: Tape) -> None:
 # A client's order -------------------------------------------------------------------------------------------------
 
 
-@breaks("client_order")
+@breaks("client_order", "view_client_order")
 def order_inverted_at_one(t: Tape) -> None:
     messages = [_ask(t, 1, FIRST), _ask(t, 2, SECOND)]
     t.deliver_all(*messages)
@@ -122,14 +122,14 @@ def order_inverted_at_one(t: Tape) -> None:
         _edit(t, "g2.1", message, other.__getitem__)
 
 
-@breaks("client_order")
+@breaks("client_order", "view_client_order")
 def order_inverted_everywhere(t: Tape) -> None:
     first, second = _ask(t, 1, FIRST), _ask(t, 2, SECOND, member="g2.1")
     t.deliver(second, *t.alive("g1", "g2"), requests=[SECOND])
     t.deliver(first, *t.alive("g1", "g2"), requests=[FIRST])
 
 
-@breaks("client_order")
+@breaks("client_order", "view_client_order")
 def order_inverted_within_a_message(t: Tape) -> None:
     t.deliver(_ask(t, 1, FIRST, SECOND), *t.alive("g1", "g2"), requests=[SECOND, FIRST])
 

@@ -228,6 +228,14 @@ class Oracle:
     def causal(self) -> bool:
         return self._respected(_closure(self._sent_before() | self._seen_before(), self.messages))
 
+    def causal_extension(self) -> bool:
+        """The same, of what a process delivers at all."""
+        for m, n in _closure(self._sent_before() | self._seen_before(), self.messages):
+            for p in self.addressed(m) & self.addressed(n):
+                if m != n and self.before(p, n, m):
+                    return False
+        return True
+
     def _sent_before(self) -> Relation:
         return {
             (m, n)
@@ -263,6 +271,41 @@ class Oracle:
                         return False
                     expected = cell.first + cell.payloads
         return True
+
+    def view_client_order(self) -> bool:
+        for p in self.processes:
+            for (client, _), cells in self.sessions(p).items():
+                once: dict[int, RequestCell] = {}
+                for cell in cells:
+                    once.setdefault(cell.first, cell)
+                ends: list[int] = []
+                for cell in () if self.is_its_own_client(client) else once.values():
+                    if any(cell.first < end for end in ends):
+                        return False
+                    ends.append(cell.first + cell.payloads)
+        for view in {view for p in self.processes for view in self.views(p)}:
+            for p in self.processes:
+                for q in (q for q in self.processes if self.together(p, q, view)):
+                    until = self.views(q)[: self.views(q).index(view) + 1]
+                    got = [each for v in until for each in self.numbers_in(q, v)]
+                    for client, groups, first in self.numbers_in(p, view):
+                        later = [n for c, g, n in got if (c, g) == (client, groups) and n >= first]
+                        if q in self.members(sorted(groups)) and not later:
+                            return False
+        return True
+
+    def numbers_in(self, p: str, view: str) -> list[tuple[str, Groups, int]]:
+        """What p delivers of clients in a view: client, set of groups, number."""
+        begins = dict.fromkeys(self.views(p), 0)
+        for row in reversed(self.rows):
+            if row.kind == "view" and row.process == p:
+                begins[row.message or ""] = row.seq
+        found = []
+        for row, cell in _cells(self.deliver):
+            before = [name for name in begins if begins[name] < row.seq]
+            if row.process == p and before and before[-1] == view and not self.is_its_own_client(cell.client):
+                found.append((cell.client, frozenset(row.destinations or ()), cell.first))
+        return found
 
     def receipts(self) -> bool:
         for row, cell in _cells([row for row in self.rows if row.kind == "receipt"]):
@@ -300,6 +343,7 @@ class Oracle:
             *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal),
             *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
+            *(self.causal_extension, self.view_client_order),
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
         return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}

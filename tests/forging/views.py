@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from antiphon.trace import EventKind
-from forging.honest import Tape
+from forging.honest import Tape, request
 from forging.kit import breaks, harmless
 
 MEMBERS = ("g2.1", "g2.2", "g2.3")
@@ -228,3 +228,116 @@ def entered_where_it_is_not_addressed_or_not_correct(t: Tape) -> None:
     lost = t.multicast("g1.1", "g1.1:900", "g1")
     t.deliver_all(lost)
     t.event("g1.3", EventKind.ENTER, message=lost, peers=("g1.1",))
+
+
+# Clients, where processes part and meet again ---------------------------------------------------------------------
+
+
+def asked(t: Tape, number: int, first: int) -> str:
+    """A message with one request of a client, whose numbers count payloads."""
+    return t.multicast("f3", f"f3:{number}", "g2", requests=[request("dora", first, 2)])
+
+
+def deliver(t: Tape, message: str, *processes: str) -> None:
+    """With its request, whatever came before."""
+    t.deliver(message, *processes, requests=t.requests[message])
+
+
+def holes(t: Tape) -> tuple[str, str]:
+    """g2.3 was away while the others delivered a request; the next one is for all."""
+    fresh(t)
+    t.facts.promises.append("view_client_order")
+    one, other = asked(t, 1, 0), asked(t, 2, 2)
+    view(t, "2@g2.1", MEMBERS[:2])
+    view(t, "2@g2.3", MEMBERS[2:])
+    deliver(t, one, "g2.1", "g2.2")
+    view(t, "3@g2.1")
+    return one, other
+
+
+@harmless
+def what_came_on_the_other_side_is_a_hole(t: Tape) -> None:
+    _, other = holes(t)
+    deliver(t, other, *MEMBERS)
+
+
+@harmless
+def a_request_again_for_who_was_away(t: Tape) -> None:
+    """It comes in another message, and is delivered by the one who has not had it."""
+    _, other = holes(t)
+    again = asked(t, 3, 0)
+    t.deliver(again, "g2.1", "g2.2", requests=())
+    deliver(t, again, "g2.3")
+    deliver(t, other, *MEMBERS)
+
+
+@breaks("view_client_order")
+def a_request_left_out_among_those_who_stay(t: Tape) -> None:
+    _, other = holes(t)
+    deliver(t, other, "g2.1", "g2.2")
+    t.deliver(other, "g2.3", requests=())
+
+
+@breaks("view_client_order")
+def a_request_left_out_among_those_who_go_on(t: Tape) -> None:
+    _, other = holes(t)
+    t.facts.drained = False
+    deliver(t, other, "g2.3")
+    t.deliver(other, "g2.1", "g2.2", requests=())
+    view(t, "4@g2.1")
+
+
+@breaks("view_client_order")
+def a_hole_that_is_filled_too_late(t: Tape) -> None:
+    _, other = holes(t)
+    deliver(t, other, *MEMBERS)
+    again = asked(t, 3, 0)
+    t.deliver(again, "g2.1", "g2.2", requests=())
+    deliver(t, again, "g2.3")
+
+
+@breaks("causal_extension", "causal", "fifo")
+def two_of_one_sender_turned_around_after_a_merge(t: Tape) -> None:
+    fresh(t)
+    t.facts.promises += ["causal_extension", "causal", "fifo"]
+    one, other = t.multicast("g2.1", "g2.1:1", "g2"), t.multicast("g2.1", "g2.1:2", "g2")
+    t.deliver(one, *MEMBERS[:2])
+    t.deliver(other, *MEMBERS[:2])
+    view(t, "2@g2.1", MEMBERS[:2])
+    t.deliver(other, "g2.3")
+    t.deliver(one, "g2.3")
+    view(t, "2@g2.3", MEMBERS[2:])
+
+
+@breaks("causal_extension", "causal")
+def an_answer_before_the_question_where_they_part(t: Tape) -> None:
+    one, _ = fresh(t)
+    t.facts.promises += ["causal_extension", "causal"]
+    t.deliver(one, *MEMBERS[:2])
+    answer = t.multicast("g2.1", "g2.1:1", "g2")
+    t.deliver(answer, *MEMBERS[:2])
+    view(t, "2@g2.1", MEMBERS[:2])
+    t.deliver(answer, "g2.3")
+    t.deliver(one, "g2.3")
+    view(t, "2@g2.3", MEMBERS[2:])
+
+
+@breaks("causal_extension", "causal")
+def an_answer_before_the_question_through_another_group(t: Tape) -> None:
+    t.facts.promises[:] = ["causal_extension", "causal"]
+    t.deliver(t.multicast("f1", "f1:1", "g1", "g2"), *t.alive("g1"))
+    t.deliver_all(t.multicast("g1.1", "g1.1:901", "g3"))
+    t.deliver_all(t.multicast("g3.1", "g3.1:901", "g2"))
+    t.deliver("f1:1", *t.alive("g2"))
+
+
+@breaks("causal")
+def what_the_other_side_alone_has_delivered(t: Tape) -> None:
+    """The extension of the causal order does not mind."""
+    one, _ = fresh(t)
+    t.facts.promises += ["causal_extension", "causal"]
+    view(t, "2@g2.1", MEMBERS[:2])
+    view(t, "2@g2.3", MEMBERS[2:])
+    t.deliver(one, *MEMBERS[:2])
+    view(t, "3@g2.1")
+    t.deliver(t.multicast("g2.1", "g2.1:1", "g2"), *MEMBERS)

@@ -269,17 +269,17 @@ _admit = Sessions.admit
 
 
 @instead_of(Sessions, "admit")
-def admits_half_a_request(self: Sessions, session: SessionId, request: Request, *, ordered: bool) -> list[Request]:
-    admitted = _admit(self, session, request, ordered=ordered)
+def admits_half_a_request(self: Sessions, session: SessionId, request: Request, **keeping: bool) -> list[Request]:
+    admitted = _admit(self, session, request, **keeping)
     return [_remade(r, list(r.payloads())[: (r.count + 1) // 2]) for r in admitted]
 
 
 @instead_of(Sessions, "admit")
 def admits_what_is_left_of_a_request(
-    self: Sessions, session: SessionId, request: Request, *, ordered: bool
+    self: Sessions, session: SessionId, request: Request, **keeping: bool
 ) -> list[Request]:
     """Takes the first payload of a request for delivered when another request came before it."""
-    admitted = _admit(self, session, request, ordered=ordered)
+    admitted = _admit(self, session, request, **keeping)
     return [
         parse_request(encode_request(r.client, r.first + 1, r.settled, list(r.payloads(1)))) if r.count > 2 else r
         for r in admitted
@@ -287,47 +287,47 @@ def admits_what_is_left_of_a_request(
 
 
 @instead_of(Sessions, "admit")
-def forgets_the_sessions_mark(self: Sessions, session: SessionId, request: Request, *, ordered: bool) -> list[Request]:
+def forgets_the_sessions_mark(self: Sessions, session: SessionId, request: Request, **keeping: bool) -> list[Request]:
     """Every request is the first of its session."""
     self.known[session] = Session(request.first)
-    return _admit(self, session, request, ordered=ordered)
+    return _admit(self, session, request, **keeping)
 
 
 @instead_of(Sessions, "admit")
 def delivers_a_repeated_request_again(
-    self: Sessions, session: SessionId, request: Request, *, ordered: bool
+    self: Sessions, session: SessionId, request: Request, **keeping: bool
 ) -> list[Request]:
     known = self.known.get(session)
     if known is not None and request.end == known.next:
         return [request]
-    return _admit(self, session, request, ordered=ordered)
+    return _admit(self, session, request, **keeping)
 
 
 @instead_of(Sessions, "admit")
-def ignores_the_predecessor(self: Sessions, session: SessionId, request: Request, *, ordered: bool) -> list[Request]:
+def ignores_the_predecessor(self: Sessions, session: SessionId, request: Request, **keeping: bool) -> list[Request]:
     known = self.known.get(session)
     if known is not None and request.first > known.next:
         known.next = request.first
     elif known is None:
         self.known[session] = Session(request.first)
-    return _admit(self, session, request, ordered=ordered)
+    return _admit(self, session, request, **keeping)
 
 
 @instead_of(Sessions, "admit")
 def drops_what_comes_before_its_predecessor(
-    self: Sessions, session: SessionId, request: Request, *, ordered: bool
+    self: Sessions, session: SessionId, request: Request, **keeping: bool
 ) -> list[Request]:
-    admitted = _admit(self, session, request, ordered=ordered)
+    admitted = _admit(self, session, request, **keeping)
     self.known[session].waiting.clear()
     return admitted
 
 
 @instead_of(Sessions, "admit")
 def delivers_one_of_those_that_waited(
-    self: Sessions, session: SessionId, request: Request, *, ordered: bool
+    self: Sessions, session: SessionId, request: Request, **keeping: bool
 ) -> list[Request]:
     """Its next follower, and not the followers of that one."""
-    admitted = _admit(self, session, request, ordered=ordered)
+    admitted = _admit(self, session, request, **keeping)
     known = self.known[session]
     for late in admitted[2:]:
         known.waiting[late.first] = Buffers(late.data)
@@ -338,7 +338,7 @@ def delivers_one_of_those_that_waited(
 
 @instead_of(Sessions, "admit")
 def begins_every_session_at_nought(
-    self: Sessions, session: SessionId, request: Request, *, ordered: bool
+    self: Sessions, session: SessionId, request: Request, **keeping: bool
 ) -> list[Request]:
     """Ignores the client's word for what is settled."""
     return _admit(self, session, request, ordered=False)
@@ -351,7 +351,7 @@ _check, _expected, _on_submit = Sessions.check, Sessions.expected, Process._on_s
 
 @instead_of(Sessions, "check")
 def takes_requests_out_of_turn(
-    self: Sessions, session: SessionId, request: Request, expected: int | None = None
+    self: Sessions, session: SessionId, request: Request, expected: int | None = None, **keeping: bool
 ) -> None:
     self.taken[session] = request.first
 
@@ -371,11 +371,11 @@ def ignores_what_is_settled(self: Sessions, session: SessionId, settled: int) ->
 
 @instead_of(Sessions, "check")
 def believes_what_the_client_calls_settled(
-    self: Sessions, session: SessionId, request: Request, expected: int | None = None
+    self: Sessions, session: SessionId, request: Request, expected: int | None = None, **keeping: bool
 ) -> None:
     known = self.known.get(session)
     settled = min(request.settled, known.next) if known is not None else request.settled
-    _check(self, session, msgspec.structs.replace(request, settled=settled), expected)
+    _check(self, session, msgspec.structs.replace(request, settled=settled), expected, **keeping)
 
 
 @instead_of(Process, "_on_submit")

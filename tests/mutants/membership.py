@@ -14,10 +14,12 @@ from antiphon.services.membership import (
     Install,
     Invite,
     Membership,
+    Patience,
     Ready,
     Settle,
     State,
     View,
+    Word,
 )
 from mutants.parts import with_parts
 
@@ -153,6 +155,34 @@ class ForgetsItsViewOnRestart(Membership):
         self.view = View(1, self.topology.processes)
 
 
+class ForgetsItsPromiseOnRestart(Membership):
+    """And goes on in its view."""
+
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.promised, self.settle = self.view.number, None
+
+
+class AcceptsOlderInvitations(Membership):
+    def on_invite(self, sender: ProcessId, invite: Invite) -> None:
+        self.promised = min(self.promised, invite.number - 1)
+        super().on_invite(sender, invite)
+
+
+class SaysNothingOfItsPromise(Membership):
+    """A leader does not hear that one of its machines was in another view meanwhile."""
+
+    def on_word(self, sender: ProcessId, word: Word) -> None:
+        super().on_word(sender, msgspec.structs.replace(word, promised=0))
+
+
+class NeverGivesUp(Membership):
+    """Waits for ever for one who follows another."""
+
+    def on_patience(self, timer: Patience) -> None:
+        pass
+
+
 class NeverMerges(Membership):
     def on_trust(self, process: ProcessId) -> None:
         pass
@@ -176,6 +206,10 @@ KINDS = (
     DoesNotStandStill,
     TakesMessagesOfOtherViews,
     ForgetsItsViewOnRestart,
+    ForgetsItsPromiseOnRestart,
+    AcceptsOlderInvitations,
+    SaysNothingOfItsPromise,
+    NeverGivesUp,
     NeverMerges,
     CountsTheOldViewsAsOne,
 )

@@ -88,6 +88,54 @@ def test_a_tenth_is_lost_and_all_is_delivered(make_cluster: MakeCluster) -> None
     assert judged(folder) == dict.fromkeys(("g.1", "g.2", "g.3", "g.4"), count)
 
 
+def test_machines_are_killed_return_and_join_in_mid_stream(make_cluster: MakeCluster) -> None:
+    """g.4 has never run, and joins; g.3 is killed, and comes back with its journal; then the leader is killed."""
+    first = ["g.1", "g.2", "g.3"]
+    folder = make_cluster({"g": 4}, only=first, protocol="toto", options={"membership": "true"}, trace=True)
+
+    async def together(*numbers: int) -> None:
+        """Until these, and nobody else, are in one view."""
+        deadline = time.monotonic() + 15
+        found: set[int] = set()
+        while len(found) != 1 and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+            answers = [await asyncio.to_thread(ask, folder.config, f"g.{i}") for i in numbers]
+            known = [answer.counters for answer in answers if answer is not None]
+            found = {each["view"] if each["machines"] == len(numbers) else -i for i, each in enumerate(known)}
+        assert len(found) == 1
+
+    async def run() -> int:
+        sent, is_over = 0, False
+        async with antiphon.connect(folder.path) as client:
+
+            async def stream() -> None:
+                nonlocal sent
+                while not is_over:
+                    await asyncio.gather(*(client.multicast("g", b"x" * 50) for _ in range(10)))
+                    sent += 10
+                    await asyncio.sleep(0.02)
+
+            streaming = asyncio.create_task(stream())
+            await together(1, 2, 3)
+            await asyncio.to_thread(cluster.kill, folder, "g.3")
+            await together(1, 2)
+            await asyncio.to_thread(cluster.start, folder)  # g.4, too
+            await together(1, 2, 3, 4)
+            await asyncio.to_thread(cluster.kill, folder, "g.1")
+            await together(2, 3, 4)
+            is_over = True
+            await streaming
+            await asyncio.to_thread(cluster.start, folder)
+            await together(1, 2, 3, 4)
+            await asyncio.gather(*(client.multicast("g", b"y") for _ in range(20)))
+        return sent + 20
+
+    count = asyncio.run(asyncio.wait_for(run(), 60))
+    delivered = judged(folder)  # which also judges who was with whom
+    assert delivered["g.2"] == count
+    assert all(20 < delivered[p] < count for p in ("g.1", "g.3", "g.4"))
+
+
 def test_hostile_datagrams_are_dropped_and_counted(make_cluster: MakeCluster) -> None:
     folder = make_cluster({"g": 3}, protocol="toto", trace=True, multicast=False)
     config = folder.config

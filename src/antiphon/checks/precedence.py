@@ -40,13 +40,19 @@ def _out_of_fifo(history: RunHistory, process: str, earlier: str, later: str) ->
 
 
 def causal(history: RunHistory) -> list[Violation]:
-    return [_out_of_cause(history, *late) for late in islice(_causal(history), VIOLATIONS_MAX)]
+    late = islice(_causal(history, _Queues(history, history.sent)), VIOLATIONS_MAX)
+    return [_out_of_cause(history, Promise.CAUSAL, *each) for each in late]
 
 
-def _causal(history: RunHistory) -> Iterator[Late]:
+def causal_extension(history: RunHistory) -> list[Violation]:
+    """The same, of what a process delivers at all."""
+    late = islice(_causal(history, _Queues(history, history.sent, delivered=True)), VIOLATIONS_MAX)
+    return [_out_of_cause(history, Promise.CAUSAL_EXTENSION, *each) for each in late]
+
+
+def _causal(history: RunHistory, queues: _Queues) -> Iterator[Late]:
     past = Past(history)
     closed, clocks, place = past.close(), past.clocks, past.place
-    queues = _Queues(history, past.chains)
     for process, sequence in history.witnesses.items():
         waiting = queues.of(process)
         # By sender: how much of its chain may be in a message's past without anything missing here.
@@ -71,12 +77,12 @@ def _causal(history: RunHistory) -> Iterator[Late]:
                     break
 
 
-def _out_of_cause(history: RunHistory, process: str, earlier: str, later: str) -> Violation:
+def _out_of_cause(history: RunHistory, promise: Promise, process: str, earlier: str, later: str) -> Violation:
     detail = (
         f"{earlier} precedes {later}, which {history.multicasts[later].sender} multicasts, "
         f"but {_story(history, process, earlier, later)}."
     )
-    return Violation(Promise.CAUSAL.value, (process,), (earlier, later), detail)
+    return Violation(promise.value, (process,), (earlier, later), detail)
 
 
 def _story(history: RunHistory, process: str, earlier: str, later: str) -> str:
@@ -102,9 +108,13 @@ class _Queue:
 
 
 class _Queues:
-    """The chains, as each group sees them: only the messages that address it."""
+    """The chains, as each group sees them: only the messages that address it.
 
-    def __init__(self, history: RunHistory, chains: dict[str, Chain]) -> None:
+    ``delivered``: as each process sees them that leaves some out, only what it delivers.
+    """
+
+    def __init__(self, history: RunHistory, chains: dict[str, Chain], *, delivered: bool = False) -> None:
+        self._delivered = history.delivered if delivered else None
         self._homes: dict[str, list[str]] = {}
         for group, members in history.groups.items():
             for process in members:
@@ -122,4 +132,7 @@ class _Queues:
         for group in self._homes.get(process, ()):
             for sender, entries in self._entries[group].items():
                 merged[sender] = sorted({*merged[sender], *entries}) if sender in merged else entries
-        return {sender: _Queue(entries) for sender, entries in merged.items()}
+        if self._delivered is not None:
+            kept = self._delivered[process]
+            merged = {sender: [each for each in entries if each[1] in kept] for sender, entries in merged.items()}
+        return {sender: _Queue(entries) for sender, entries in merged.items() if entries}

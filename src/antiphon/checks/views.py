@@ -7,7 +7,7 @@ from itertools import chain, combinations, islice, pairwise
 from typing import NamedTuple
 
 from antiphon.checks.graph import components
-from antiphon.checks.history import RunHistory
+from antiphon.checks.history import RunHistory, SessionKey, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 
@@ -186,6 +186,78 @@ def _cycles(known: dict[str, Course]) -> Iterator[Violation]:
                 processes = tuple(stretch.process for stretch in company)
                 detail = f"The order in view {company[0].view} has a cycle among {', '.join(messages[:5])}."
                 yield Violation(Promise.VIEW_ORDER.value, processes, messages[:5], detail)
+
+
+# ---- view_client_order
+
+
+def view_client_order(history: RunHistory) -> list[Violation]:
+    return list(islice(chain(_disorderly(history), _left_out(history)), VIOLATIONS_MAX))
+
+
+def _client_violation(processes: tuple[str, ...], message: str | None, detail: str) -> Violation:
+    return Violation(Promise.VIEW_CLIENT_ORDER.value, processes, () if message is None else (message,), detail)
+
+
+def _disorderly(history: RunHistory) -> Iterator[Violation]:
+    """No request begins before the end of one that came before it; a repeated one is integrity's business."""
+    for process, session, delivered in history.each_session():
+        expected, seen = 0, set[int]()
+        for message, cell in delivered if session.client not in history.processes_as_clients else ():
+            if cell.first in seen:
+                continue
+            seen.add(cell.first)
+            if cell.first < expected:
+                which = "" if message is None else f" with {message}"
+                detail = f"{process} delivers {request_text(cell, session.groups)}{which}, when it was at {expected}."
+                yield _client_violation((process,), message, detail)
+            expected = max(expected, cell.first + cell.payloads)
+
+
+def _left_out(history: RunHistory) -> Iterator[Violation]:
+    """As the numbers grow, it is enough to look at the last one that anybody delivers in the view."""
+    known = courses(history)
+    within, reached = _last_requests(history, known)
+    for company in _companies(known):
+        view = company[0].view
+        last: dict[SessionKey, tuple[int, str]] = {}
+        for stretch in company:
+            for session, first in within[stretch.process, view].items():
+                last[session] = max(last.get(session, (-1, "")), (first, stretch.process))
+        for session, (first, witness) in last.items():
+            addressed = history.resolve(tuple(sorted(session.groups)))[1]
+            for other in sorted(stretch.process for stretch in company if stretch.process in addressed):
+                if reached[other, view].get(session, -1) < first:
+                    what = f"number {first} of {session.client} to {groups_text(session.groups)}"
+                    detail = f"{witness} delivers {what} in view {view}, and {other}, which goes on with it, does not."
+                    yield _client_violation((witness, other), None, detail)
+
+
+def _last_requests(
+    history: RunHistory, known: dict[str, Course]
+) -> tuple[dict[tuple[str, str], dict[SessionKey, int]], dict[tuple[str, str], dict[SessionKey, int]]]:
+    """By process and view: of each session the greatest number that it delivers in the view; and by its end."""
+    within: dict[tuple[str, str], dict[SessionKey, int]] = {}
+    reached: dict[tuple[str, str], dict[SessionKey, int]] = {}
+    for process, course in known.items():
+        so_far: dict[SessionKey, int] = {}
+        begins = {row[4] or "": row[1] for row in reversed(history.views[process])}
+        rows = iter(history.deliveries.get(process, ()))
+        row = next(rows, None)
+        for view, following in zip(course, [*list(course)[1:], None], strict=True):
+            here: dict[SessionKey, int] = {}
+            end = None if following is None else begins[following]
+            while row is not None and (end is None or row[1] < end):
+                if row[1] > begins[view]:
+                    for cell in row[6] or ():
+                        if cell.client not in history.processes_as_clients:
+                            session = SessionKey(cell.client, history.resolve(row[5])[0])
+                            here[session] = max(here.get(session, -1), cell.first)
+                row = next(rows, None)
+            for session, first in here.items():
+                so_far[session] = max(so_far.get(session, -1), first)
+            within[process, view], reached[process, view] = here, dict(so_far)
+    return within, reached
 
 
 # ---- graph_delivery

@@ -32,7 +32,7 @@ from antiphon.core.requests import (
 )
 from antiphon.core.sessions import SessionId, Sessions
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
@@ -93,6 +93,7 @@ class Process:
         parsed = parse_options(protocol, options or {})
         self.promises = protocol.promises(parsed)
         self.ordered = Promise.TOTAL_ORDER in self.promises
+        self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
     # The host's side --------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ class Process:
         request = parse_request(data)
         if len(request.data) != len(data) or request.client != client:
             raise BadFrame("A request is longer than it says, or of another client.")
-        self.state.sessions.check(SessionId(client, destinations), request, expected)
+        self.state.sessions.check(SessionId(client, destinations), request, expected, with_views=self.with_views)
         return request
 
     def snapshot(self) -> bytes:
@@ -268,7 +269,7 @@ class Process:
                 admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
             else:
                 session = SessionId(request.client, destinations)
-                admitted += state.sessions.admit(session, request, ordered=self.ordered)
+                admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
         count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
@@ -288,6 +289,7 @@ class Process:
         assert self.me in members, "a process is in each view that it delivers"
         state = self.state
         state.seq = seq = state.seq + 1
+        state.sessions.views += 1
         self._effects.append(Log(seq, View(view, members, state.position, self.now)))
         state.position += 1
 

@@ -27,7 +27,9 @@ class Promise(StrEnum):
     GRAPH_DELIVERY = "graph_delivery"
     FIFO = "fifo"
     CAUSAL = "causal"
+    CAUSAL_EXTENSION = "causal_extension"
     CLIENT_ORDER = "client_order"
+    VIEW_CLIENT_ORDER = "view_client_order"
     RECEIPTS = "receipts"
     GENUINENESS = "genuineness"
     LOCALITY = "locality"
@@ -131,10 +133,23 @@ REGISTRY: dict[Promise, Definition] = {
         "precedence",
         "causal",
     ),
+    Promise.CAUSAL_EXTENSION: _definition(
+        "what the sender of a message had multicast or delivered before it, and transitively, is delivered before it "
+        "by every process that delivers both",
+        "precedence",
+        "causal_extension",
+    ),
     Promise.CLIENT_ORDER: _definition(
         "what one client sends to one set of groups is delivered in the order of its numbers, without a hole",
         "clients",
         "client_order",
+    ),
+    Promise.VIEW_CLIENT_ORDER: _definition(
+        "what one client sends to one set of groups is delivered in the order of its numbers; and of the processes "
+        "that go on together from a view, each that is addressed delivers by then what another one delivers of it in "
+        "the view, or something later",
+        "views",
+        "view_client_order",
     ),
     Promise.RECEIPTS: _definition(
         "a request that a process which is up at the end acknowledged is delivered by every correct addressed process",
@@ -159,4 +174,5 @@ def with_those_of_the_host(promises: tuple[Promise, ...]) -> tuple[Promise, ...]
     """What the host makes of a protocol (core/sessions.py): a client's order always, and receipts where agreement is
     uniform. Elsewhere a client may hear of a delivery by a process that is then gone for good, alone with it."""
     receipts = (Promise.RECEIPTS,) if Promise.UNIFORM_AGREEMENT in promises else ()
-    return (*promises, Promise.CLIENT_ORDER, *receipts)
+    with_views = Promise.VIRTUAL_SYNCHRONY in promises
+    return (*promises, Promise.VIEW_CLIENT_ORDER if with_views else Promise.CLIENT_ORDER, *receipts)

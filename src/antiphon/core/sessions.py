@@ -9,6 +9,11 @@ range of these numbers for life. Two rules make everything else follow:
 - **At the member** a request is taken only after its predecessor. So whoever acknowledges a request holds all that it
   may have to wait for, and what is acknowledged by a member that is up is delivered.
 
+Where processes part and come together again (a protocol with views), what was delivered on one side is never delivered
+on the other, and nothing waits for it: a request is admitted unless it, or a later one, was delivered before. Nothing
+is left out that could still come. Whoever hands on a request has its predecessor: if of the same view, that one comes
+first to all who are in it, for such protocols keep the causal order; if of an earlier view, it comes to nobody now.
+
 A session is one number, and the requests that wait. A client that changes member sends again, in order, everything that
 it does not know to be delivered in all its groups; below that mark all is *settled*, and will never be repeated.
 """
@@ -45,6 +50,7 @@ class Session(msgspec.Struct, array_like=True):
 
     next: int = 0  # all numbers below were delivered here
     waiting: dict[int, Buffers] = {}  # requests that came before their predecessor, by first number
+    view: int = 0  # how many views had begun when something was last delivered of it
 
 
 class Sessions(msgspec.Struct, array_like=True):
@@ -52,6 +58,7 @@ class Sessions(msgspec.Struct, array_like=True):
 
     known: dict[SessionId, Session] = {}  # the one heard of last is last
     taken: dict[SessionId, int] = {}  # by this member, beyond what is delivered: the next number that it takes
+    views: int = 0  # how many have begun here
 
     # At the member ------------------------------------------------------------------------------------------------
 
@@ -60,13 +67,17 @@ class Sessions(msgspec.Struct, array_like=True):
         known = self.known.get(session)
         return max(self.taken.get(session, 0), known.next if known is not None else 0, settled)
 
-    def check(self, session: SessionId, request: Request, expected: int | None = None) -> None:
+    def check(
+        self, session: SessionId, request: Request, expected: int | None = None, *, with_views: bool = False
+    ) -> None:
         """Raise OutOfTurn or Unavailable for a request that may not be taken now; call before it is journaled.
 
         ``expected``: where it stands behind others that came with it, the number after theirs.
+        ``with_views``: what is settled and not delivered here is still to come, unless a new view has begun.
         """
         known = self.known.get(session)
-        if known is not None and request.settled > known.next:
+        may_part = with_views and known is not None and known.view != self.views
+        if known is not None and request.settled > known.next and not may_part:
             raise Unavailable("This member has not delivered yet what the client says is settled: ask another one.")
         if expected is None:
             expected = self.expected(session, request.settled)
@@ -86,7 +97,7 @@ class Sessions(msgspec.Struct, array_like=True):
 
     # At delivery --------------------------------------------------------------------------------------------------
 
-    def admit(self, session: SessionId, request: Request, *, ordered: bool) -> list[Request]:
+    def admit(self, session: SessionId, request: Request, *, ordered: bool, with_views: bool = False) -> list[Request]:
         """What is delivered with this request: nothing, or itself and all that waited for it.
 
         ``ordered``: whether the protocol keeps one order, so that everything below the request's settled mark was
@@ -99,8 +110,11 @@ class Sessions(msgspec.Struct, array_like=True):
             known.next = request.settled
             known.waiting = {first: data for first, data in known.waiting.items() if first >= known.next}
         self.known[session] = known
-        if len(self.known) > SESSIONS_MAX and ordered:
+        if len(self.known) > SESSIONS_MAX and (ordered or with_views):
             self._forget_one()
+        if with_views:
+            known.next = max(known.next, request.first)  # what is left out was delivered where this process was not
+            known.view = self.views
         if request.first > known.next:
             known.waiting.setdefault(request.first, Buffers(request.data))
             return []

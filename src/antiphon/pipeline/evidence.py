@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
@@ -78,7 +78,8 @@ class Evidence:
 
     @property
     def _with_views(self) -> DataFrame:
-        return self.facts.filter(judged(Promise.VIRTUAL_SYNCHRONY.value) | judged(Promise.VIEW_ORDER.value))
+        of_views = (Promise.VIRTUAL_SYNCHRONY, Promise.VIEW_ORDER, Promise.VIEW_CLIENT_ORDER)
+        return self.facts.filter(reduce(Column.__or__, [judged(promise.value) for promise in of_views]))
 
     # Requests -----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""The exact checks of acyclic_order and causal for one run that its keys do not prove: numpy, inside a Spark task.
+"""The exact checks of acyclic and causal orders for one run that its keys do not prove: numpy, inside a Spark task.
 
-Both follow chains through all processes of a run, which no fixed number of joins can. So Spark hands each such run to
+They follow chains through all processes of a run, which no fixed number of joins can. So Spark hands each such run to
 one task as an Arrow table of its messages (a run must fit in a worker's memory), many runs in parallel.
 """
 
@@ -75,7 +75,12 @@ def view_order(table: pa.Table) -> pa.Table:
 
 def causal(table: pa.Table) -> pa.Table:
     """The violations of one run; called by Spark once per run."""
-    return _rows(table, inversions(_numbered(table)))
+    return _rows(table, inversions(_numbered(table), Promise.CAUSAL))
+
+
+def causal_extension(table: pa.Table) -> pa.Table:
+    """The same, of what a process delivers at all."""
+    return _rows(table, inversions(_numbered(table), Promise.CAUSAL_EXTENSION))
 
 
 def _rows(table: pa.Table, found: list[dict[str, Any]]) -> pa.Table:
@@ -207,12 +212,13 @@ def _row(name: str, processes: list[str], messages: list[str], detail: str, rank
 # ---- causal
 
 
-def inversions(run: Run) -> list[dict[str, Any]]:
+def inversions(run: Run, promise: Promise) -> list[dict[str, Any]]:
     """For each message and process, the last position there of anything that precedes the message.
 
     `own[m, p]` is the position of m at p, NEVER if p is addressed and does not deliver it. `past[m, p]` is the maximum
     of `own` over all that precede m. A delivery is wrong exactly if something of its past has a later position.
     Positions differ, so a message that precedes itself (only a forged trace has such) does not accuse itself.
+    Where only what is delivered counts, the rest is as if it were not addressed.
     """
     shape = (len(run.messages), len(run.processes))
     own = np.full(shape, UNADDRESSED, dtype=np.int64)
@@ -220,11 +226,13 @@ def inversions(run: Run) -> list[dict[str, Any]]:
     m, p, position = run.delivered
     addressed = own[m, p] == NEVER
     own[m[addressed], p[addressed]] = position[addressed]
+    if promise is Promise.CAUSAL_EXTENSION:
+        own[own == NEVER] = UNADDRESSED
     past = _pasts(run, own)
     delivered = (own != UNADDRESSED) & (own != NEVER)
     wrong = np.argwhere(delivered & (past > own))
     wrong = wrong[np.argsort(own[wrong[:, 0], wrong[:, 1]], kind="stable")[:SHOWN]]
-    return [_causal_row(run, own, int(past[m, p]), int(m), int(p)) for m, p in wrong]
+    return [_causal_row(run, promise, own, int(past[m, p]), int(m), int(p)) for m, p in wrong]
 
 
 def _history(run: Run) -> list[list[tuple[int, bool]]]:
@@ -280,14 +288,14 @@ def _walk(run: Run, histories: list[list[tuple[int, bool]]], own: Ints, past: In
     return not waiting
 
 
-def _causal_row(run: Run, own: Ints, latest: int, message: int, process: int) -> dict[str, Any]:
+def _causal_row(run: Run, promise: Promise, own: Ints, latest: int, message: int, process: int) -> dict[str, Any]:
     missed = latest == NEVER
     earlier = _missing_before(run, own, message, process) if missed else int(run.orders[process][latest])
     how = "without" if missed else "before"
     names = [run.name(earlier), run.name(message)]
     where = run.processes[process]
     detail = f"{where} delivers {names[1]} {how} {names[0]}, which precedes it"
-    return _row(Promise.CAUSAL.value, [where], names, detail, int(own[message, process]))
+    return _row(promise.value, [where], names, detail, int(own[message, process]))
 
 
 def _missing_before(run: Run, own: Ints, message: int, process: int) -> int:

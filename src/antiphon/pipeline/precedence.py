@@ -40,3 +40,7 @@ def fifo(evidence: Evidence) -> DataFrame:
 
 def causal(evidence: Evidence) -> DataFrame:
     return checked_by_run(evidence, Promise.CAUSAL, kernel.causal)
+
+
+def causal_extension(evidence: Evidence) -> DataFrame:
+    return checked_by_run(evidence, Promise.CAUSAL_EXTENSION, kernel.causal_extension)

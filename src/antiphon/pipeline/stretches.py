@@ -41,15 +41,16 @@ def in_views(events: DataFrame, stretches: DataFrame) -> DataFrame:
         .groupBy("run", "process", "message")
         .agg(F.min("seq").alias("seq"))  # a second delivery is integrity's affair
     )
-    # One sort of both kinds of rows, instead of a join by ranges.
-    marks = stretches.select(
-        "run", "process", F.col("begin").alias("seq"), F.struct("view", "next", "goes").alias("stretch"),
-        F.lit(None).cast("string").alias("message"),
-    )  # fmt: skip
-    by_seq = Window.partitionBy("run", "process").orderBy("seq")
-    rows = first.withColumn("stretch", F.lit(None).cast(marks.schema["stretch"].dataType)).unionByName(marks)
-    return (
-        rows.withColumn("stretch", F.last("stretch", ignorenulls=True).over(by_seq))
-        .filter("message is not null and stretch is not null")
-        .select("run", "process", "message", "seq", "stretch.*")
+    return placed(first, stretches, ["run", "process", "message", "seq"]).select(
+        "run", "process", "message", "seq", "view", "next", "goes"
     )
+
+
+def placed(rows: DataFrame, stretches: DataFrame, columns: list[str]) -> DataFrame:
+    """Rows of processes, each with the view that it is in: one sort of both kinds of rows, no join by ranges."""
+    stretch = F.struct("view", "next", "goes", F.col("place").alias("order")).alias("stretch")
+    marks = stretches.select("run", "process", F.col("begin").alias("seq"), stretch, F.lit(True).alias("mark"))
+    by_seq = Window.partitionBy("run", "process").orderBy("seq")
+    both = rows.unionByName(marks, allowMissingColumns=True)
+    within = both.withColumn("stretch", F.last("stretch", ignorenulls=True).over(by_seq))
+    return within.filter("mark is null and stretch is not null").select(*columns, "stretch.*")

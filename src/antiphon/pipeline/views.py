@@ -9,6 +9,8 @@ from antiphon.core.promises import Promise
 from antiphon.pipeline import kernel, schema
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import group_set, judged, members_of, nobody
+from antiphon.pipeline.requests import SESSION, cells, request_text
+from antiphon.pipeline.stretches import placed
 from antiphon.pipeline.violations import found, listed, violation, words
 
 COMPANY = ["run", "view", "way"]  # those that go on from a view together
@@ -211,6 +213,66 @@ def _cyclic(delivered: DataFrame) -> DataFrame:
     open_ = within.join(unclear, on=COMPANY, how="left_semi").select(*COMPANY, "process", "message", "place")
     result: DataFrame = open_.groupBy(*COMPANY).applyInArrow(kernel.view_order, schema.FOUND)
     return result
+
+
+# ---- view_client_order
+
+
+def view_client_order(evidence: Evidence) -> DataFrame:
+    runs = evidence.facts.filter(judged(Promise.VIEW_CLIENT_ORDER.value))
+    own = F.broadcast(evidence.own_clients)
+    rows = cells(evidence.events, runs, ["deliver"], [Promise.VIEW_CLIENT_ORDER.value])
+    delivered = rows.join(own, on=["run", "client"], how="left_anti")
+    return _disorderly(delivered).unionByName(_left_out(delivered, _of(runs, evidence.stretches), runs))
+
+
+def _disorderly(delivered: DataFrame) -> DataFrame:
+    """No request begins before the end of one that came before it; a repeated one is integrity's affair."""
+    once = (
+        delivered.groupBy(*SESSION, "first")
+        .agg(F.min(F.struct("seq", "place", "payloads", "message")).alias("at"))
+        .select(*SESSION, "first", "at.*")
+    )
+    before = Window.partitionBy(*SESSION).orderBy("seq", "place").rowsBetween(Window.unboundedPreceding, -1)
+    expected = F.max(F.col("first") + F.col("payloads")).over(before)
+    broken = once.withColumn("expected", expected).filter("first < expected")
+    was = F.col("expected").cast("string")
+    detail = words(F.col("process"), " delivers ", request_text(), ", when it was at ", was)
+    messages = F.array_compact(F.array("message"))
+    return found(broken, violation(Promise.VIEW_CLIENT_ORDER, F.array("process"), messages, detail, rank=F.col("seq")))
+
+
+def _left_out(delivered: DataFrame, stretches: DataFrame, runs: DataFrame) -> DataFrame:
+    """The last number that anybody delivers in a view, against what each who goes on with it has reached by then."""
+    session = ["run", "client", "destinations"]
+    numbers = delivered.select(*SESSION, "seq", "first")
+    by_view = (
+        placed(numbers, stretches, numbers.columns)
+        .groupBy(*SESSION, "view", "next", "goes", "order")
+        .agg(F.max("first").alias("first"))
+    )
+    last = (
+        by_view.filter("goes").withColumn("way", _way())
+        .groupBy(*session, "view", "way").agg(F.max(F.struct("first", "process")).alias("last"))
+        .join(F.broadcast(runs.select("run", "groups")), on="run", how="inner")
+        .select(*session, "view", "way", "last", members_of("destinations").alias("addressed"))
+    )  # fmt: skip
+    company = stretches.filter("goes").select("run", "process", "view", _way().alias("way"), F.col("place").alias("at"))
+    expected = last.join(company, on=COMPANY, how="inner").filter(F.array_contains("addressed", F.col("process")))
+    so_far = by_view.select(*SESSION, "order", "first")
+    reached = (
+        expected.join(so_far, on=SESSION, how="left")
+        .groupBy(*SESSION, "view", "way", "last")
+        .agg(F.max(F.when(F.col("order") <= F.col("at"), F.col("first"))).alias("reached"))
+    )
+    behind = reached.filter(F.coalesce("reached", F.lit(-1)) < F.col("last.first"))
+    detail = words(
+        F.col("last.process"), " delivers number ", F.col("last.first").cast("string"), " of ", F.col("client"),
+        " to ", F.array_join("destinations", " and "), " in view ", F.col("view"), ", and ", F.col("process"),
+        ", which goes on with it, does not",
+    )  # fmt: skip
+    both = F.array("last.process", "process")
+    return found(behind, violation(Promise.VIEW_CLIENT_ORDER, both, nobody(), detail))
 
 
 # ---- graph_delivery

@@ -10,7 +10,8 @@ Then the keys order all deliveries, so there is no cycle (acyclic_order). Member
 disjoint and nobody delivers what it is not addressed by, each delivered exactly the group's messages up to some key:
 prefixes of one another (total_order). And if each message's key exceeds the keys of whatever its sender multicast
 before (fifo), or multicast or delivered before (causal), then a predecessor has the smaller key, transitively; a
-process addressed by both has either delivered it earlier, or left a hole below, which was excluded. A predecessor that
+process addressed by both has either delivered it earlier, or left a hole below, which was excluded; where only what is
+delivered counts (causal_extension), a hole does no harm. A predecessor that
 nobody delivered has no key: its sender's later messages are unproven.
 
 Nothing follows where a condition fails. Such runs are checked exactly, in `order`, `precedence` and `kernel`.
@@ -23,7 +24,16 @@ from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
 
-ORDERS = tuple(str(promise) for promise in (Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER, Promise.FIFO, Promise.CAUSAL))
+ORDERS = tuple(
+    str(promise)
+    for promise in (
+        Promise.TOTAL_ORDER,
+        Promise.ACYCLIC_ORDER,
+        Promise.FIFO,
+        Promise.CAUSAL,
+        Promise.CAUSAL_EXTENSION,
+    )
+)
 DELIVERED, MULTICAST, HOLE, BROKEN, UNCLEAR = "delivered", "multicast", "hole", "broken", "unclear"
 
 
@@ -37,6 +47,7 @@ def unproven(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFra
         "total_order": F.col("increasing") & F.col("no_holes") & F.col("disjoint"),
         "fifo": F.col("increasing") & F.col("no_holes") & F.col("fifo_keys"),
         "causal": F.col("increasing") & F.col("no_holes") & F.col("causal_keys"),
+        "causal_extension": F.col("increasing") & F.col("causal_keys"),
     }
     open_ = F.array_compact(F.array(*(F.when(~proof, F.lit(name)) for name, proof in proven.items())))
     return conditions.join(F.broadcast(wanted), on="run", how="inner").select(

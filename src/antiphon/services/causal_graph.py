@@ -80,6 +80,8 @@ class CausalGraph(Component):
     TURN_NS: ClassVar[int] = 2_000_000  # machines that could do the same thing do it one after the other
     DOUBLINGS_MAX: ClassVar[int] = 6
     PATIENCE_NS_MAX: ClassVar[int] = 1_280_000_000
+    VIEW_NS_MAX: ClassVar[int] = 160_000_000  # with a membership service
+    ENDING_NS_MAX: ClassVar[int] = 32_000_000  # and where a new view waits for what is missing
 
     view: int  # the number of the one that this graph is of
     still: bool  # whether nothing enters any more, because the view is about to end
@@ -177,15 +179,21 @@ class CausalGraph(Component):
         for name in (cast.name, *cast.follows):
             self.hear_of(name)  # D6
         machine, number = cast.name
-        beyond = number - self.dag.counts[self.dag.places[machine]]
-        if 0 < beyond <= HELD_MAX and number not in self.held.get(machine, {}):  # D7
+        place = self.dag.places[machine]
+        beyond = number - self.dag.counts[place]
+        if 0 < beyond <= self.room(place) and number not in self.held.get(machine, {}):  # D7
             self.held.setdefault(machine, {})[number] = cast
             self.requested.pop(cast.name, None)
             if self.still:
+                self.fruitless = 0
                 self.came()  # D35
                 return
             self.enter_what_can()
         self.fetch_soon()
+
+    def room(self, place: int) -> int:
+        """How far ahead of what has entered a machine's message may be, to be held: what is settled is, all of it."""
+        return max(HELD_MAX, self.known[place] - self.dag.counts[place]) if self.still else HELD_MAX
 
     def hear_of(self, name: Name) -> None:
         if not self.still:  # else it is settled what has to be here before the view ends
@@ -244,13 +252,15 @@ class CausalGraph(Component):
     # What is missing ------------------------------------------------------------------------------------------------
 
     def fetch_soon(self) -> None:
-        """Each number is looked at once: what is neither here nor held is missing."""
+        """Each number is looked at once: what is neither here nor held is missing. What could not be held when it came
+        is not asked for yet: it must not keep anything away for which the rest may wait."""
         if self.known == self.dag.counts:
             return
         idle = not self.requested
         for place, machine in enumerate(self.machines):
             first = max(self.sought[place], self.dag.counts[place]) + 1
-            for number in range(first, self.known[place] + 1):
+            last = min(self.known[place], self.dag.counts[place] + self.room(place))
+            for number in range(first, last + 1):
                 if len(self.requested) == MISSING_MAX:
                     break
                 if number not in self.held.get(machine, {}):
@@ -273,8 +283,11 @@ class CausalGraph(Component):
             self.set_timer(Fetch(), max(min(self.requested.values()) - self.now, 0))
 
     def patience(self, base_ns: int) -> int:
-        """Twice as long each time that nothing has come of it, up to a second or so."""
-        return max(base_ns, min(base_ns << min(self.fruitless, self.DOUBLINGS_MAX), self.PATIENCE_NS_MAX))
+        """Twice as long each time that nothing has come of it, up to some limit."""
+        longest = self.PATIENCE_NS_MAX
+        if self.options.membership:  # who does not answer is soon no longer in the view
+            longest = self.ENDING_NS_MAX if self.still else self.VIEW_NS_MAX
+        return max(base_ns, min(base_ns << min(self.fruitless, self.DOUBLINGS_MAX), longest))
 
     def is_here(self, name: Name) -> bool:
         return self.dag.has(name) or name.number in self.held.get(name.sender, {})
@@ -380,6 +393,7 @@ class CausalGraph(Component):
     def seek(self, counts: list[int]) -> None:
         """So many messages of each machine, and no others, have to be here before the view ends: fetch them."""
         self.known, self.sought, self.requested = [*counts], [*self.dag.counts], {}  # D36
+        self.fruitless = 0  # what was in vain before says nothing: those who have it are there, and wait for this one
         self.fetch_soon()
 
     def has_all(self, counts: list[int]) -> bool:

@@ -35,7 +35,12 @@ CAUSAL_PROMISES = (
     Promise.FIFO,
     Promise.CAUSAL,
 )
-VIEW_PROMISES = (Promise.INTEGRITY, Promise.VIRTUAL_SYNCHRONY, Promise.GRAPH_DELIVERY)  # with a membership service
+VIEW_PROMISES = (  # with a membership service
+    Promise.INTEGRITY,
+    Promise.VIRTUAL_SYNCHRONY,
+    Promise.GRAPH_DELIVERY,
+    Promise.CAUSAL_EXTENSION,
+)
 AGREED_PROMISES = (*CAUSAL_PROMISES, Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER)
 
 
@@ -63,7 +68,7 @@ class GraphProtocol(OrderingProtocol):
     waiting_multicasts: list[Message]  # they go out in the next view
 
     def initialise(self) -> None:
-        options = GraphOptions(self.options.idle)
+        options = GraphOptions(self.options.idle, self.options.membership)
         self.graph = self.part(CausalGraph, "graph", options, entered=self.when_entered, came=self.when_came)
         if self.options.membership:
             self.membership = self.part(
@@ -161,4 +166,5 @@ class GraphProtocol(OrderingProtocol):
         return self.graph.missed_senders()
 
     def counters(self) -> dict[str, int]:
-        return {"unstable": self.graph.dag.unstable(), "missing": len(self.graph.requested)}
+        views = {"view": self.graph.view, "machines": len(self.graph.machines)} if self.options.membership else {}
+        return {"unstable": self.graph.dag.unstable(), "missing": len(self.graph.requested), **views}

@@ -1,6 +1,6 @@
 """The membership service of Transis (toto.txt, section 5.1): which machines are connected, and what all of them have.
 
-M1-M34 are the lines of docs/protocols/membership.md. The paper says what the stages Initiate, Agree and Flush are for;
+M1-M33 are the lines of docs/protocols/membership.md. The paper says what the stages Initiate, Agree and Flush are for;
 how machines agree is ours. A machine that nobody smaller is connected with leads. It invites all whom it can reach,
 gathers what each has of its old view, says what all are to have of it, and has the new view installed when they do.
 """
@@ -60,14 +60,7 @@ class State(Wire, frozen=True, tag=3):
     history: tuple[int, ...]  # the views that I installed
 
 
-class Refuse(Wire, frozen=True, tag=4):
-    """The answer of one that was invited to a later view."""
-
-    number: int
-    promised: int
-
-
-class Settle(Wire, frozen=True, tag=5):
+class Settle(Wire, frozen=True, tag=4):
     """The leader to all of the new view: what has to be there before it can begin."""
 
     number: int
@@ -76,13 +69,13 @@ class Settle(Wire, frozen=True, tag=5):
     goals: list[Goal]
 
 
-class Ready(Wire, frozen=True, tag=6):
+class Ready(Wire, frozen=True, tag=5):
     """The answer: I have it all."""
 
     number: int
 
 
-class Install(Wire, frozen=True, tag=7):
+class Install(Wire, frozen=True, tag=6):
     """The leader to all of the new view: so has everybody. Or to one of them, later: that is how it went."""
 
     number: int
@@ -156,8 +149,6 @@ class Membership(Component):
             numbers = (message.number, *message.starts, *(n for goal in message.goals for n in goal.counts))
             if len(message.starts) != len(message.machines) or self.me not in message.machines:
                 raise BadFrame("A view says from where each of its machines goes on.")
-        elif isinstance(message, Refuse):
-            numbers = (message.number, message.promised)
         else:
             assert isinstance(message, Invite | Ready | Install)
             numbers = (message.number,)
@@ -195,7 +186,7 @@ class Membership(Component):
         """Whether there is a new view to be agreed on, and by whom: whatever was heard last may have changed it."""
         reach = self.reach
         leader = reach[0]  # M5
-        word = Word(tuple(sorted(self.suspects)), leader, self.promised if self.is_ending else 0)
+        word = Word(tuple(sorted(self.suspects)), leader, self.promised)
         if (word.suspects, word.leader) != (self.said.suspects, self.said.leader):
             self.said = word
             self.send(tuple(self.words), word)  # M6
@@ -209,7 +200,7 @@ class Membership(Component):
         if leader != self.me:
             self.attempt = None
             return
-        if self.attempt is not None and any(p not in reach for p in self.attempt.machines):
+        if self.attempt is not None and any(p not in reach or p in astray for p in self.attempt.machines):
             self.attempt = None  # M9
         if not astray and self.is_called_for(reach):
             self.invite(reach)  # M10
@@ -253,8 +244,7 @@ class Membership(Component):
         if self.leader_of(invite.number) != sender or self.said.leader != sender:
             return  # M14: it will hear so
         if invite.number <= self.promised:
-            self.send(sender, Refuse(invite.number, self.promised))  # M15
-            return
+            return  # M15: it will hear of that one, since this machine followed another leader then
         self.promised, self.settle = invite.number, None  # M16
         graph = self.graph()
         graph.stand_still()
@@ -263,14 +253,9 @@ class Membership(Component):
         state = State(invite.number, self.view.number, counts, sent, tuple(self.ready), tuple(self.history))
         self.send(sender, state)  # M17
 
-    def on_refuse(self, sender: ProcessId, refuse: Refuse) -> None:
-        self.seen = max(self.seen, refuse.promised)
-        if self.attempt is not None and self.attempt.number == refuse.number:
-            self.invite(self.attempt.machines)  # M18
-
     # Agree ----------------------------------------------------------------------------------------------------------
 
-    def on_state(self, sender: ProcessId, state: State) -> None:  # M19
+    def on_state(self, sender: ProcessId, state: State) -> None:  # M18
         attempt = self.attempt
         if attempt is None or attempt.number != state.number or sender not in attempt.machines:
             return
@@ -280,33 +265,33 @@ class Membership(Component):
         behind = self.behind(attempt)
         if behind:
             for machine, number in behind.items():
-                self.send(machine, Install(number))  # M21
+                self.send(machine, Install(number))  # M20
             self.invite(attempt.machines)
             return
         starts = [attempt.states[p].sent for p in attempt.machines]
-        self.send(attempt.machines, Settle(attempt.number, attempt.machines, starts, self.goals(attempt)))  # M24
+        self.send(attempt.machines, Settle(attempt.number, attempt.machines, starts, self.goals(attempt)))  # M23
 
     def behind(self, attempt: Attempt) -> dict[ProcessId, int]:
         """Who was ready for a view that another one installed, and did not install it itself: and which."""
         installed = {number for state in attempt.states.values() for number in state.history}
-        late = {p: [n for n in attempt.states[p].ready if n in installed] for p in attempt.machines}  # M20
+        late = {p: [n for n in attempt.states[p].ready if n in installed] for p in attempt.machines}  # M19
         return {p: min(numbers) for p, numbers in late.items() if numbers}
 
     def goals(self, attempt: Attempt) -> list[Goal]:
         """Of each old view: all that any of those has who come from it."""
         goals = []
         for view in sorted({state.view for state in attempt.states.values()}):
-            together = tuple(p for p in attempt.machines if attempt.states[p].view == view)  # M22
+            together = tuple(p for p in attempt.machines if attempt.states[p].view == view)  # M21
             vectors = [attempt.states[p].counts for p in together]
-            goals.append(Goal(view, together, [max(of_one) for of_one in zip(*vectors, strict=False)]))  # M23
+            goals.append(Goal(view, together, [max(of_one) for of_one in zip(*vectors, strict=False)]))  # M22
         return goals
 
-    def on_settle(self, sender: ProcessId, settle: Settle) -> None:  # M25
+    def on_settle(self, sender: ProcessId, settle: Settle) -> None:  # M24
         goal = self.goal_of(settle)
         if settle.number != self.promised or self.leader_of(settle.number) != sender or goal is None:
             return
         self.settle = settle
-        self.graph().seek(goal.counts)  # M26
+        self.graph().seek(goal.counts)  # M25
         self.look_whether_ready()
 
     def goal_of(self, settle: Settle) -> Goal | None:
@@ -322,35 +307,35 @@ class Membership(Component):
             return
         goal = self.goal_of(settle)
         if goal is not None and self.graph().has_all(goal.counts):
-            self.ready[settle.number] = settle  # M27
+            self.ready[settle.number] = settle  # M26
             self.send(self.leader_of(settle.number), Ready(settle.number))
 
-    def on_ready(self, sender: ProcessId, ready: Ready) -> None:  # M28
+    def on_ready(self, sender: ProcessId, ready: Ready) -> None:  # M27
         attempt = self.attempt
         if attempt is None or attempt.number != ready.number or sender not in attempt.machines:
             return
         attempt.ready[sender] = None
         if len(attempt.ready) == len(attempt.machines):
-            self.send(attempt.machines, Install(attempt.number))  # M29
+            self.send(attempt.machines, Install(attempt.number))  # M28
 
     # Flush ----------------------------------------------------------------------------------------------------------
 
-    def on_install(self, sender: ProcessId, install: Install) -> None:  # M30
+    def on_install(self, sender: ProcessId, install: Install) -> None:  # M29
         settle = self.ready.get(install.number)
         if settle is None or sender != self.leader_of(self.promised):
             return
         goal = self.goal_of(settle)
         assert goal is not None, "a machine forgets what it was ready for when it leaves its view"
         graph = self.graph()
-        graph.complete(goal.counts)  # M31
+        graph.complete(goal.counts)  # M30
         gone = tuple(p for p in self.view.machines if p not in goal.machines)
-        self.flush(gone, goal.machines)  # M32
+        self.flush(gone, goal.machines)  # M31
         self.view = View(settle.number, settle.machines)
         self.history = [*self.history, settle.number][-HISTORY_MAX:]
         self.ready, self.settle = {}, None
         if self.attempt is not None and self.attempt.number <= settle.number:
             self.attempt = None
-        graph.renew(settle.number, settle.machines, settle.starts)  # M33
+        graph.renew(settle.number, settle.machines, settle.starts)  # M32
         graph.still = self.is_ending
-        self.begun(self.view)  # M34
+        self.begun(self.view)  # M33
         self.consider()

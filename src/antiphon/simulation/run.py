@@ -16,6 +16,7 @@ from antiphon.protocols import protocol_named
 from antiphon.services.label import Label
 from antiphon.simulation.clients import MemberClient
 from antiphon.simulation.injection import schedule, schedule_command
+from antiphon.simulation.liveness import late_deliveries
 from antiphon.simulation.observation import Observations
 from antiphon.simulation.values import INVARIANT, LIVELOCK, Crash, Fault, Scenario
 from antiphon.simulation.workload import SETTLE_NS, Application
@@ -141,7 +142,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         virtual_ns=world.now,
         overtakings=world.overtakings,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
-        violations=broken + check_history(history),
+        violations=broken + check_history(history) + late_deliveries(history, scenario, world.now),
     )
 
 

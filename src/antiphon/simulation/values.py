@@ -11,6 +11,7 @@ from antiphon.core.declaration import FaultModel
 MILLISECOND = 1_000_000  # virtual time is in nanoseconds
 INVARIANT = "invariant"  # the name under which an exception in a protocol is reported
 LIVELOCK = "livelock"  # the name under which a run that does not come to rest is reported
+LATE = "late"  # the name under which is reported what should have happened by then
 
 
 class Value(msgspec.Struct, frozen=True):

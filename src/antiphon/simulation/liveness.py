@@ -1,0 +1,67 @@
+"""The liveness of toto.txt, Figure 2 and section 5.1, by the clock of the simulator.
+
+What enters a machine's graph is delivered there within bounded time, healed or not, in that view or the next. And when
+all is calm again, all machines that are up are in one view.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from antiphon.checks import VIOLATIONS_MAX, RunHistory, Violation
+from antiphon.core.promises import Promise
+from antiphon.simulation.values import LATE, MILLISECOND, Crash, Pause, Scenario, Slow
+
+BOUND_NS = 2_000 * MILLISECOND  # Δ: five times what it takes at most to notice that somebody is gone
+NEVER = 1 << 62
+
+
+def late_deliveries(history: RunHistory, scenario: Scenario, now: int) -> list[Violation]:
+    """Of a run with views. A process that is down or held up itself has so much more time."""
+    if Promise.GRAPH_DELIVERY not in history.facts.promises:
+        return []
+    return list(islice(chain(_late(history, _held_up(scenario), now), _apart(history)), VIOLATIONS_MAX))
+
+
+def _apart(history: RunHistory) -> Iterator[Violation]:
+    """Of a run that was calm for long in the end."""
+    up = [p for members in history.groups.values() for p in members if p not in history.faulty]
+    last = {p: history.views[p][-1] for p in up if p in history.views} if history.facts.drained else {}
+    for process, row in last.items():
+        if row[4] != last[up[0]][4] or sorted(row.peers or ()) != sorted(up):
+            detail = f"{process} is in view {row[4]} in the end, and not with all who are up: {', '.join(up)}."
+            yield Violation(LATE, (process,), (), detail)
+
+
+def _held_up(scenario: Scenario) -> Counter[str]:
+    """For each process: how long in all."""
+    found: Counter[str] = Counter()
+    for fault in scenario.faults:
+        if isinstance(fault, Crash):
+            found[fault.process] += fault.down_ns or 0
+        elif isinstance(fault, Pause | Slow):
+            found[fault.process] += fault.for_ns
+    return found
+
+
+def _late(history: RunHistory, held_up: Counter[str], now: int) -> Iterator[Violation]:
+    for process in sorted(set(history.entered) - history.faulty):
+        delivered = {row[4]: row for row in reversed(history.deliveries.get(process, ()))}
+        views = [row[1] for row in history.views.get(process, ())]
+        for row in history.entered[process]:
+            multicast = history.multicasts.get(row[4] or "")
+            if multicast is None or process not in multicast.addressed:
+                continue
+            at = delivered.get(row[4])
+            seq, time = (at[1], at[2]) if at is not None else (NEVER, now)
+            if time - row[2] > BOUND_NS + held_up[process]:
+                how = f"{(time - row[2]) // MILLISECOND} ms" if at is not None else "the rest of the run"
+                yield _violation(process, row[4], f"{row[4]} is in the graph of {process} for {how}, undelivered.")
+            elif at is not None and sum(row[1] < view < seq for view in views) > 1:
+                yield _violation(process, row[4], f"{process} delivers {row[4]} two views after it entered its graph.")
+
+
+def _violation(process: str, message: str | None, detail: str) -> Violation:
+    return Violation(LATE, (process,), (message or "",), detail)
