@@ -260,6 +260,16 @@ def test_the_graph_of_a_run() -> None:
         refuse_without_a_graph("skeen")
 
 
+def test_in_the_graph_of_a_run_acknowledgements_count() -> None:
+    """After an acknowledgement, a machine's second message is its third in the graph."""
+    plans = (Plan("g.1", 0, ("g",)), Plan("g.2", 0, ("g",)), Plan("g.2", 40_000_000, ("g",)))
+    found = msgspec.json.decode(graph_json(simulate(Scenario(protocol="toto", groups={"g": 2}, plans=plans))))
+    arrived = [id for kind, id in found["events"]["g.1"] if kind == "arrive" and id.startswith("g.2")]
+    assert arrived == ["g.2:1", "g.2:2", "g.2:3"]
+    assert [found["messages"][id]["service"] for id in arrived] == ["agreed", "ack", "agreed"]
+    assert [id for kind, id in found["events"]["g.1"] if kind == "deliver"] == ["g.1:1", "g.2:1", "g.2:3"]
+
+
 def test_it_orders_on_half_of_the_machines_and_one() -> None:
     """Φ + 1 = 5 of 8 machines are enough, where all-ack waits for 8."""
     graph = graph_of("abcdefgh", {"a1": "", "b1": "a1", "c1": "b1", "d1": "c1", "e1": "d1", "f1": "e1"})
