@@ -405,7 +405,8 @@ def test_every_threshold_keeps_the_promises(phi: str) -> None:
 
 def test_a_threshold_that_is_none_is_refused() -> None:
     for phi in ("0", "-1", "many"):
-        with pytest.raises(UsageError, match="A bad option for toto"):
+        words = f"must be a whole number of at least 1, not '{phi}': Φ goes from half of the machines, rounded up, to"
+        with pytest.raises(UsageError, match=words):
             simulate(Scenario(protocol="toto", options={"phi": phi}, groups={"g": 1}, plans=()))
 
 

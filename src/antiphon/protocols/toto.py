@@ -163,8 +163,11 @@ def vector_timestamp(activation: Activation, m: Candidate, machines: tuple[Proce
     }
 
 
+PHI = "Φ goes from half of the machines, rounded up, to all but one, and another number counts as the nearest of these"
+
+
 class TotoOptions(GraphOptions, frozen=True):
-    phi: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Φ; None: half of the configuration, rounded up
+    phi: Annotated[int, msgspec.Meta(ge=1, description=PHI)] | None = None  # None: half of them, rounded up
 
 
 class ToTo(GraphProtocol):
