@@ -15,7 +15,6 @@ from antiphon.core import Buffers, Message, MessageId, Process, ProcessId, Topol
 from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Multicast
 from antiphon.protocols import protocol_named
-from antiphon.protocols.allack import AllAck
 from antiphon.protocols.toto import Activation, ToTo, vector_timestamp
 from antiphon.services import toto as paper
 from antiphon.services.causal_graph import CausalGraph
@@ -24,7 +23,6 @@ from antiphon.services.toto import CHI, INFINITY, Graph, Name
 from antiphon.simulation import Crash, Plan, Scenario, random_scenario, simulate
 from antiphon.simulation.graph import graph_json, refuse_without_a_graph
 from antiphon.simulation.search import Scope, explore
-from benchmarked import benchmark
 from mutants.parts import with_parts
 from mutants.toto import UNSEEN
 
@@ -298,17 +296,6 @@ def test_figure_4_a_machine_from_which_no_more_comes_is_not_waited_for() -> None
     assert (protocol.pending(), protocol.waits_for()) == (1, ("g.3",))
     protocol.crash(ProcessId("g.3"))
     assert (protocol.pending(), protocol.delivered) == (0, 1)
-
-
-def test_r6_a_slice_of_the_tables() -> None:
-    """All of them: `python benchmarks/toto_tables.py`, which also asserts Φ < τ ≤ n, and no message of ToTo's own."""
-    tables = benchmark("toto_tables")
-    toto, allack = (tables.measure(kind, "poisson", 100, 1, messages=240) for kind in (ToTo, AllAck))
-    assert abs(toto.mean_index - 5.31) < 0.4
-    assert allack.mean_index == 8
-    assert 2 < allack.latency_ms / toto.latency_ms < 4
-    for found in (toto, allack):
-        assert abs(tables.model_ms("poisson", 100, found.pairs) / found.latency_ms - 1) < 0.2
 
 
 @pytest.mark.parametrize(("given_phi", "n", "phi"), [(None, 8, 4), (None, 5, 3), (None, 2, 1), (None, 1, 0)])

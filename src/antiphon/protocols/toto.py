@@ -141,8 +141,9 @@ class Activation(msgspec.Struct, array_like=True):
 
     def hear_again(self, dag: Dag, machine: ProcessId, place: int, before: int) -> None:
         """What follows a candidate now has followed one before, so no message before that one need be looked at."""
+        places, newest = dag.places, dag.newest[place]
         for c in self.m_p.values():
-            c.tail[place] = dag.newest[place][dag.places[c.node.name.sender]] >= c.node.name.number  # L21
+            c.tail[place] = newest[places[c.node.name.sender]] >= c.node.name.number  # L21
             c.ntail += c.tail[place]
         row, last = dag.rows[machine], dag.counts[place]
         begin = max(before, next(iter(row), last + 1)) if before > 0 else last + 1  # what is stable follows none
