@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Multicast
 from antiphon.protocols import protocol_named
 from antiphon.protocols.toto import Activation, ToTo, vector_timestamp
+from antiphon.reproduce.toto_graph import example, letter, moments, picture
 from antiphon.services import toto as paper
 from antiphon.services.causal_graph import CausalGraph
 from antiphon.services.dag import Ack, Cast, Dag, Node
@@ -213,19 +215,6 @@ def test_all_machines_have_the_same_order(rng: random.Random, n: int, count: int
         assert not paper.past(graph, m).intersection(orders[0][at + 1 :])
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 9), st.integers(1, 16))
-def test_the_index_of_latency_and_the_width(rng: random.Random, n: int, count: int) -> None:
-    """By their definitions, and by the vectors that the graph keeps."""
-    graph = random_graph(rng, n, count)
-    machine = Machine(graph.machines, phi=rng.choice(thresholds(n)))
-    nodes = []
-    for m in some_order(rng, graph):
-        nodes.append(machine.receive(graph, m))
-        assert machine.dag.beside(nodes[-1]) == paper.width(machine.plain, m)
-        assert all(machine.dag.beside(node) == paper.index_of_latency(machine.plain, node.name) for node in nodes)
-
-
 def test_the_graph_of_a_run() -> None:
     """As `simulate --graph` writes it: whoever goes through it by the definitions delivers what was delivered."""
     plans = tuple(Plan(f"g.{1 + i % 4}", i * 700_000, ("g",)) for i in range(20))
@@ -266,6 +255,18 @@ def test_in_the_graph_of_a_run_acknowledgements_count() -> None:
     assert arrived == ["g.2:1", "g.2:2", "g.2:3"]
     assert [found["messages"][id]["service"] for id in arrived] == ["agreed", "ack", "agreed"]
     assert [id for kind, id in found["events"]["g.1"] if kind == "deliver"] == ["g.1:1", "g.2:1", "g.2:3"]
+
+
+def test_the_picture_of_a_graph_is_that_of_a_run() -> None:
+    """`make pictures` draws it; a1 is delivered alone, since all but b prefer it to b1."""
+    graph = example()
+    drawn = [
+        ([letter(at.graph, m) for m in at.candidates], [letter(at.graph, m) for m in at.due])
+        for at in moments(graph, "g.1")
+    ]
+    assert drawn[:2] == [(["a1", "b1"], ["a1"]), (["b1", "c1", "d1", "e1"], ["b1", "c1", "d1", "e1"])]
+    page = Path(__file__).parents[2] / "docs" / "protocols" / "toto_graph.svg"
+    assert page.read_text() == picture(graph, "g.1")
 
 
 def test_it_orders_on_half_of_the_machines_and_one() -> None:
