@@ -39,7 +39,8 @@ def draw_indices(path: Path, found: Mapping[tuple[Source, int], Measured]) -> No
             shares = index_shares(found[source, load])
             places = [tau + (i - (len(loads) - 1) / 2) * width for tau in shares]
             axes.bar(places, [100 * share for share in shares.values()], width, color=COLOURS[i % 4], label=f"{load}/s")
-        axes.set_xticks([tau for of, load in found for tau in index_shares(found[of, load])])
+        axes.set_xticks(sorted({tau for measured in found.values() for tau, _ in measured.pairs}))
+        axes.set_axisbelow(True)
         axes.set_title(f"Figure {number}: {TITLES[source]}", fontsize=10)
         axes.set_xlabel("index of latency")
         axes.grid(axis="y", alpha=0.25)
