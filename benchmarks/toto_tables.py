@@ -64,7 +64,7 @@ def main() -> int:
         for protocol in toto.PROTOCOLS
     ]
     with tempfile.TemporaryDirectory(prefix="antiphon-toto-") as temporary:
-        found = toto.measure(arguments.trace or Path(temporary), cases, range(arguments.seeds))
+        found = toto.measure(arguments.trace or Path(temporary), cases, lambda case: range(arguments.seeds))
     by_load: dict[tuple[Source, int], dict[str, Measured]] = {}
     for case, measured in found.items():
         by_load.setdefault((case.source, case.load), {})[case.protocol] = measured

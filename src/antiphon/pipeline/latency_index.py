@@ -10,11 +10,14 @@ is enough to know the newest message of each machine at every moment, and that i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 KINDS = ("multicast", "enter", "deliver", "view")
+POSITION_BITS = 40  # of a number that has a view above and a position below
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,14 @@ def waits(events: DataFrame, runs: DataFrame) -> DataFrame:
     # What m follows stands in its sender's row. The sender's own part is of the message before m.
     at_sender = F.when(is_entry & (F.col("process") == F.col("sender")), F.col("newest"))
     rows = rows.withColumn("followed", F.max(at_sender).over(Window.partitionBy("run", "message")))
-    beside = F.aggregate(
-        F.zip_with("newest", "followed", lambda there, followed: F.when(there > followed, 1).otherwise(0)),
-        F.lit(0),
-        lambda total, one: total + one,
-    )
+    newer = [F.when(F.get("newest", F.lit(k)) > F.get("followed", F.lit(k)), 1).otherwise(0) for k in range(most)]
+    beside = F.when(F.col("followed").isNotNull(), reduce(add, newer, F.lit(0)))
     return (
-        rows.groupBy("run", "message", "process")
+        rows.withColumn("beside", beside)
+        .groupBy("run", "message", "process")
         .agg(
-            F.max("sender").alias("sender"),
-            F.max(F.when(is_delivery, beside)).alias("tau"),  # m itself is there: the sender is among them
-            F.max(F.when(is_entry, beside + 1)).alias("omega"),  # m is not there yet
+            F.max(F.when(is_delivery, F.col("beside"))).alias("tau"),  # m itself is there: the sender is among them
+            F.max(F.when(is_entry, F.col("beside") + 1)).alias("omega"),  # m is not there yet
             F.min(F.when(F.col("kind") == "multicast", F.col("time_ns"))).alias("sent_ns"),
             F.min(F.when(is_delivery, F.col("time_ns"))).alias("delivered_ns"),
         )
@@ -87,10 +87,12 @@ def _machines() -> Column:
 def _with_what_was_there(rows: DataFrame, most: int) -> DataFrame:
     """Beside each row: the number of each machine's newest message in the graph before it. A view begins with none."""
     before = Window.partitionBy("run", "process").orderBy("seq").rowsBetween(Window.unboundedPreceding, -1)
-    view = F.count(F.when(F.col("kind") == "view", 1)).over(before)
-    in_view = Window.partitionBy("run", "process", "view").orderBy("seq").rowsBetween(Window.unboundedPreceding, -1)
-    newest = [F.max(F.when(F.col("place") == place, F.col("position"))).over(in_view) for place in range(1, most + 1)]
-    return rows.withColumn("view", view).withColumn("newest", F.array(*(F.coalesce(n, F.lit(0)) for n in newest)))
+    rows = rows.withColumn("view", F.count(F.when(F.col("kind") == "view", 1)).over(before))
+    # View and position as one number: so everything is a running maximum within one sort.
+    entry = F.shiftleft("view", POSITION_BITS) + F.col("position")
+    last = [F.max(F.when(F.col("place") == place, entry)).over(before) for place in range(1, most + 1)]
+    newest = [F.when(F.shiftright(n, POSITION_BITS) == F.col("view"), n.bitwiseAND(2**POSITION_BITS - 1)) for n in last]
+    return rows.withColumn("newest", F.array(*(F.coalesce(n, F.lit(0)) for n in newest)))
 
 
 def _sources(events: DataFrame) -> DataFrame:

@@ -123,13 +123,13 @@ def record(folder: Path, case: Case, seed: int) -> None:
         write_run(folder, msgspec.structs.replace(outcome.facts, run=name), outcome.observations.rows(receives=False))
 
 
-def measure(folder: Path, cases: Sequence[Case], seeds: Iterable[int]) -> dict[Case, Measured]:
+def measure(folder: Path, cases: Sequence[Case], seeds: Callable[[Case], Iterable[int]]) -> dict[Case, Measured]:
     """Simulate what the folder does not have, and let Spark measure all that it has."""
     from antiphon.pipeline.session import spark_session
 
-    chosen = [*seeds]
+    runs = {case: [case.run(seed) for seed in seeds(case)] for case in cases}
     for case in cases:
-        for seed in chosen:
+        for seed in seeds(case):
             record(folder, case, seed)
     spark = spark_session("toto")
     found = latency_index(read_events(spark, folder), read_runs(spark, folder))
@@ -137,7 +137,7 @@ def measure(folder: Path, cases: Sequence[Case], seeds: Iterable[int]) -> dict[C
     pairs: dict[str, Counter[Pair]] = {}
     for row in found.pairs.collect():
         pairs.setdefault(row.run, Counter())[row.tau, row.omega] += row.deliveries
-    return {case: _mean(case, [(means[name], pairs[name]) for name in map(case.run, chosen)]) for case in cases}
+    return {case: _mean(case, [(means[name], pairs[name]) for name in names]) for case, names in runs.items()}
 
 
 def _mean(case: Case, runs: Sequence[tuple[object, Counter[Pair]]]) -> Measured:
