@@ -1,6 +1,6 @@
 """Make the pictures of the docs that are generated.
 
-    make pictures                            docs/protocols/skeen.svg, isis.svg, arrow.svg and combining.svg
+    make pictures                       docs/protocols/skeen.svg, isis.svg, arrow.svg, combining.svg, toto_graph.svg
     make pictures REPORT=antiphon-demo/report.html      and docs/pictures/report.png, with chromium
 
 `architecture.svg` is drawn by hand.
@@ -17,6 +17,7 @@ from pathlib import Path
 from antiphon.pipeline import pictures
 from antiphon.reproduce.swap import arrow_figures, combining_figures
 from antiphon.reproduce.swap_figures import strip
+from antiphon.reproduce.toto_graph import example, picture
 from antiphon.simulation import MILLISECOND, Plan, Scenario, simulate
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -94,6 +95,11 @@ def swap() -> None:
     (DOCS / "protocols" / "combining.svg").write_text(strip(combining_figures()))
 
 
+def toto() -> None:
+    """A small causal graph, as its first machine sees it grow."""
+    (DOCS / "protocols" / "toto_graph.svg").write_text(picture(example(), "g.1"))
+
+
 def _standalone(svg: str) -> str:
     """An SVG file with paper, ink and a font of its own, instead of those of the page around it."""
     svg = svg.replace("currentColor", pictures.INK).replace("inherit", "Helvetica, Arial, sans-serif")
@@ -118,5 +124,6 @@ if __name__ == "__main__":
     skeen()
     isis()
     swap()
+    toto()
     if len(sys.argv) > 1:
         report(Path(sys.argv[1]))

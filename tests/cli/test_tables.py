@@ -17,6 +17,13 @@ def shown(table: RenderableType) -> str:
     return capture.get()
 
 
+def test_for_how_many_machines_a_message_waits() -> None:
+    row = {"run": "a", "deliveries": 1312, "tau": 5.31, "omega": 1.2, "latency_ms": 60.98, "periodic_ms": None}
+    rest = {"rho_periodic": None, "poisson_ms": 66.64, "rho_poisson": 0.093}
+    text = shown(tables.index_metrics([{**row, **rest}]))
+    assert text.splitlines()[1].split() == ["1,312", "5.31", "1.20", "60.98", "-", "-", "66.64", "0.09"]
+
+
 def verdict(run: str, **statuses: str) -> list[dict[str, Any]]:
     return [{"run": run, "property": name, "status": status} for name, status in statuses.items()]
 

@@ -272,7 +272,7 @@ def test_what_meets_in_a_window_is_combined() -> None:
 
 @pytest.mark.parametrize("window", ["-1", "10001", "soon"])
 def test_a_window_that_is_none(window: str) -> None:
-    with pytest.raises(UsageError, match="A bad option for combining"):
+    with pytest.raises(UsageError, match="option window must be a whole number from 0 to 10000, not"):
         run("combining", 3, at_once(["g.1"]), window=window)
 
 

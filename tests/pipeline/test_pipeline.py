@@ -382,6 +382,7 @@ def small_run() -> Run:
 def test_figures_counted_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     events, runs = opened(spark, tmp_path, [small_run(), named(honest_run(1, messages=0), "empty")])
     measured = metrics(events, runs)
+    assert measured.index is None, "there is no causal graph"
     by_run = {row.run: row.asDict() for row in measured.runs.collect()}
     assert by_run["small"] == {
         "run": "small", "protocol": "by hand", "multicasts": 2, "deliveries": 3, "payloads": 6, "sends": 4,

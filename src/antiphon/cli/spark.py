@@ -71,7 +71,8 @@ def exit_code(judged: Sequence[dict[str, Any]]) -> int:
 def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     """Measure the runs of a trace.
 
-    Messages, bytes, steps, latency and throughput, and the latency by number of destination groups.
+    Messages, bytes, steps, latency and throughput, and the latency by number of destination groups. Of protocols with a
+    causal graph, also for how many machines a message waits, and the latency that this predicts.
 
     Example: antiphon metrics runs, after antiphon simulate --seed 7 --trace runs
     """
@@ -85,13 +86,19 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
         measured = metrics(events, runs)
         by_run, by_groups = collected(measured.runs), collected(measured.by_groups)
         by_layer = collected(measured.by_layer) if json else []
+        index = collected(measured.index.runs) if measured.index else []
+        pairs = collected(measured.index.pairs) if measured.index and json else []
     if json:
-        print(msgspec.json.encode({"runs": by_run, "by_groups": by_groups, "by_layer": by_layer}).decode())
+        found = {"runs": by_run, "by_groups": by_groups, "by_layer": by_layer}
+        print(msgspec.json.encode({**found, "latency_index": index, "tau_omega": pairs} if index else found).decode())
         return
     console = Console()
     console.print(tables.run_metrics(by_run))
     console.print("\nby number of destination groups")
     console.print(tables.group_metrics(by_groups))
+    if index:
+        console.print("\nfor how many machines a message waits, while all are sending")
+        console.print(tables.index_metrics(index))
 
 
 def _open(trace: Path, steps: StepsBar) -> tuple[Any, Any]:

@@ -115,6 +115,18 @@ _GROUP_COLUMNS = {
     "last_ms_p99": "last p99",
 }
 
+_INDEX_COLUMNS = {
+    "run": "run",
+    "deliveries": "deliveries",
+    "tau": "index τ",
+    "omega": "width ω",
+    "latency_ms": "ms at the sender",
+    "periodic_ms": "periodic model",
+    "rho_periodic": "ρ",
+    "poisson_ms": "Poisson model",
+    "rho_poisson": "ρ",
+}
+
 
 def run_metrics(measured: Rows) -> RenderableType:
     """One line per figure and one column per run; many runs stand below one another."""
@@ -134,11 +146,20 @@ def run_metrics(measured: Rows) -> RenderableType:
 
 def group_metrics(measured: Rows) -> Table:
     """Latency by the number of destination groups: what it costs to send to more of them."""
+    return _lines(measured, _GROUP_COLUMNS)
+
+
+def index_metrics(measured: Rows) -> Table:
+    """The index of latency, and what the model of toto.txt makes of it, for either kind of source."""
+    return _lines(measured, _INDEX_COLUMNS)
+
+
+def _lines(measured: Rows, columns: dict[str, str]) -> Table:
     one_run = len({row["run"] for row in measured}) <= 1
-    names = [name for name in _GROUP_COLUMNS if name != "run" or not one_run]
+    names = [name for name in columns if name != "run" or not one_run]
     table = Table(box=None, pad_edge=False)
     for name in names:
-        table.add_column(_GROUP_COLUMNS[name], justify="left" if name == "run" else "right")
+        table.add_column(columns[name], justify="left" if name == "run" else "right")
     for row in measured[: 3 * RUNS_PRINTED]:
         table.add_row(*(_number(row[name]) for name in names))
     return table

@@ -41,5 +41,27 @@ def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) ->
             raise UsageError(f"The {name} protocol's option {option} must be {known_values}, not {given[option]!r}.")
     try:
         return msgspec.convert(dict(given), type=protocol.Options, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"A bad option for {name}: {error}.") from None
+    except msgspec.ValidationError:
+        option = next(option for option in given if not _is_valid(protocol.Options, option, given[option]))
+        wanted, why = _wanted(protocol.Options, option)
+        raise UsageError(
+            f"The {name} protocol's option {option} must be {wanted}, not {given[option]!r}{why and f': {why}'}."
+        ) from None
+
+
+def _is_valid(options: type[msgspec.Struct], option: str, value: str) -> bool:
+    try:
+        msgspec.convert({option: value}, type=options, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _wanted(options: type[msgspec.Struct], option: str) -> tuple[str, str]:
+    """Which numbers an option may have, and what its description says of them."""
+    kind = next(field.type for field in msgspec.structs.fields(options) if field.name == option)
+    found = [note for part in (kind, *get_args(kind)) for note in getattr(part, "__metadata__", ())]
+    meta = next((note for note in found if isinstance(note, msgspec.Meta)), msgspec.Meta())
+    if meta.le is not None:
+        return f"a whole number from {meta.ge or 0} to {meta.le}", meta.description or ""
+    return "a whole number" + (f" of at least {meta.ge}" if meta.ge is not None else ""), meta.description or ""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from antiphon.pipeline.latency_index import LatencyIndex, latency_index
+
 PER_OCTAVE = 128  # latency buckets between x and 2x: a percentile is a latency that occurred, at most 0.6 % too high
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 EACH, LAST = "latency_ms", "last_ms"  # multicast to each delivery; multicast to the message's last delivery
@@ -15,7 +17,7 @@ SENT = "multicasts"
 
 @dataclass(frozen=True)
 class Metrics:
-    """Four small tables, however long the trace: they grow with runs, layers and numbers of groups only.
+    """A few small tables, however long the trace: they grow with runs, layers and numbers of groups only.
 
     `deliveries` counts messages, `payloads` what came with them, each at every process; latencies are of messages.
     """
@@ -24,10 +26,14 @@ class Metrics:
     by_groups: DataFrame  # one row per run and number of destination groups
     by_layer: DataFrame  # one row per run and component that sent frames
     latencies: DataFrame  # the histogram behind the percentiles
+    index: LatencyIndex | None  # of the runs with causal graphs, if there are any
 
 
 def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
-    """Measure every run. Two passes over the trace; everything else is computed from their small results."""
+    """Measure every run. Two passes over the trace; everything else is computed from their small results.
+
+    Where there are causal graphs, one more measures for how many machines a message waits.
+    """
     totals = _totals(events).localCheckpoint()
     latencies = latency_histogram(events).localCheckpoint()
     rows = runs.select("run", "protocol").join(_by_run(totals), on="run", how="left")
@@ -37,7 +43,14 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
         "run", "layer", "sends", "bytes", _per("sends", "multicasts").alias("sends_per_multicast")
     )
     by_groups = _percentiles(latencies, ["run", "groups"]).withColumnRenamed("multicasts", "messages")
-    return Metrics(rows.orderBy("run"), by_groups.orderBy("run", "groups"), by_layer.orderBy("run", "layer"), latencies)
+    with_graph = runs.join(F.broadcast(totals.filter("kind = 'enter'")), on="run", how="left_semi")
+    return Metrics(
+        rows.orderBy("run"),
+        by_groups.orderBy("run", "groups"),
+        by_layer.orderBy("run", "layer"),
+        latencies,
+        None if with_graph.isEmpty() else latency_index(events, with_graph),
+    )
 
 
 def _per(amount: str, count: str) -> Column:
@@ -53,7 +66,8 @@ def _totals(events: DataFrame) -> DataFrame:
         F.lit(0).cast("long"),
         lambda total, number: total + number,
     )
-    rows = events.filter("kind in ('multicast', 'deliver', 'send')").groupBy("run", "kind", sent.alias("layer"))
+    counted = events.filter("kind in ('multicast', 'deliver', 'send', 'enter')")
+    rows = counted.groupBy("run", "kind", sent.alias("layer"))
     return rows.agg(
         F.count(F.lit(1)).alias("rows"),
         # One row names all receivers, and each of them gets the frame.

@@ -57,8 +57,8 @@ class AllAck(GraphProtocol):
 
     def is_first(self, m: Node, oldest: list[Node]) -> bool:
         """Whether it follows no other. What it follows, if anything, follows the oldest of its machine."""
-        dag = self.graph.dag
-        return not any(dag.is_followed(other.name, m) for other in oldest if other is not m)
+        places = self.graph.dag.places
+        return not any(m.clock[places[o.name.sender]] >= o.name.number for o in oldest if o is not m)
 
     def undelivered(self) -> int:
         return sum(m.service == "agreed" for queue in self.waiting.values() for m in queue)

@@ -141,12 +141,14 @@ class Activation(msgspec.Struct, array_like=True):
 
     def hear_again(self, dag: Dag, machine: ProcessId, place: int, before: int) -> None:
         """What follows a candidate now has followed one before, so no message before that one need be looked at."""
-        for c in self.m_p.values():
-            c.tail[place] = dag.newest[place][dag.places[c.node.name.sender]] >= c.node.name.number  # L21
-            c.ntail += c.tail[place]
+        places, newest = dag.places, dag.newest[place]
+        tail_of = [c for c in self.m_p.values() if newest[places[c.node.name.sender]] >= c.node.name.number]
+        for c in tail_of:
+            c.tail[place] = True  # L21
+            c.ntail += 1
         row, last = dag.rows[machine], dag.counts[place]
         begin = max(before, next(iter(row), last + 1)) if before > 0 else last + 1  # what is stable follows none
-        for number in range(begin, last + 1):
+        for number in range(begin, last + 1) if tail_of else ():  # where the newest follows none, none does
             followed = [c for c in self.m_p.values() if dag.is_followed(c.node.name, row[number])]
             if followed:
                 self.hear(place, number, followed)  # L22
@@ -163,8 +165,11 @@ def vector_timestamp(activation: Activation, m: Candidate, machines: tuple[Proce
     }
 
 
+PHI = "Φ goes from half of the machines, rounded up, to all but one, and another number counts as the nearest of these"
+
+
 class TotoOptions(GraphOptions, frozen=True):
-    phi: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Φ; None: half of the configuration, rounded up
+    phi: Annotated[int, msgspec.Meta(ge=1, description=PHI)] | None = None  # None: half of them, rounded up
 
 
 class ToTo(GraphProtocol):

@@ -111,15 +111,6 @@ class Dag(msgspec.Struct, array_like=True):
         """A message follows itself."""
         return later.clock[self.places[earlier.sender]] >= earlier.number
 
-    def beside(self, m: Node) -> int:
-        """The machines, m's sender included, that have a message here which does not precede m.
-
-        When m enters, these are concurrent to it: ω. When it is delivered, they are concurrent or follow it: τ.
-        """
-        newer = [count > before for count, before in zip(self.counts, m.clock, strict=True)]
-        newer[self.places[m.name.sender]] = True
-        return sum(newer)
-
     def forget_stable(self) -> None:
         """Whoever has sent a message that follows m has m."""
         for machine, of_all in zip(self.machines, zip(*self.newest, strict=True), strict=True):

@@ -43,11 +43,10 @@ def graph_of(outcome: Outcome) -> dict[str, Any]:
             events[row.process].append(("deliver", row.message or ""))
         elif row.kind == EventKind.VIEW:
             events[row.process].append(("view", list(row.peers or ())))
-    named = {
-        p: [(what, name_of.get(about, about) if isinstance(about, str) else about) for what, about in seen]
-        for p, seen in events.items()
-    }
-    return {"machines": machines, "phi": _phi(outcome, len(machines)), "messages": messages, "events": named}
+    # A delivery's row has the name of what is brought. In the graph acknowledgements count too, so names differ there.
+    for seen in events.values():
+        seen[:] = [(what, name_of.get(str(about), about) if what == "deliver" else about) for what, about in seen]
+    return {"machines": machines, "phi": _phi(outcome, len(machines)), "messages": messages, "events": events}
 
 
 def graph_json(outcome: Outcome) -> bytes:

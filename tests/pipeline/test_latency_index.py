@@ -1,0 +1,163 @@
+"""The index of latency by Spark, against the definitions: walked machine by machine, on plain graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from antiphon.pipeline.latency_index import waits
+from antiphon.pipeline.metrics import metrics
+from antiphon.pipeline.read import read_events, read_runs
+from antiphon.reproduce.toto import Case, run
+from antiphon.services import toto as paper
+from antiphon.services.toto import Graph, Name
+from antiphon.simulation import MILLISECOND, Crash, Outcome, Partition, Plan, Scenario, simulate
+from antiphon.trace import Row, deduplicate, write_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row as SparkRow
+    from pyspark.sql import SparkSession
+
+Wait = tuple[str, str, int, int]  # message, process, τ, ω
+
+
+def turbulent(protocol: str, **options: str) -> Outcome:
+    """A machine crashes and says everything twice; with a membership service, the others go on without it."""
+    faults = (Crash("g.2", at=4 * MILLISECOND, down_ns=40 * MILLISECOND),)
+    cut = Partition(("g.1", "g.4"), at=300 * MILLISECOND, for_ns=400 * MILLISECOND)
+    plans = tuple(Plan(f"g.{1 + i % 4}", i * 700_000 + i // 24 * 500 * MILLISECOND, ("g",)) for i in range(48))
+    return simulate(
+        Scenario(
+            protocol=protocol,
+            options=options,
+            groups={"g": 4},
+            plans=plans,
+            loss=0.1,
+            duplication=0.1,
+            faults=(*faults, cut) if options else faults,
+            journal=True,
+        )
+    )
+
+
+SLICE = Case("toto", "poisson", 100, messages=240)  # of R6
+RUNS = {
+    "toto": lambda: turbulent("toto"),
+    "transis": lambda: turbulent("transis"),
+    "views": lambda: turbulent("toto", membership="true"),
+    "R6-toto": lambda: run(SLICE, 1),
+    "R6-allack": lambda: run(SLICE._replace(protocol="allack"), 1),
+    "skeen": lambda: simulate(Scenario(protocol="skeen", groups={"g": 2}, plans=(Plan("c1", 0, ("g",)),))),
+}
+
+
+class Measured(msgspec.Struct):
+    rows: dict[str, list[Row]]
+    waits: dict[str, set[Wait]]
+    means: dict[str, SparkRow]
+    pairs: dict[str, Counter[tuple[int, int]]]
+
+
+@pytest.fixture(scope="module")
+def measured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    from pyspark.sql import functions as F
+
+    folder = tmp_path_factory.mktemp("index")
+    rows = {}
+    for name, make in RUNS.items():
+        outcome = make()
+        assert outcome.violations == []
+        write_run(folder, msgspec.structs.replace(outcome.facts, run=name), outcome.rows)
+        rows[name] = deduplicate(outcome.rows)
+    events, runs = read_events(spark, folder).coalesce(1).localCheckpoint(), read_runs(spark, folder)
+    found = metrics(events, runs).index
+    assert found is not None
+    made = Measured(rows, {name: set() for name in RUNS}, {}, {name: Counter() for name in RUNS})
+    for row in waits(events, runs).filter(~F.col("run").startswith("R6")).collect():
+        made.waits[row.run].add((row.message, row.process, row.tau, row.omega))
+    made.means = {row.run: row for row in found.runs.collect()}
+    for row in found.pairs.collect():
+        made.pairs[row.run][row.tau, row.omega] += row.deliveries
+    return made
+
+
+def by_definition(rows: list[Row]) -> Iterator[tuple[Wait, int]]:
+    """And when it was delivered. What was there before a view is not in the graph of the next."""
+    machines = tuple(dict.fromkeys(row.process for row in rows if row.kind == "enter"))
+    follows = {name_of(row): row.about or () for row in rows if row.kind == "enter" and row.about is not None}
+    widths, names = {}, {}
+    plain = Graph(machines, {}, {})
+    for before, row in zip((None, *rows), rows, strict=False):
+        if row.kind == "view" or before is None or before.process != row.process:
+            plain = Graph(machines, {}, {})
+        if row.kind == "enter":
+            name = name_of(row)
+            plain.arcs[name] = tuple(Name(*_split(text)) for text in follows[name])
+            if row.message is not None:
+                names[row.message] = name
+                widths[row.process, row.message] = paper.width(plain, name)
+        elif row.kind == "deliver" and row.message is not None:
+            tau = paper.index_of_latency(plain, names[row.message])
+            yield (row.message, row.process, tau, widths[row.process, row.message]), row.time_ns
+
+
+def name_of(row: Row) -> Name:
+    return Name((row.peers or ("",))[0], row.position or 0)
+
+
+def _split(text: str) -> tuple[str, int]:
+    sender, _, number = text.rpartition(":")
+    return sender, int(number)
+
+
+@pytest.mark.parametrize("name", ["toto", "transis", "views"])
+def test_each_delivery_waits_for_as_many_as_the_definitions_say(measured: Measured, name: str) -> None:
+    expected = {wait for wait, _ in by_definition(measured.rows[name])}
+    assert measured.waits[name] == expected
+    assert len({(tau, omega) for _, _, tau, omega in expected}) > 3
+    views = [row for row in measured.rows[name] if row.kind == "view"]
+    assert len(views) > 8 if name == "views" else not views
+
+
+def test_without_a_graph_there_is_no_index(measured: Measured) -> None:
+    assert "skeen" not in measured.means
+    assert not measured.waits["skeen"]
+
+
+@pytest.mark.parametrize("protocol", ["toto", "allack"])
+def test_r6_and_r7_a_slice_of_the_tables(measured: Measured, protocol: str) -> None:
+    """The joint distribution, the means, the model and ρ, worked out from the rows. All of it:
+    `python benchmarks/toto_tables.py`."""
+    rows, row = measured.rows[f"R6-{protocol}"], measured.means[f"R6-{protocol}"]
+    sent: dict[str, list[int]] = {}
+    at: dict[str | None, int] = {}
+    for multicast in (r for r in rows if r.kind == "multicast"):
+        sent.setdefault(multicast.process, []).append(multicast.time_ns)
+        at[multicast.message] = multicast.time_ns
+    end = min(times[-1] for times in sent.values())
+    counted = [(wait, when) for wait, when in by_definition(rows) if when <= end]
+    pairs = Counter((tau, omega) for (_, _, tau, omega), _ in counted)
+    assert measured.pairs[f"R6-{protocol}"] == pairs
+    latency = fmean(when - at[m] for (m, p, _, _), when in counted if m.startswith(f"{p}:")) / 1e6
+    gaps = [later - earlier for times in sent.values() for earlier, later in pairwise(times)]
+    poisson = {p: sum(Fraction(1, 8 - k) for k in range(p[1], p[0])) for p in pairs}
+    model = fmean(gaps) / 1e6 * float(sum(poisson[p] * count for p, count in pairs.items()) / pairs.total())
+    assert row.deliveries == pairs.total()
+    assert row.latency_ms == pytest.approx(latency)
+    assert row.poisson_ms == pytest.approx(model)
+    assert row.rho_poisson == pytest.approx(abs(model - latency) / latency)
+    periodic = sum(Fraction(t - w, 8 - w + 1) * count for (t, w), count in pairs.items()) / pairs.total()
+    assert row.periodic_ms == pytest.approx(fmean(gaps) / 1e6 * float(periodic))
+    assert abs(row.tau - {"toto": 5.31, "allack": 8}[protocol]) < 0.4
+    assert abs(row.poisson_ms / row.interval_ms * 80 / latency - 1) < 0.2, "with the interval that was meant"
+
+
+def test_toto_is_faster_than_all_ack(measured: Measured) -> None:
+    assert 2 < measured.means["R6-allack"].latency_ms / measured.means["R6-toto"].latency_ms < 4
