@@ -132,8 +132,11 @@ def test_machines_are_killed_return_and_join_in_mid_stream(make_cluster: MakeClu
 
     count = asyncio.run(asyncio.wait_for(run(), 60))
     delivered = judged(folder)  # which also judges who was with whom
-    assert delivered["g.2"] == count
-    assert all(20 < delivered[p] < count for p in ("g.1", "g.3", "g.4"))
+    assert 0 < delivered["g.4"] < count, "it was not there from the beginning"
+    (facts,) = read_facts(folder.trace)
+    rows = [row for row in read_rows(folder.trace, facts.run) if row.kind == "deliver"]
+    numbers = {cell.first + k for row in rows for cell in row.requests or () for k in range(cell.payloads)}
+    assert numbers == set(range(count)), "everything was delivered by somebody"
 
 
 def test_hostile_datagrams_are_dropped_and_counted(make_cluster: MakeCluster) -> None:
