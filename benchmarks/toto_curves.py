@@ -1,6 +1,6 @@
 """ToTo against all-ack beyond toto.txt's tables: simulated, and measured by Spark from the trace.
 
-    python benchmarks/toto_curves.py machines [--seeds 4] [--trace FOLDER] [--plot FILE.svg]
+    python benchmarks/toto_curves.py machines [--sizes 4 8] [--seeds 4] [--trace FOLDER] [--plot FILE.svg]
     python benchmarks/toto_curves.py variance | phi    (the same options)
 
 machines: the speedup for 4 to 64 machines, at 50 messages a second in all and Φ = n/2, beside what formulas (1) and (2)
@@ -64,10 +64,10 @@ def narrow_speedup(source: str, n: int) -> float:
     return sum(1 / (n - k) for k in range(1, n)) / sum(1 / (n - k) for k in range(1, n // 2 + 1))
 
 
-def machines(measure: Measure) -> list[Panel]:
+def machines(measure: Measure, sizes: Sequence[int] = SIZES) -> list[Panel]:
     panels = []
     by_source = {
-        source: [Case("toto", source, 50, n, messages=2000 if n > 16 else 4000) for n in SIZES] for source in SOURCES
+        source: [Case("toto", source, 50, n, messages=2000 if n > 16 else 4000) for n in sizes] for source in SOURCES
     }
     found = measure([one for cases in by_source.values() for case in cases for one in both(case)])
     heads("source", "n", "ToTo τ", "ω", "ToTo ms", "all-ack ms", "speedup", "by the formulas")
@@ -75,10 +75,10 @@ def machines(measure: Measure) -> list[Panel]:
         for case in cases:
             print(row((source, case.n, *_cells(found, case), narrow_speedup(source, case.n))))
         curves = [
-            Curve("measured", SIZES, [speedup(found, case) for case in cases]),
-            Curve("formulas, narrow graph", SIZES, [narrow_speedup(source, n) for n in SIZES], "--"),
+            Curve("measured", sizes, [speedup(found, case) for case in cases]),
+            Curve("formulas, narrow graph", sizes, [narrow_speedup(source, n) for n in sizes], "--"),
         ]
-        panels.append(Panel(TITLES[source], "machines", "speedup over all-ack", curves, log_x=True, ticks=SIZES))
+        panels.append(Panel(TITLES[source], "machines", "speedup over all-ack", curves, log_x=True, ticks=sizes))
     return panels
 
 
@@ -142,7 +142,8 @@ def phi(measure: Measure) -> list[Panel]:
                 print(row((name, source, case.phi, found[case].tau, found[case].omega, found[case].latency_ms)))
             latencies = [found[case].latency_ms for case in cases]
             curves.append(Curve(TITLES[source], [case.phi or 0 for case in cases], latencies))
-        panels.append(Panel(f"{name}: {load}/s, links of {ms} ms", "Φ", "latency at the sender, ms", curves))
+        title = f"{name}: {load}/s, links of {ms} ms"
+        panels.append(Panel(title, "Φ", "latency at the sender, ms", curves, ticks=range(n // 2, n)))
     return panels
 
 
@@ -153,6 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="of the groups, for machines")
     parser.add_argument("--trace", type=Path, help="where the runs are kept")
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
@@ -162,7 +164,7 @@ def main() -> None:
         def measure(cases: Sequence[Case]) -> Found:
             return toto.measure(folder, cases, lambda case: range(max(1, arguments.seeds * 8 // max(8, case.n))))
 
-        panels = KINDS[arguments.kind](measure)
+        panels = machines(measure, arguments.sizes) if arguments.kind == "machines" else KINDS[arguments.kind](measure)
     if arguments.plot is not None:
         draw_curves(arguments.plot, panels)
 
