@@ -441,6 +441,8 @@ def test_the_timeline_has_deliveries_and_marks(spark: SparkSession, tmp_path: Pa
 
 def test_the_report_is_one_page_with_three_pictures(spark: SparkSession, tmp_path: Path) -> None:
     runs = [honest_run(2, run="fine"), named(forgery("cycle_of_three").forge(*honest_run(7)), "bad")]
+    for run in runs:
+        run[0].promises = ["validity", "acyclic_order"]
     events, facts = opened(spark, tmp_path / "trace", runs)
     page = tmp_path / "report.html"
     found, measured = verify(events, facts), metrics(events, facts)

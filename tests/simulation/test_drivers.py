@@ -192,12 +192,12 @@ def test_clients_through_members_are_served_exactly_once_and_in_order() -> None:
     assert retried > 20, "retries through other members happened"
 
 
-def admits_everything(table: Sessions, session: SessionId, request: Request, *, ordered: bool) -> list[Request]:
+def admits_everything(table: Sessions, session: SessionId, request: Request, **how: bool) -> list[Request]:
     """Retries are delivered again."""
     return [request]
 
 
-def admits_out_of_order(table: Sessions, session: SessionId, request: Request, *, ordered: bool) -> list[Request]:
+def admits_out_of_order(table: Sessions, session: SessionId, request: Request, **how: bool) -> list[Request]:
     """A request does not wait for its predecessor; repeats are still dropped."""
     known = table.known.setdefault(session, Session())
     if request.first in known.waiting:
@@ -209,9 +209,9 @@ def admits_out_of_order(table: Sessions, session: SessionId, request: Request, *
 _admit = Sessions.admit
 
 
-def admits_one_half(table: Sessions, session: SessionId, request: Request, *, ordered: bool) -> list[Request]:
+def admits_one_half(table: Sessions, session: SessionId, request: Request, **how: bool) -> list[Request]:
     """Only the first payloads of a request are delivered."""
-    admitted = _admit(table, session, request, ordered=ordered)
+    admitted = _admit(table, session, request, **how)
     return [
         parse_request(encode_request(r.client, r.first, r.settled, list(r.payloads())[: (r.count + 1) // 2]))
         for r in admitted
