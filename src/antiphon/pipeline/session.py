@@ -73,6 +73,9 @@ def _local_settings(memory_gib: int | None, short: bool) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(cores if short else 8 * cores),
         "spark.sql.adaptive.enabled": str(not short).lower(),
+        # All checks together take several hundred pieces of generated code; beyond 100, Spark would forget and compile
+        # them again.
+        "spark.sql.codegen.cache.maxEntries": "2000",
     }
 
 
