@@ -114,6 +114,9 @@ def test_what_nothing_was_checked_of_does_not_hold() -> None:
     assert verdict("unknown_promise", "causal") is Status.HOLDS
     assert verdict("undrained_with_missing_deliveries", "agreement") is Status.UNCHECKED
     assert verdict("undrained_with_missing_deliveries", "total_order") is Status.HOLDS
+    # Who goes on from the last view is not known.
+    assert verdict("undrained_with_missing_deliveries", "view_order") is Status.UNCHECKED
+    assert verdict("undrained_with_missing_deliveries", "virtual_synchrony") is Status.UNCHECKED
     facts, rows = honest_run(1)
     facts.promises = []
     assert set(verdicts(facts, check_run(facts, rows)).values()) == {Status.NOT_PROMISED}

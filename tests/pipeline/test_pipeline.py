@@ -234,6 +234,7 @@ def test_a_verdict_for_each_run_and_property(judged: Judged) -> None:
     assert {key for key, status in judged.verdicts.items() if status == "broken"} == judged.broken
     assert judged.verdicts["nothing_changed", "causal"] == "holds"
     assert judged.verdicts["undrained_with_missing_deliveries", "agreement"] == "unchecked"
+    assert judged.verdicts["undrained_with_missing_deliveries", "view_order"] == "unchecked"
     assert judged.verdicts["unknown_promise", "linearizability"] == "unchecked"
     assert judged.verdicts["incomplete_rows_of_one_member", "integrity"] == "incomplete"
     assert judged.verdicts["lost_at_one_in_an_incomplete_run", "agreement"] == "broken"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from antiphon.checks.history import RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Status, Violation
-from antiphon.core.promises import REGISTRY, load
+from antiphon.core.promises import REGISTRY, Promise, load
 from antiphon.trace import Row, RunFacts
 
 CHECKS: dict[str, Callable[[RunHistory], list[Violation]]] = {
@@ -46,6 +46,8 @@ def verdicts(facts: RunFacts, violations: Iterable[Violation]) -> dict[str, Stat
             return Status.UNCHECKED
         if name in broken:
             return Status.BROKEN
+        if REGISTRY[Promise(name)].in_part and not facts.drained:
+            return Status.UNCHECKED
         return Status.INCOMPLETE if facts.incomplete else Status.HOLDS
 
     return {name: status(name) for name in dict.fromkeys((*CHECKS, *facts.promises))}

@@ -42,6 +42,7 @@ class Definition(NamedTuple):
     in_process: str
     on_spark: str
     drained: bool = False  # judged only where every promised delivery had its time
+    in_part: bool = False  # where it had not, what is found counts, but not that nothing is found
 
     def checks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Both checks, loaded. The second needs pyspark."""
@@ -54,8 +55,9 @@ def load(place: str) -> Callable[..., Any]:
     return found
 
 
-def _definition(meaning: str, module: str, name: str, *, drained: bool = False) -> Definition:
-    return Definition(meaning, f"antiphon.checks.{module}:{name}", f"antiphon.pipeline.{module}:{name}", drained)
+def _definition(meaning: str, module: str, name: str, *, drained: bool = False, in_part: bool = False) -> Definition:
+    in_process, on_spark = f"antiphon.checks.{module}:{name}", f"antiphon.pipeline.{module}:{name}"
+    return Definition(meaning, in_process, on_spark, drained, in_part)
 
 
 REGISTRY: dict[Promise, Definition] = {
@@ -108,6 +110,7 @@ REGISTRY: dict[Promise, Definition] = {
         "members everywhere, and two processes deliver the views that both deliver in the same order",
         "views",
         "virtual_synchrony",
+        in_part=True,  # who goes on from the last view is known at the end only
     ),
     Promise.VIEW_ORDER: _definition(
         "processes that go on together from a view deliver their messages in it in one order without a cycle; and any "
@@ -115,6 +118,7 @@ REGISTRY: dict[Promise, Definition] = {
         "a view from which the two do not go on together",
         "views",
         "view_order",
+        in_part=True,
     ),
     Promise.GRAPH_DELIVERY: _definition(
         "a message that entered the graph of a correct process which it addresses is delivered there",
@@ -150,6 +154,7 @@ REGISTRY: dict[Promise, Definition] = {
         "the view, or something later",
         "views",
         "view_client_order",
+        in_part=True,
     ),
     Promise.RECEIPTS: _definition(
         "a request that a process which is up at the end acknowledged is delivered by every correct addressed process",

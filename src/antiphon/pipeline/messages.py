@@ -9,6 +9,7 @@ from antiphon.core.promises import REGISTRY
 
 PROPERTIES = tuple(str(promise) for promise in REGISTRY)
 # What a run must have been given the time to do before its absence can be held against it.
+IN_PART = tuple(str(promise) for promise, definition in REGISTRY.items() if definition.in_part)
 NEEDS_DRAINED = tuple(str(promise) for promise, definition in REGISTRY.items() if definition.drained)
 
 

@@ -11,7 +11,7 @@ from antiphon.checks.violation import Status
 from antiphon.core.promises import REGISTRY, load
 from antiphon.pipeline import schema
 from antiphon.pipeline.evidence import Evidence
-from antiphon.pipeline.messages import NEEDS_DRAINED, PROPERTIES
+from antiphon.pipeline.messages import IN_PART, NEEDS_DRAINED, PROPERTIES
 
 SHOWN = 5  # violations kept of each property of each run: one disproves it, a few help to understand it
 
@@ -48,6 +48,7 @@ def verdicts(violations: DataFrame, runs: DataFrame) -> DataFrame:
         F.when(~F.array_contains("promises", property_), F.lit(Status.NOT_PROMISED.value))
         .when(~property_.isin(*PROPERTIES) | early, F.lit(Status.UNCHECKED.value))
         .when(F.coalesce("broken", F.lit(False)), F.lit(Status.BROKEN.value))
+        .when(property_.isin(*IN_PART) & ~F.col("drained"), F.lit(Status.UNCHECKED.value))
         .when(F.size("incomplete") > 0, F.lit(Status.INCOMPLETE.value))
         .otherwise(F.lit(Status.HOLDS.value))
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -115,7 +116,7 @@ class Dag(msgspec.Struct, array_like=True):
         """Whoever has sent a message that follows m has m."""
         for machine, of_all in zip(self.machines, zip(*self.newest, strict=True), strict=True):
             row, stable = self.rows[machine], min(of_all)
-            for number in [number for number in row if number <= stable]:
+            for number in [*takewhile(stable.__ge__, row)]:  # a row is in the order of its numbers
                 del row[number]
 
     def unstable(self) -> int:
