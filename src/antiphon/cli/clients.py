@@ -46,8 +46,9 @@ def send_command(
 ) -> None:
     """Multicast a message to every member of some groups.
 
-    All of them deliver it, or none does, and in the same order as everything else. Each line of standard input is a
-    message of its own. Whatever ends the command early, it says how many were accepted until then.
+    As far as the cluster's protocol promises it, all of them deliver it, or none does, and in the same order as
+    everything else. Each line of standard input is a message of its own. Whatever ends the command early, it says how
+    many were accepted until then.
 
     Example: antiphon send --dir shop --to orders,billing "one espresso"
 

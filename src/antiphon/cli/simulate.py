@@ -141,10 +141,13 @@ def simulate_command(
         loss=loss,
     )
     outcome = simulate(_gathered(_batched(scenario, payloads), gather))
-    if trace is not None:
-        write_run(trace, outcome.facts, outcome.rows)
-    if graph is not None:
-        graph.write_bytes(graph_json(outcome))
+    try:
+        if trace is not None:
+            write_run(trace, outcome.facts, outcome.rows)
+        if graph is not None:
+            graph.write_bytes(graph_json(outcome))
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be written: {error.strerror}.") from None
     _show(outcome, json)
 
 

@@ -220,6 +220,12 @@ def _transport(protocol: type[OrderingProtocol], topology: Topology, options: Ma
     return Process(topology.processes[0], topology, protocol, options).protocol.transport
 
 
+def _on_datagrams(protocol: type[OrderingProtocol], topology: Topology, options: Mapping[str, str]) -> bool:
+    """Whether any part of it sends what may get lost, and mends that."""
+    parts = Process(topology.processes[0], topology, protocol, options).parts
+    return any(part.transport is Transport.DATAGRAM for part in parts)
+
+
 class Load(NamedTuple):
     """Who sends what in a random run."""
 
@@ -288,10 +294,10 @@ def workload_scenario(
     if size > PAYLOAD_BYTES_MAX:
         raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {size}.")
     topology, assumes = Topology.sized(groups), protocol.assumes(parse_options(protocol, options))
-    if loss and _transport(protocol, topology, options) is not Transport.DATAGRAM:
+    if loss and not _on_datagrams(protocol, topology, options):
         name, able = protocol.declaration.name, protocols_with("transport", "datagram")
         can = "it can" if name in able else f"{in_words(able)} can"
-        raise UsageError(f"The {name} protocol does not mend losses so; {can}, with -o transport=datagram.")
+        raise UsageError(f"The {name} protocol cannot mend losses as it is; {can}, with -o transport=datagram.")
     outside = [f"c{i}" for i in range(1, clients + 1)]
     members = [str(p) for p in topology.processes]
     senders = outside or members
