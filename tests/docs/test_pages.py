@@ -17,7 +17,7 @@ from docs.stage import Stage, agrees, masked
 
 PLAYED = [page for page in PAGES if any(example.why_not_run is None for example in examples(page))]
 NOT_RUN = 8
-DEMO_MESSAGES = 300  # as the README's comment says
+DEMO_MESSAGES = 300  # as in the README
 
 
 @pytest.fixture

@@ -28,10 +28,12 @@ def late_deliveries(history: RunHistory, scenario: Scenario, now: int) -> list[V
 def _apart(history: RunHistory) -> Iterator[Violation]:
     """Of a run that was calm for long in the end."""
     up = [p for members in history.groups.values() for p in members if p not in history.faulty]
-    last = {p: history.views[p][-1] for p in up if p in history.views} if history.facts.drained else {}
+    last = {p: history.views.get(p, [None])[-1] for p in up} if history.facts.drained else {}
     for process, row in last.items():
-        if row[4] != last[up[0]][4] or sorted(row.peers or ()) != sorted(up):
-            detail = f"{process} is in view {row[4]} in the end, and not with all who are up: {', '.join(up)}."
+        with_it = last[up[0]]
+        if row is None or with_it is None or row[4] != with_it[4] or sorted(row.peers or ()) != sorted(up):
+            where = f"view {row[4]}" if row is not None else "no view"
+            detail = f"{process} is in {where} in the end, and not with all who are up: {', '.join(up)}."
             yield Violation(LATE, (process,), (), detail)
 
 
