@@ -205,14 +205,14 @@ def verdicts(outcome: Outcome) -> Iterator[str]:
 def test_agreement_validity_and_termination_under_every_fault(kind: str) -> None:
     mistaken = []
     effective: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(80):
         outcome = simulate(nasty(seed), over(*KINDS[kind]))
         mistaken += [(seed, verdict) for verdict in verdicts(outcome)]
         effective.update(type(fault).__name__ for fault in outcome.faults_effective)
         effective["down for good"] += len(outcome.facts.faulty)
     assert mistaken == []
     kinds = ("Crash", "Pause", "Slow", "Partition", "WrongSuspicion", "down for good")
-    assert min(effective[name] for name in kinds) > 10
+    assert min(effective[name] for name in kinds) > 20
 
 
 def test_a_suspicion_never_comes_in_the_midst_of_what_a_process_does() -> None:

@@ -19,7 +19,8 @@ from antiphon.simulation.campaign import NO_FIFO, Campaign, scenarios
 PROTOCOLS = sorted(protocols())
 FIXED_SEEDS = 80
 SLOW = {"mto": 40, "scalatom": 50, "tom": 50, "ctbroadcast": 100, "nonminimal": 50}  # their runs take longest
-SLOW |= {"transis": 40, "allack": 40, "toto": 40}  # every machine hears of everything
+SLOW |= {"transis": 60, "allack": 60, "toto": 60}  # every machine hears of everything
+SLOW |= {"reliable": 300}  # few of its runs suspect anybody
 ROTATING_SEEDS = 240 // len(PROTOCOLS)  # shared out: more protocols, fewer seeds each
 CRASHES = {"Crash", "Crash after a delivery", "Crash amid a release"}
 FAULTS = {*CRASHES, "Pause", "Slow", "Partition", NO_FIFO}
@@ -50,7 +51,7 @@ def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
         assert campaign.faults.keys() == (FAULTS | SUSPICIONS if watches else FAULTS) - always_fifo
     for kind, tally in campaign.faults.items():
         seldom = kind in SUSPICIONS and not watches  # only with an option that every second run has
-        assert 2 * tally.runs_effective >= tally.runs_placed > (0 if seldom else 1), (kind, tally)
+        assert 2 * tally.runs_effective >= tally.runs_placed > (2 if seldom else 10), (kind, tally)
     if issubclass(protocols()[name], StackedProtocol):
         later = sum(campaign.rounds.values()) - campaign.rounds["1"]
         assert later > 0.1 * sum(campaign.rounds.values())
