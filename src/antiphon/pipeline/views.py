@@ -108,7 +108,7 @@ def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame, in_views:
         .agg(F.collect_set("process").alias("deliverers"), F.min("seq").alias("seq"))
     )  # fmt: skip
     addressed = (
-        events.filter("kind = 'multicast' and message is not null")
+        _of(runs, events.filter("kind = 'multicast' and message is not null"))
         .groupBy("run", "message")
         # The first row counts: an honest trace has no other.
         .agg(F.min(F.struct("process", "seq", group_set().alias("groups"))).alias("row"))
