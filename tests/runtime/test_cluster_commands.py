@@ -25,7 +25,8 @@ from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
-from antiphon.trace import read_facts, read_rows
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows
 
 MAIN = "from antiphon.cli import main; main()"
 

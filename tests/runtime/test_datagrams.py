@@ -23,7 +23,8 @@ from antiphon.runtime.cluster import ClusterFolder, ask
 from antiphon.runtime.net.packets import Identity, pack
 from antiphon.services.causal_graph import CausalGraph
 from antiphon.services.dag import Ack, Name
-from antiphon.trace import read_facts, read_rows
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows
 
 MakeCluster = Callable[..., ClusterFolder]
 SETS = (["a"], ["b"], ["a", "b"])

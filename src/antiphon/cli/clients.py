@@ -12,9 +12,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from antiphon.cli.cluster import DirFlag
+from antiphon.cli.flags import DirFlag, JsonFlag
 from antiphon.cli.lines import Lines
-from antiphon.cli.simulate import JsonFlag
 from antiphon.client import Batch, Client, Delivery, Gap, Receipt, View, connect
 from antiphon.core.errors import OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster

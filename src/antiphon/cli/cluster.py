@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
+from antiphon.cli.flags import DirFlag, JsonFlag, OptionFlag, parse_option_flags
 from antiphon.core.commands import parse_command
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import UsageError
@@ -24,8 +24,6 @@ from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.net.frames import StatusAnswer
-
-DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
 
 
 def register(app: typer.Typer) -> None:
