@@ -278,7 +278,7 @@ def test_a_cluster_on_datagrams_of_a_protocol_that_needs_reliable_channels(antip
 @pytest.mark.parametrize("command", ["verify", "metrics"])
 def test_a_folder_that_is_no_trace(antiphon: Command, command: str, tmp_path: Path) -> None:
     refused(antiphon(command, tmp_path), "not a trace")
-    refused(antiphon(command, tmp_path / "missing"), "not a trace")
+    refused(antiphon(command, tmp_path / "missing"), f"There is no folder {tmp_path / 'missing'}.")
 
 
 @pytest.mark.parametrize("command", ["verify", "metrics"])

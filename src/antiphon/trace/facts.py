@@ -26,6 +26,8 @@ def remove_facts(folder: Path, run: str) -> None:
 def read_facts(folder: Path) -> list[RunFacts]:
     """The facts of every run of a trace, by name; refuses what is not a trace of this version."""
     files = sorted((folder / "runs").glob("*.json"))
+    if not folder.is_dir():
+        raise TraceError(f"There is no folder {folder}.")
     if not files:
         raise TraceError(f"{folder} is not a trace: it has no runs/*.json.")
     return [_read_facts(path) for path in files]
