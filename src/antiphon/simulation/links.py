@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from antiphon.core.channel import NUMBERED, ChannelId
@@ -36,7 +37,7 @@ class Link:
         self.source = source
         self.site = site  # of the target
         self.target = site.id
-        self.channels = [ChannelId(source, transport) for transport in NUMBERED]  # as the target sees them
+        self.channels = channels_from(source)
         self.last_arrival = 0
         self.last_datagram = 0  # the latest arrival of one; they hold nobody up
         self.cuts: list[object] = []  # the partitions that keep it down
@@ -56,6 +57,12 @@ class Link:
     def _first_delay(self) -> int:
         self.delay = sampler(self._latency, self)
         return self.delay()
+
+
+@lru_cache(maxsize=1 << 12)
+def channels_from(source: ProcessId) -> list[ChannelId]:
+    """Its numbered channels, as their receivers see them."""
+    return [ChannelId(source, transport) for transport in NUMBERED]
 
 
 class Drawing(Protocol):
