@@ -136,6 +136,33 @@ def test_with_views_nothing_waits_for_what_was_delivered_on_another_side() -> No
         table.check(SESSION, request(13, settled=12))
 
 
+def test_behind_a_gap_nothing_waits_for_what_was_lost_in_it() -> None:
+    table = Sessions()
+    assert admitted(table, request(0), ordered=False) == [(0, 1)]
+    for early in (3, 5):
+        assert admitted(table, request(early), ordered=False) == []
+    table.begin_gap()
+    assert admitted(table, request(8), ordered=False) == [(3, 4), (5, 6), (8, 9)]
+    assert admitted(table, request(4), ordered=False) == [], "too late"
+    assert admitted(table, request(10), ordered=False) == [], "nothing more was lost: number 9 is still to come"
+    assert admitted(table, request(9), ordered=False) == [(9, 10), (10, 11)]
+
+
+def test_behind_a_gap_a_member_has_sent_again_what_it_took() -> None:
+    table = Sessions()
+    assert take(table, request(0))
+    assert take(table, request(1))
+    table.begin_gap()
+    with pytest.raises(OutOfTurn) as refused:
+        table.check(SESSION, request(2))
+    assert refused.value.expected == 0
+    assert admitted(table, request(0), ordered=False) == [(0, 1)]
+    with pytest.raises(Unavailable):
+        table.check(SESSION, request(3, settled=3))
+    table.begin_gap()
+    table.check(SESSION, request(3, settled=3))  # what is settled was delivered elsewhere, and is lost here
+
+
 def take(table: Sessions, wanted: Request) -> bool:
     table.check(SESSION, wanted)
     return table.take(SESSION, wanted)[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forging.honest import Tape
+from forging.honest import Tape, request
 from forging.kit import breaks, harmless
 
 
@@ -63,3 +63,42 @@ def the_last_one_is_still_to_come(t: Tape) -> None:
 def a_gap_where_nothing_is_missing(t: Tape) -> None:
     first, _, _ = _some(t)
     t.gap("g2.3", first)
+
+
+def _of_a_client(t: Tape) -> tuple[str, str, str]:
+    """Three requests of one client, each in a message of its own, to g2 by a member of it."""
+    t.facts.promises[:] = ["client_order", "gaps", "acyclic_order"]
+    made = [t.multicast("g2.2", f"g2.2:{90 + i}", "g2", requests=(request("dora", i),)) for i in range(3)]
+    t.deliver_all(*made)
+    return made[0], made[1], made[2]
+
+
+@harmless
+def a_request_is_missing_behind_a_gap(t: Tape) -> None:
+    _, second, third = _of_a_client(t)
+    t.gap("g2.1", third)
+    t.drop("g2.1", second)
+
+
+@breaks("client_order", "gaps")
+def a_request_is_missing_behind_a_gap_of_before(t: Tape) -> None:
+    first, second, _ = _of_a_client(t)
+    t.gap("g2.1", first)
+    t.drop("g2.1", second)
+
+
+@breaks("client_order", "gaps")
+def a_request_is_missing_before_a_gap(t: Tape) -> None:
+    _, second, third = _of_a_client(t)
+    t.gap("g2.1", third)
+    t.drop("g2.1", second)
+    rows = t.rows["g2.1"]
+    rows.append(rows.pop(next(i for i, row in enumerate(rows) if row.kind == "gap")))
+
+
+@breaks("client_order")
+def requests_are_inverted_behind_a_gap(t: Tape) -> None:
+    _, second, third = _of_a_client(t)
+    for process in ("g2.1", "g2.2", "g2.3"):
+        t.gap(process, second)
+        t.swap(process, second, third)

@@ -261,13 +261,17 @@ class Oracle:
 
     def client_order(self) -> bool:
         for p in self.processes:
-            for (client, _), cells in self.sessions(p).items():
-                once: dict[int, RequestCell] = {}
-                for cell in cells:
-                    once.setdefault(cell.first, cell)
+            gaps = [row.seq for row in self.rows if row.kind == "gap" and row.process == p]
+            for client, groups in self.sessions(p):
+                once: dict[int, tuple[int, RequestCell]] = {}  # with the seq of its row
+                for row, cell in _cells(self.deliver):
+                    if (row.process, cell.client, frozenset(row.destinations or ())) == (p, client, groups):
+                        once.setdefault(cell.first, (row.seq, cell))
                 expected = 0
-                for cell in () if self.is_its_own_client(client) else once.values():
-                    if cell.first != expected:
+                for seq, cell in () if self.is_its_own_client(client) else once.values():
+                    since = max((earlier for earlier, _ in once.values() if earlier < seq), default=0)
+                    behind_a_gap = any(since < gap < seq for gap in gaps)
+                    if cell.first < expected or (cell.first > expected and not behind_a_gap):
                         return False
                     expected = cell.first + cell.payloads
         return True

@@ -366,3 +366,29 @@ def test_what_it_costs_does_not_depend_on_the_group(name: str) -> None:
         assert len(talking) == n
     outcome = simulate(run(name, 64, "line", (), commands))
     assert {row.process for row in outcome.rows if row.kind == "send"} == {"a.1", "a.2", "a.3"}
+
+
+@pytest.mark.parametrize("name", MOVABLE)
+def test_who_enters_again_goes_on_with_the_clients_that_it_knew(name: str) -> None:
+    """What they sent while it was outside keeps nothing back."""
+    scenario = Scenario(
+        protocol=name,
+        options=MOVING,
+        groups={"a": 3},
+        plans=tuple(Plan("c1", i * MILLISECOND, ("a",)) for i in range(150)),
+        commands=(Tell("a.2", 20 * MILLISECOND, "leave"), Tell("a.2", 60 * MILLISECOND, "enter")),
+        through_members=True,
+        gather=1,
+    )
+    outcome = simulate(scenario)
+    assert outcome.violations == []
+    delivered = {
+        process: [
+            c.first for r in outcome.rows if r.process == process for c in r.requests or () if r.kind == "deliver"
+        ]
+        for process in ("a.1", "a.2", "a.3")
+    }
+    assert delivered["a.1"] == delivered["a.3"] == list(range(150))
+    missed = sorted(set(delivered["a.1"]) - set(delivered["a.2"]))
+    assert 20 < len(missed) < 60
+    assert missed == list(range(missed[0], missed[-1] + 1)), "in one piece, where it was outside"

@@ -280,3 +280,31 @@ def test_a_sink_that_crashes_with_the_value() -> None:
         for member in ("a.1", "a.2", "a.3")
     }
     assert logs == LOGS
+
+
+# Clients ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["arrow", "combining"])
+@pytest.mark.parametrize("seed", range(3))
+def test_behind_a_gap_clients_go_on(name: str, seed: int) -> None:
+    """A request that was lost in it keeps no later one of its client back."""
+    scenario = Scenario(
+        protocol=name,
+        options={"gaps": "true"},
+        groups={"a": 3},
+        plans=tuple(Plan(f"c{1 + i % 2}", i * MILLISECOND, ("a",)) for i in range(150)),
+        faults=(Crash("a.1", at=30 * MILLISECOND),),
+        through_members=True,
+        gather=1,
+        seed=seed,
+        latency=Uniform(MILLISECOND // 10, 3 * MILLISECOND),
+    )
+    outcome = simulate(scenario)
+    assert outcome.violations == []
+    for process in ("a.2", "a.3"):
+        rows = [row for row in outcome.rows if row.process == process]
+        (gap,) = [row.seq for row in rows if row.kind == "gap"]
+        behind = [cell for row in rows if row.kind == "deliver" and row.seq > gap for cell in row.requests or ()]
+        assert {cell.client for cell in behind} == {"c1", "c2"}
+        assert all(max(cell.first for cell in behind if cell.client == client) == 74 for client in ("c1", "c2"))

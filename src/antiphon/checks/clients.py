@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator
 from itertools import islice
 
@@ -16,18 +17,22 @@ def client_order(history: RunHistory) -> list[Violation]:
 
 
 def _client_order(history: RunHistory) -> Iterator[Violation]:
-    """Each request begins where the one before it ended; a repeated one is integrity's business."""
+    """Each request begins where the one before it ended, or behind a gap; a repeated one is integrity's business."""
     own = history.processes_as_clients
     for process, session, delivered in history.each_session():
         if session.client in own:
             continue
-        expected = 0
+        gaps = [row.seq for row in history.gaps.get(process, ())]
+        expected, before, last = 0, 0, 0  # the last two: the rows that had something of the session most recently
         seen: set[int] = set()
-        for message, cell in delivered:
+        for message, cell, seq in delivered:
             if cell.first in seen:
                 continue
             seen.add(cell.first)
-            if cell.first != expected:
+            if seq != last:
+                before, last = last, seq
+            is_told = cell.first > expected and bisect(gaps, before) < bisect(gaps, seq)
+            if cell.first != expected and not is_told:
                 which = "" if message is None else f" with {message}"
                 detail = (
                     f"{process} delivers {request_text(cell, session.groups)}{which} "
@@ -46,7 +51,7 @@ def _receipts(history: RunHistory) -> Iterator[Violation]:
     if not history.receipts:
         return
     delivered: dict[str, set[tuple[Destinations, RequestCell]]] = {
-        process: {(session.groups, cell) for session, requests in sessions.items() for _, cell in requests}
+        process: {(session.groups, cell) for session, requests in sessions.items() for _, cell, _ in requests}
         for process, sessions in history.sessions.items()
     }
     for row in sorted(history.receipts, key=lambda row: row[:2]):

@@ -94,7 +94,7 @@ def _of_sessions(history: RunHistory) -> Iterator[Violation]:
     for process, session, delivered in history.each_session():
         by_request = session.client in own
         end, last = -1, delivered[0][1]
-        for message, cell in sorted(delivered, key=_first):
+        for message, cell, _ in sorted(delivered, key=_first):
             first, payloads = cell[1], cell[2]
             if first < end:
                 what, before = request_text(cell, session.groups), request_text(last, session.groups)

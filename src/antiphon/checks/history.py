@@ -38,7 +38,8 @@ class SessionKey(NamedTuple):
     groups: Destinations
 
 
-DeliveredRequest = tuple[str | None, RequestCell]  # the message that it was delivered with, and what it is
+# The message that it was delivered with, what it is, and the seq of the delivery.
+DeliveredRequest = tuple[str | None, RequestCell, int]
 
 
 class RunHistory:
@@ -197,7 +198,7 @@ class RunHistory:
                 if session is None:
                     key = SessionKey(cell[0], self.resolve(row[5])[0])
                     session = known[named] = found.setdefault(key, [])
-                session.append((row[4], cell))
+                session.append((row[4], cell, row[1]))
         return found
 
     def each_session(self) -> Iterator[tuple[str, SessionKey, list[DeliveredRequest]]]:

@@ -203,7 +203,7 @@ def _disorderly(history: RunHistory) -> Iterator[Violation]:
     """No request begins before the end of one that came before it; a repeated one is integrity's business."""
     for process, session, delivered in history.each_session():
         expected, seen = 0, set[int]()
-        for message, cell in delivered if session.client not in history.processes_as_clients else ():
+        for message, cell, _ in delivered if session.client not in history.processes_as_clients else ():
             if cell.first in seen:
                 continue
             seen.add(cell.first)

@@ -32,7 +32,7 @@ from antiphon.core.requests import (
 )
 from antiphon.core.sessions import SessionId, Sessions
 
-SNAPSHOT_VERSION = 3
+SNAPSHOT_VERSION = 4
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
@@ -281,6 +281,7 @@ class Process:
         """Say in the application's log that messages may be missing here."""
         state = self.state
         state.seq = seq = state.seq + 1
+        state.sessions.begin_gap()
         self._effects.append(Log(seq, Gap(state.position, self.now)))
         state.position += 1
 

@@ -144,7 +144,8 @@ REGISTRY: dict[Promise, Definition] = {
         "causal_extension",
     ),
     Promise.CLIENT_ORDER: _definition(
-        "what one client sends to one set of groups is delivered in the order of its numbers, without a hole",
+        "what one client sends to one set of groups is delivered in the order of its numbers, without a hole but where "
+        "a gap was announced",
         "clients",
         "client_order",
     ),

@@ -14,6 +14,10 @@ on the other, and nothing waits for it: a request is admitted unless it, or a la
 is left out that could still come. Whoever hands on a request has its predecessor: if of the same view, that one comes
 first to all who are in it, for such protocols keep the causal order; if of an earlier view, it comes to nobody now.
 
+Where messages may be lost for good (a protocol with gaps), what is missing behind a gap is not waited for either: the
+first request of a session behind it is admitted whatever its number, and all that waited comes before it. A member
+forgets what it took and has not delivered: it may be lost, and the client's next request has it sent again.
+
 A session is one number, and the requests that wait. A client that changes member sends again, in order, everything that
 it does not know to be delivered in all its groups; below that mark all is *settled*, and will never be repeated.
 """
@@ -51,6 +55,7 @@ class Session(msgspec.Struct, array_like=True):
     next: int = 0  # all numbers below were delivered here
     waiting: dict[int, Buffers] = {}  # requests that came before their predecessor, by first number
     view: int = 0  # how many views had begun when something was last delivered of it
+    gaps: int = 0  # and how many gaps had been announced
 
 
 class Sessions(msgspec.Struct, array_like=True):
@@ -59,6 +64,7 @@ class Sessions(msgspec.Struct, array_like=True):
     known: dict[SessionId, Session] = {}  # the one heard of last is last
     taken: dict[SessionId, int] = {}  # by this member, beyond what is delivered: the next number that it takes
     views: int = 0  # how many have begun here
+    gaps: int = 0  # how many were announced here
 
     # At the member ------------------------------------------------------------------------------------------------
 
@@ -76,7 +82,7 @@ class Sessions(msgspec.Struct, array_like=True):
         ``with_views``: what is settled and not delivered here is still to come, unless a new view has begun.
         """
         known = self.known.get(session)
-        may_part = with_views and known is not None and known.view != self.views
+        may_part = known is not None and ((with_views and known.view != self.views) or known.gaps != self.gaps)
         if known is not None and request.settled > known.next and not may_part:
             raise Unavailable("This member has not delivered yet what the client says is settled: ask another one.")
         if expected is None:
@@ -115,21 +121,30 @@ class Sessions(msgspec.Struct, array_like=True):
         if with_views:
             known.next = max(known.next, request.first)  # what is left out was delivered where this process was not
             known.view = self.views
-        if request.first > known.next:
-            known.waiting.setdefault(request.first, Buffers(request.data))
-            return []
         if request.first < known.next:
             return []
-        admitted = [request]
-        known.next = request.end
-        while (follower := known.waiting.pop(known.next, None)) is not None:
-            admitted.append(parse_request(follower.joined()))
-            known.next = admitted[-1].end
+        if request.first == known.next:
+            admitted = [request]
+            known.next = request.end
+            while (follower := known.waiting.pop(known.next, None)) is not None:
+                admitted.append(parse_request(follower.joined()))
+                known.next = admitted[-1].end
+        else:
+            known.waiting.setdefault(request.first, Buffers(request.data))
+            if known.gaps == self.gaps:
+                return []
+            admitted = _all_that_waited(known)
+        known.gaps = self.gaps
         if known.waiting:  # what a dishonest client's other ranges left behind
             known.waiting = {first: data for first, data in known.waiting.items() if first > known.next}
         if self.taken.get(session, known.next + 1) <= known.next:
             del self.taken[session]
         return admitted
+
+    def begin_gap(self) -> None:
+        """Messages may be missing from here on."""
+        self.gaps += 1
+        self.taken = {}
 
     def _forget_one(self) -> None:
         """The one not heard of for longest, but none that has requests waiting: they must come out everywhere."""
@@ -142,3 +157,14 @@ class Sessions(msgspec.Struct, array_like=True):
         """How far a session was delivered here."""
         known = self.known.get(session)
         return 0 if known is None else known.next
+
+
+def _all_that_waited(known: Session) -> list[Request]:
+    """In the order of their numbers. What is missing in between was lost where the gap is."""
+    admitted: list[Request] = []
+    for first in sorted(known.waiting):
+        if first >= known.next:
+            admitted.append(parse_request(known.waiting[first].joined()))
+            known.next = admitted[-1].end
+    known.waiting = {}
+    return admitted

@@ -13,7 +13,7 @@ from antiphon.pipeline.violations import found, listed, violation, words
 
 
 def client_order(evidence: Evidence) -> DataFrame:
-    """Each request begins where the one before it ended; a repeated one is integrity's affair."""
+    """Each request begins where the one before it ended, or behind a gap; a repeated one is integrity's affair."""
     once = (
         evidence.odd_sessions.filter(judged(Promise.CLIENT_ORDER.value) & ~F.col("own"))
         .repartition(*SESSION)
@@ -23,7 +23,17 @@ def client_order(evidence: Evidence) -> DataFrame:
     )
     by_delivery = Window.partitionBy(*SESSION).orderBy("seq", "place")
     expected = F.lag(F.col("first") + F.col("payloads"), 1, 0).over(by_delivery)
-    broken = once.withColumn("expected", expected).filter("first <> expected")
+    earlier = Window.partitionBy(*SESSION).orderBy("seq").rangeBetween(Window.unboundedPreceding, -1)
+    since = F.coalesce(F.max("seq").over(earlier), F.lit(0))  # the row before in which the session has something
+    odd = once.withColumns({"expected": expected, "since": since}).filter("first <> expected")
+    gaps = evidence.events.filter("kind = 'gap'").select("run", "process", F.col("seq").alias("gap"))
+    announced = (
+        (odd.run == gaps.run)
+        & (odd.process == gaps.process)
+        & (odd["first"] > odd.expected)
+        & gaps.gap.between(odd.since, odd.seq)
+    )
+    broken = odd.join(gaps, on=announced, how="left_anti")
     detail = words(
         F.col("process"), " delivers ", request_text(), " where number ", F.col("expected").cast("string"),
         " should come",
