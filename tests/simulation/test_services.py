@@ -97,6 +97,27 @@ def test_a_client_says_what_it_wants() -> None:
     run({"a": 2}, story)
 
 
+def test_a_member_refuses_it_before_it_takes_it() -> None:
+    process = Process(ProcessId("a.1"), Topology.sized({"a": 3}), protocols()["skeen"])
+    with pytest.raises(UsageError, match="allack and toto leave the choice"):
+        process.check_request("c", A, encode_request("c", 0, 0, (b"x",), "causal"))
+    assert process.check_request("c", A, encode_request("c", 0, 0, (b"x",))).service is None
+
+
+def test_a_refused_call_fails_and_the_next_ones_go_on() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        for member in cluster.members.values():
+            member.refuses = "usage"
+        with pytest.raises(UsageError, match="It says no"):
+            await client.multicast("a", b"0", service="causal")
+        for member in cluster.members.values():
+            member.refuses = ""
+        receipt = await client.multicast("a", b"1")
+        assert (receipt.number, cluster.payloads("a")) == (0, [b"1"])
+
+    run({"a": 2}, story)
+
+
 # Delivery ---------------------------------------------------------------------------------------------------------
 
 
