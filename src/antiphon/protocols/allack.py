@@ -21,6 +21,7 @@ class AllAck(GraphProtocol):
     )
     Options = GraphOptions
     options: GraphOptions
+    services = ("agreed", "causal")
 
     waiting: dict[ProcessId, list[Node]]  # by machine: what is in the graph and in no set that was delivered
     defunc: list[ProcessId]  # from whom no more will come
@@ -33,6 +34,8 @@ class AllAck(GraphProtocol):
         self.waiting, self.defunc = {}, []
 
     def when_entered(self, m: Node) -> None:  # L1
+        if m.service == "causal":
+            self.deliver_causal(m)  # L8
         self.waiting.setdefault(m.name.sender, []).append(m)
         self.deliver_what_can()
 
@@ -54,6 +57,11 @@ class AllAck(GraphProtocol):
                 del self.waiting[m.name.sender]
             if m.service == "agreed":
                 self.deliver_next(m)  # L6
+        self.deliver_held_back()  # L9
+
+    def follows_undelivered(self, m: Node) -> bool:
+        waiting = (o for queue in self.waiting.values() for o in queue if o.service == "agreed")
+        return any(self.graph.dag.is_followed(o.name, m) for o in waiting)
 
     def is_first(self, m: Node, oldest: list[Node]) -> bool:
         """Whether it follows no other. What it follows, if anything, follows the oldest of its machine."""

@@ -182,6 +182,7 @@ class ToTo(GraphProtocol):
     )
     Options = TotoOptions
     options: TotoOptions
+    services = ("agreed", "causal")
 
     activation: Activation
 
@@ -198,6 +199,8 @@ class ToTo(GraphProtocol):
 
     def when_entered(self, m: Node) -> None:
         self.activation.receive(self.graph.dag, m)
+        if m.service == "causal":
+            self.deliver_causal(m)  # L23
         self.deliver_what_can()
 
     def crash(self, machine: ProcessId) -> None:
@@ -210,6 +213,11 @@ class ToTo(GraphProtocol):
             for m in sorted(s_p, key=lambda m: (dag.places[m.name.sender], m.name.number)):  # L18
                 self.deliver_next(m)  # L19
             self.activation.remove(dag, s_p)
+            self.deliver_held_back()  # L24
+
+    def follows_undelivered(self, m: Node) -> bool:
+        """Whether it follows a candidate: whatever else is not delivered follows one."""
+        return any(self.graph.dag.is_followed(name, m) for name in self.activation.m_p)
 
     def undelivered(self) -> int:
         return len(self.activation.m_p) + sum(len(queue) for queue in self.activation.waiting.values())

@@ -6,7 +6,7 @@ the graph of each, and is delivered where it is addressed.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from zlib import crc32
 
 import msgspec
@@ -25,7 +25,7 @@ from antiphon.core import (
 )
 from antiphon.core.errors import BadFrame
 from antiphon.services.causal_graph import CausalGraph, GraphOptions
-from antiphon.services.dag import Node, Service
+from antiphon.services.dag import Node
 from antiphon.services.membership import Membership, View
 
 CAUSAL_PROMISES = (
@@ -55,7 +55,7 @@ class GraphProtocol(OrderingProtocol):
 
     Options: ClassVar[type[msgspec.Struct]] = GraphOptions
     options: Any
-    SERVICE: ClassVar[Service] = "agreed"
+    SERVICE: ClassVar[Literal["agreed", "causal"]] = "agreed"  # of messages whose sender does not choose
 
     transport = Transport.FIFO  # of what is handed over, so that it keeps its order; the graph is on datagrams
 
@@ -66,6 +66,7 @@ class GraphProtocol(OrderingProtocol):
 
     delivered: int  # in the present view
     waiting_multicasts: list[Message]  # they go out in the next view
+    held_back: list[Node]  # causal messages that follow an agreed one which is not delivered yet, as they entered
 
     def initialise(self) -> None:
         options = GraphOptions(self.options.idle, self.options.membership)
@@ -76,6 +77,7 @@ class GraphProtocol(OrderingProtocol):
             )
         self.delivered = 0
         self.waiting_multicasts = []
+        self.held_back = []
 
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:
@@ -103,7 +105,7 @@ class GraphProtocol(OrderingProtocol):
         elif self.graph.still:
             self.waiting_multicasts.append(m)
         else:
-            self.graph.multicast(self.SERVICE, m)
+            self.graph.multicast(self.service_of(m) or self.SERVICE, m)
 
     def contact(self) -> ProcessId:
         """The machine to which a sender outside hands all its messages."""
@@ -123,6 +125,7 @@ class GraphProtocol(OrderingProtocol):
         for machine in (*gone, *staying):
             self.crash(machine)
         assert not self.undelivered(), "when a view ends, all that entered its graph is delivered"
+        assert not self.held_back, "and what waited for that"
 
     def crash(self, machine: ProcessId) -> None:
         """Crash(q): no more will come from this machine, and all that it sent has entered."""
@@ -134,7 +137,7 @@ class GraphProtocol(OrderingProtocol):
         if not self.graph.still:
             waiting, self.waiting_multicasts = self.waiting_multicasts, []
             for m in waiting:
-                self.graph.multicast(self.SERVICE, m)
+                self.graph.multicast(self.service_of(m) or self.SERVICE, m)
 
     def begin_view(self, machines: tuple[ProcessId, ...]) -> None:
         """Begin anew, with an empty graph among these."""
@@ -152,7 +155,32 @@ class GraphProtocol(OrderingProtocol):
         return 0
 
     def pending(self) -> int:
-        return self.undelivered() + self.graph.pending() + len(self.waiting_multicasts)
+        return self.undelivered() + len(self.held_back) + self.graph.pending() + len(self.waiting_multicasts)
+
+    def deliver_causal(self, m: Node) -> None:
+        """A causal message has entered, where agreed ones share the graph: it waits for those that it follows.
+
+        What it follows of the causal ones waits for some of these too, or is delivered: so nothing else is to be asked.
+        """
+        if self.follows_undelivered(m):
+            self.held_back.append(m)
+        else:
+            self.deliver_unordered(m)
+
+    def deliver_held_back(self) -> None:
+        """Agreed messages were delivered. Called before the next ones are, which may follow what is let go here."""
+        held, self.held_back = self.held_back, []
+        for m in held:  # in the order in which they entered, which is a causal one
+            self.deliver_causal(m)
+
+    def follows_undelivered(self, m: Node) -> bool:
+        """Whether an agreed message is among those that this one follows, and has entered but is not delivered."""
+        raise NotImplementedError
+
+    def deliver_unordered(self, m: Node) -> None:
+        assert m.message is not None, "an acknowledgement is not delivered"
+        if self.group in m.message.destinations:
+            self.deliver(m.message)
 
     def deliver_next(self, node: Node) -> None:
         """All machines have the same order, so each can number it by itself."""

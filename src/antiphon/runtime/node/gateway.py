@@ -274,6 +274,10 @@ class ClientCaller:
             self._submit()
             self._refuse(number, parse_request(data).first, "out of turn", str(error), error.expected)
             return
+        except UsageError as error:
+            self._submit()
+            self._refuse(number, parse_request(data).first, "usage", str(error))
+            return
         except Unavailable as error:
             self._submit()
             route.refusal = str(error)
