@@ -29,7 +29,7 @@ class WaitsForAMajority(AllAck):
                 del self.waiting[m.name.sender]
             if m.service == "agreed":
                 self.deliver_next(m)
-        self.deliver_held_back()
+        self.deliver_held_back(first)
 
 
 class WaitsForAllButOne(WaitsForAMajority):

@@ -14,8 +14,8 @@ from antiphon.services.dag import Ack, Cast, Name, Node
 class DeliversCausalOnesBeforeWhatTheyFollow(GraphProtocol):
     """As soon as they have entered, whatever agreed ones they follow."""
 
-    def follows_undelivered(self, m: Node) -> bool:
-        return False
+    def undelivered_before(self, m: Node) -> Name | None:
+        return None
 
 
 class DeliversItsOwnAsCausalOnes(GraphProtocol):
@@ -29,31 +29,33 @@ class DeliversItsOwnAsCausalOnes(GraphProtocol):
 class ForgetsWhatIsHeldBackOnRestart(GraphProtocol):
     def restore(self, data: bytes) -> None:
         super().restore(data)
-        self.held_back = []
+        self.held_back = {}
 
 
 class LetsGoInAnotherOrder(GraphProtocol):
     """The last that entered first."""
 
-    def deliver_held_back(self) -> None:
-        self.held_back.reverse()
-        super().deliver_held_back()
-        self.held_back.reverse()
+    def deliver_held_back(self, delivered: list[Node]) -> None:
+        let_go = [m for agreed in delivered for m in self.held_back.pop(agreed.name, ())]
+        for m in sorted(let_go, key=lambda m: -m.entered):
+            self.deliver_causal(m)
 
 
 class LetsGoTooLate(GraphProtocol):
     """When the next message enters; what was agreed upon meanwhile is delivered before."""
 
-    def deliver_held_back(self) -> None:
+    def deliver_held_back(self, delivered: list[Node]) -> None:
         pass
 
     def when_entered(self, m: Node) -> None:
         super().when_entered(m)
-        super().deliver_held_back()
+        held, self.held_back = self.held_back, {}
+        for late in sorted((late for waiting in held.values() for late in waiting), key=lambda m: m.entered):
+            self.deliver_causal(late)
 
 
 class HoldsBackForEver(GraphProtocol):
-    def deliver_held_back(self) -> None:
+    def deliver_held_back(self, delivered: list[Node]) -> None:
         pass
 
 

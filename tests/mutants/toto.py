@@ -170,7 +170,7 @@ class DeliversSourcesAsTheyCame(ToTo):
             for m in sorted(s_p, key=lambda m: m.entered):
                 self.deliver_next(m)
             self.activation.remove(self.graph.dag, s_p)
-            self.deliver_held_back()
+            self.deliver_held_back(s_p)
 
 
 class DeliversOneSetAtATime(ToTo):
@@ -181,7 +181,7 @@ class DeliversOneSetAtATime(ToTo):
             for m in sorted(s_p, key=lambda m: (self.graph.dag.places[m.name.sender], m.name.number)):
                 self.deliver_next(m)
             self.activation.remove(self.graph.dag, s_p)
-            self.deliver_held_back()
+            self.deliver_held_back(s_p)
 
 
 class AcknowledgementsDoNotCount(ToTo):

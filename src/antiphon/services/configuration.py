@@ -6,6 +6,7 @@ the graph of each, and is delivered where it is addressed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any, ClassVar, Literal
 from zlib import crc32
 
@@ -19,13 +20,14 @@ from antiphon.core import (
     OrderingProtocol,
     ProcessId,
     Promise,
+    Table,
     Transport,
     ViewId,
     Wire,
 )
 from antiphon.core.errors import BadFrame
 from antiphon.services.causal_graph import CausalGraph, GraphOptions
-from antiphon.services.dag import Node
+from antiphon.services.dag import Name, Node
 from antiphon.services.membership import Membership, View
 
 CAUSAL_PROMISES = (
@@ -66,7 +68,7 @@ class GraphProtocol(OrderingProtocol):
 
     delivered: int  # in the present view
     waiting_multicasts: list[Message]  # they go out in the next view
-    held_back: list[Node]  # causal messages that follow an agreed one which is not delivered yet, as they entered
+    held_back: Table[Name, list[Node]]  # by an agreed message that is not delivered: causal ones that wait for it
 
     def initialise(self) -> None:
         options = GraphOptions(self.options.idle, self.options.membership)
@@ -77,7 +79,7 @@ class GraphProtocol(OrderingProtocol):
             )
         self.delivered = 0
         self.waiting_multicasts = []
-        self.held_back = []
+        self.held_back = {}
 
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:
@@ -155,27 +157,38 @@ class GraphProtocol(OrderingProtocol):
         return 0
 
     def pending(self) -> int:
-        return self.undelivered() + len(self.held_back) + self.graph.pending() + len(self.waiting_multicasts)
+        held_back = sum(len(held) for held in self.held_back.values())
+        return self.undelivered() + held_back + self.graph.pending() + len(self.waiting_multicasts)
 
     def deliver_causal(self, m: Node) -> None:
         """A causal message has entered, where agreed ones share the graph: it waits for those that it follows.
 
         What it follows of the causal ones waits for some of these too, or is delivered: so nothing else is to be asked.
         """
-        if self.follows_undelivered(m):
-            self.held_back.append(m)
-        else:
+        agreed = self.undelivered_before(m)
+        if agreed is None:
             self.deliver_unordered(m)
+        else:
+            self.held_back.setdefault(agreed, []).append(m)
 
-    def deliver_held_back(self) -> None:
-        """Agreed messages were delivered. Called before the next ones are, which may follow what is let go here."""
-        held, self.held_back = self.held_back, []
-        for m in held:  # in the order in which they entered, which is a causal one
+    def deliver_held_back(self, delivered: list[Node]) -> None:
+        """These were delivered. Called before the next ones are, which may follow what is let go here."""
+        let_go = [m for agreed in delivered for m in self.held_back.pop(agreed.name, ())]
+        for m in sorted(let_go, key=lambda m: m.entered):  # which is a causal order
             self.deliver_causal(m)
 
-    def follows_undelivered(self, m: Node) -> bool:
-        """Whether an agreed message is among those that this one follows, and has entered but is not delivered."""
+    def undelivered_before(self, m: Node) -> Name | None:
+        """Of some machine the newest agreed message that this one follows, if that has entered but is not delivered.
+
+        The newest, so that a causal message is looked at again once for each machine at most, however many wait.
+        """
         raise NotImplementedError
+
+    def newest_agreed(self, queue: list[Node], m: Node) -> Name | None:
+        """Of messages of one machine, in their order: the newest agreed one that m follows."""
+        place = self.graph.dag.places[queue[0].name.sender]
+        followed = queue[: bisect_right(queue, m.clock[place], key=lambda o: o.name.number)]
+        return next((o.name for o in reversed(followed) if o.service == "agreed"), None)
 
     def deliver_unordered(self, m: Node) -> None:
         assert m.message is not None, "an acknowledgement is not delivered"
