@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# The demo and the tests start hundreds of processes: they shall not each compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo pictures pages test lint bench lock clean help
 

@@ -23,7 +23,8 @@ from antiphon.pipeline.metrics import metrics
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.pipeline.session import spark_session
 from antiphon.pipeline.verify import verify
-from antiphon.trace import EVENTS, RunFacts, write_facts
+from antiphon.trace import RunFacts, write_facts
+from antiphon.trace.parquet import EVENTS
 
 GROUPS = {f"g{g}": [f"g{g}.{m}" for m in (1, 2, 3)] for g in (1, 2, 3)}
 MEMBERS = [member for members in GROUPS.values() for member in members]

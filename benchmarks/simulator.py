@@ -17,7 +17,7 @@ from pathlib import Path
 from antiphon.core import Topology
 from antiphon.protocols import protocols
 from antiphon.simulation import Scenario, Workload, plan, simulate
-from antiphon.trace import write_run
+from antiphon.trace.parquet import write_run
 
 GROUPS = {"g1": 3, "g2": 3, "g3": 3}
 

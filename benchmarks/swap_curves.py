@@ -172,13 +172,15 @@ def tell_moves(sizes: Sequence[int], plot: Path | None) -> None:
     print(f"| | {' | '.join(f'n = {size}' for size in sizes)} |")
     print(f"| --- |{' --- |' * len(sizes)}")
     curves: dict[str, list[int]] = {}
+    entering = [0] * len(sizes)  # the most that anybody needs
     for mover in MOVERS:
         points = [moves("arrow", mover, size) for size in sizes]
         assert points == [moves("combining", mover, size) for size in sizes]
-        curves[mover.name] = [left for left, _ in points]
+        curves[f"to leave: {mover.name}"] = [left for left, _ in points]
+        entering = [max(most, entered) for most, (_, entered) in zip(entering, points, strict=True)]
         print(f"| {mover.name} | {' | '.join(f'{left} / {entered}' for left, entered in points)} |", flush=True)
     if plot is not None:
-        draw_moves(plot, sizes, curves)
+        draw_moves(plot, sizes, {**curves, "to enter: anybody": entering})
 
 
 def draw_moves(path: Path, sizes: Sequence[int], curves: dict[str, list[int]]) -> None:
@@ -187,17 +189,17 @@ def draw_moves(path: Path, sizes: Sequence[int], curves: dict[str, list[int]]) -
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
     for name, values in curves.items():
-        axes.plot(sizes, values, marker="o", markersize=3, linewidth=1.3, label=f"to leave: {name}")
-    axes.plot(sizes, [2] * len(sizes), "--", marker="o", markersize=3, linewidth=1.3, label="to enter: anybody")
+        line = "--" if "enter" in name else "-"
+        axes.plot(sizes, values, line, marker="o", markersize=3, linewidth=1.3, label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_xlabel("nodes")
     axes.set_ylabel("messages")
     axes.grid(alpha=0.25)
-    axes.legend(fontsize=8)
+    figure.legend(fontsize=8, loc="outside lower center")
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -50,7 +51,8 @@ def test_the_version_is_that_of_the_project() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_and_flag_in_a_page_exists(page: Path) -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(app)
+    commands = {name: group.get_command(None, name) for name in group.list_commands(None)}
     code = re.findall(r"^```\w*\n(.*?)^```|`([^`\n]+)`", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     lines = [line for block, inline in code for line in (block or inline).splitlines()]
     for line in lines:

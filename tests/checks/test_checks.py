@@ -10,7 +10,8 @@ import pytest
 
 from antiphon.checks import CHECKS, VIOLATIONS_MAX, RunHistory, Status, Violation, check_run, verdicts
 from antiphon.checks.clocks import Clocks
-from antiphon.trace import EventKind, RequestCell, Row, RunFacts, read_facts, read_rows, write_run
+from antiphon.trace import EventKind, RequestCell, Row, RunFacts, read_facts
+from antiphon.trace.parquet import read_rows, write_run
 from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Harmless, Tape, honest_run
 from forging.mutations import MUTATIONS, begin_in_a_view
 from forging.oracle import Oracle

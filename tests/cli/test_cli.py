@@ -7,19 +7,22 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 from antiphon import __version__
 from antiphon.cli import session as cli_session
+from antiphon.cli.app import PLACES
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
 from antiphon.pipeline import session as spark_session
 from antiphon.protocols import DEFAULT_PROTOCOL, protocols
 from antiphon.runtime import cluster
-from antiphon.trace import EVENTS
+from antiphon.trace.parquet import EVENTS
 from cli.command import Command, Result
 
 FIELDS = {"digest", "events", "multicasts", "deliveries", "messages_sent", "bytes_sent", "steps_max", "violations"}
@@ -275,7 +278,7 @@ def test_a_cluster_on_datagrams_of_a_protocol_that_needs_reliable_channels(antip
 @pytest.mark.parametrize("command", ["verify", "metrics"])
 def test_a_folder_that_is_no_trace(antiphon: Command, command: str, tmp_path: Path) -> None:
     refused(antiphon(command, tmp_path), "not a trace")
-    refused(antiphon(command, tmp_path / "missing"), "not a trace")
+    refused(antiphon(command, tmp_path / "missing"), f"There is no folder {tmp_path / 'missing'}.")
 
 
 @pytest.mark.parametrize("command", ["verify", "metrics"])
@@ -338,6 +341,22 @@ def test_without_java_one_sentence_says_how_to_get_it(trace: Path, command: str,
     assert not (tmp_path / "demo").exists()
 
 
-def test_what_needs_no_spark_does_not_load_it() -> None:
-    code = "import sys, antiphon.cli; sys.exit('pyspark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize("command", ["status", "send", "simulate", "node"])
+def test_a_command_does_not_load_what_only_others_need(command: str) -> None:
+    """Nobody waits for Spark, or for pyarrow, to see how a cluster is doing."""
+    code = f"""
+import sys
+from antiphon.cli.app import app, typer
+group = typer.main.get_command(app)
+assert group.get_command(None, {command!r}) is not None
+print(sorted({{"pyspark", "pyarrow", "numpy", "pandas"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_every_command_is_where_it_is_looked_for() -> None:
+    for file in dict.fromkeys(PLACES.values()):
+        found = typer.Typer()
+        import_module(f"antiphon.cli.{file}").register(found)
+        assert list(typer.main.get_group(found).commands) == [name for name in PLACES if PLACES[name] == file]

@@ -225,7 +225,7 @@ class FakeConnection(FrameStream):
         if self.member.refuses:
             self.write(encode(FrameKind.REFUSED, Refused(-1, 0, self.member.refuses, "It says no.")))
             return
-        self.write(encode(FrameKind.SUBSCRIBED, Subscribed(group.end)))
+        self.write(encode(FrameKind.SUBSCRIBED, Subscribed(group.end, self.member.cluster.alike)))
         self.sent, self.start = 0, subscribe.start
         self.serve()
 
@@ -245,6 +245,7 @@ class FakeCluster:
     """What a member takes is delivered at once, in all its groups, unless a group is held."""
 
     def __init__(self, sizes: dict[str, int]) -> None:
+        self.alike = True  # whether all members of a group are said to have one log
         self.topology = Topology.sized(sizes)
         self.groups = {str(group): FakeGroup() for group in self.topology.groups}
         self.members = {

@@ -108,6 +108,45 @@ def test_a_subscription_goes_on_at_another_member() -> None:
     run({"a": 3}, story)
 
 
+def test_where_each_member_has_its_own_order_a_subscription_stays_with_one() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        cluster.alike = False
+        await sixty(client)
+        async with client.subscribe("a") as deliveries:
+            assert deliveries.member is None
+            assert (await anext(deliveries)).position == 0
+            member = deliveries.member
+            assert member is not None
+            positions = [(await anext(deliveries)).position for _ in range(59)]
+            await cluster.members[member].stop()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(deliveries), 0.3)  # the other member is up, and not asked
+            await cluster.members[member].start()
+            await sixty(client)
+            positions += [(await anext(deliveries)).position for _ in range(60)]
+            assert positions == list(range(1, 120))
+
+    run({"a": 2}, story)
+
+
+def test_the_log_of_one_member_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "SEARCH_SECONDS", 0.2)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        for member in ("a.1", "a.2") * 3:
+            async with client.subscribe("a", member=member, follow=False) as deliveries:
+                assert len([each async for each in deliveries]) == 60
+                assert deliveries.member == member
+        await cluster.members["a.2"].stop()
+        with pytest.raises(Unavailable, match=r"^a\.2, whose log this is, cannot be reached\.$"):
+            await anext(client.subscribe("a", member="a.2", follow=False))
+        with pytest.raises(UsageError, match=r"'b\.1' is not a member of a: its members are a\.1, a\.2\."):
+            client.subscribe("a", member="b.1")
+
+    run({"a": 2, "b": 1}, story)
+
+
 def test_a_silent_member_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscription, "MEMBER_SILENCE_SECONDS", 0.1)
 
@@ -234,8 +273,13 @@ def test_a_view_and_a_gap_are_lines_of_tail(capsys: pytest.CaptureFixture[str]) 
             f"2\t{client.name}:0\ta\tone",
         ]
         await _tail(cluster.target, "a", 0, False, True)
-        gap, view, _ = capsys.readouterr().out.splitlines()
+        printed = capsys.readouterr()
+        gap, view, _ = printed.out.splitlines()
+        assert printed.err == ""
         assert gap == '{"position":0,"gap":true}'
         assert view == '{"position":1,"view":"1@fake","members":["a.1","a.3"]}'
+        cluster.alike = False
+        await _tail(cluster.target, "a", 0, False, True)
+        assert capsys.readouterr().err == "This is the log of a.1: each member has one of its own.\n"
 
     run({"a": 1}, story)

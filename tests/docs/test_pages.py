@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.trace import read_rows
+from antiphon.trace.parquet import read_rows
 from docs.pages import PAGES, Example, examples
 from docs.stage import Stage, agrees, masked
 

@@ -6,6 +6,8 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from functools import lru_cache
 
 import msgspec
 
@@ -361,6 +363,14 @@ def honest_run(
     addressed. The last member of g1 crashes for good, the last of the last group crashes and recovers.
     ``gossip`` rounds of frames from all to all per message make the run longer without more messages.
     """
+    facts, rows = _honest_run(seed, groups, members, senders, messages, gossip, run)
+    return deepcopy(facts), list(rows)
+
+
+@lru_cache(maxsize=64)  # hundreds of forgeries stand on the same few runs
+def _honest_run(
+    seed: int, groups: int, members: int, senders: int, messages: int, gossip: int, run: str | None
+) -> tuple[RunFacts, list[Row]]:
     shape = {f"g{i}": [f"g{i}.{k}" for k in range(1, members + 1)] for i in range(1, groups + 1)}
     facts = RunFacts(
         run=run or f"honest-{seed}",

@@ -19,7 +19,8 @@ from antiphon.reproduce.toto import Case, run
 from antiphon.services import toto as paper
 from antiphon.services.toto import Graph, Name
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Partition, Plan, Scenario, simulate
-from antiphon.trace import Row, deduplicate, write_run
+from antiphon.trace import Row
+from antiphon.trace.parquet import deduplicate, write_run
 
 if TYPE_CHECKING:
     from pyspark.sql import Row as SparkRow

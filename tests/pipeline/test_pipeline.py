@@ -28,17 +28,8 @@ from antiphon.pipeline.receipts import compare
 from antiphon.pipeline.report import write_report
 from antiphon.pipeline.verify import SHOWN, verdicts, verify
 from antiphon.simulation import simulate
-from antiphon.trace import (
-    EVENTS,
-    RequestCell,
-    Row,
-    RunFacts,
-    deduplicate,
-    to_table,
-    write_events,
-    write_facts,
-    write_run,
-)
+from antiphon.trace import RequestCell, Row, RunFacts, write_facts
+from antiphon.trace.parquet import EVENTS, deduplicate, to_table, write_events, write_run
 from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Tape, honest_run
 from forging.mutations import MUTATIONS, begin_in_a_view
 from mutants import host

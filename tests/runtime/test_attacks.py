@@ -27,7 +27,8 @@ from antiphon.runtime.net.frames import MAGIC, VERSION, ChannelMarks, FrameKind,
 from antiphon.runtime.node import Node, links
 from antiphon.runtime.node import node as node_module
 from antiphon.runtime.node.driver import EXIT_DISK
-from antiphon.trace import read_facts, read_rows
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows
 
 MakeCluster = Callable[..., ClusterFolder]
 

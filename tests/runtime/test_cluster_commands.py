@@ -20,12 +20,15 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.cli import main
+from antiphon.cli.cluster import _views
 from antiphon.client import connect
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
-from antiphon.trace import read_facts, read_rows
+from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows
 
 MAIN = "from antiphon.cli import main; main()"
 
@@ -193,6 +196,55 @@ def test_every_command_has_help_with_an_example(
         main()
     assert ended.value.code == 0
     assert f"Example: antiphon {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def _answer(process: str, view: tuple[str, list[str]] | None) -> StatusAnswer:
+    return msgspec.convert(
+        {
+            **{"process": process, "incarnation": 1, "delivered": 0, "pending": 0, "waits_for": [], "view": view},
+            **{"unacknowledged": 0, "journal_bytes": 0, "written_bytes": 0, "last_sync_ms": 0.0, "connected": []},
+            **{"lost": {}, "refused": {}, "datagrams": {}, "full": False, "returning": [], "trace": ""},
+            **{"draining": False, "counters": {}},
+        },
+        StatusAnswer,
+    )
+
+
+def test_where_there_are_views_status_says_who_goes_on_with_whom_and_not_that_they_wait(path: Path) -> None:
+    folder = cluster.create(path, {"g": 3}, protocol="toto", options={"membership": "true"})
+    together, apart = ("5@g.2", ["g.1", "g.2"]), ("7@g.1", ["g.3"])
+    found: dict[ProcessId, StatusAnswer | None] = {
+        ProcessId("g.1"): _answer("g.1", together),
+        ProcessId("g.2"): _answer("g.2", together),
+        ProcessId("g.3"): _answer("g.3", apart),
+    }
+    assert list(_views(found)) == ["g.1 and g.2 are together in view 5@g.2.", "g.3 is in view 7@g.1, alone."]
+    found[ProcessId("g.2")] = None
+    assert list(_views(found)) == [
+        "g.1 is in view 5@g.2. g.2 is still in it, too.",
+        "g.3 is in view 7@g.1, alone.",
+    ]
+    found[ProcessId("g.3")] = None
+    assert cluster.without_majority(folder, found) == {}
+    found[ProcessId("g.1")] = _answer("g.1", None)
+    assert cluster.without_majority(folder, found) == {"g": None}
+    assert list(_views(found)) == []
+
+
+def test_a_process_that_does_not_answer_in_time_is_not_said_to_have_failed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.runtime.cluster.processes.START_SECONDS", 0.0)
+    monkeypatch.setattr("antiphon.runtime.cluster.processes.ask_all", lambda config, asked, **_: dict.fromkeys(asked))
+    folder = cluster.create(path, {"a": 1}, trace=False)
+    with pytest.raises(Unavailable) as failure:
+        cluster.start(folder)
+    own = folder.process(ProcessId("a.1"))
+    while own.pid() is None:
+        time.sleep(0.01)
+    cluster.kill(folder, "a.1")
+    late = f"a.1 was started, but does not answer after 0 seconds; what it says is in {own.log}."
+    assert str(failure.value) == late
 
 
 def test_a_group_without_a_majority_waits_says_so_and_goes_on_when_enough_return(path: Path) -> None:

@@ -18,7 +18,8 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, ask
 from antiphon.runtime.disk import Committer, JournalIdentity, SegmentedLog
 from antiphon.runtime.disk.committer import QUICK_IN_A_ROW
-from antiphon.trace import read_facts, read_rows
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows
 
 MakeCluster = Callable[..., ClusterFolder]
 IDENTITY = JournalIdentity("cluster", "a.1", "code")

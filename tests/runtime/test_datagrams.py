@@ -23,7 +23,8 @@ from antiphon.runtime.cluster import ClusterFolder, ask
 from antiphon.runtime.net.packets import Identity, pack
 from antiphon.services.causal_graph import CausalGraph
 from antiphon.services.dag import Ack, Name
-from antiphon.trace import read_facts, read_rows
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows
 
 MakeCluster = Callable[..., ClusterFolder]
 SETS = (["a"], ["b"], ["a", "b"])
@@ -96,12 +97,12 @@ def test_machines_are_killed_return_and_join_in_mid_stream(make_cluster: MakeClu
     async def together(*numbers: int) -> None:
         """Until these, and nobody else, are in one view."""
         deadline = time.monotonic() + 15
-        found: set[int] = set()
+        found: set[str] = set()
         while len(found) != 1 and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
             answers = [await asyncio.to_thread(ask, folder.config, f"g.{i}") for i in numbers]
-            known = [answer.counters for answer in answers if answer is not None]
-            found = {each["view"] if each["machines"] == len(numbers) else -i for i, each in enumerate(known)}
+            views = [answer.view for answer in answers if answer is not None and answer.view is not None]
+            found = {view if len(members) == len(numbers) else f"{i}th" for i, (view, members) in enumerate(views)}
         assert len(found) == 1
 
     async def run() -> int:

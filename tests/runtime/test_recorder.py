@@ -14,7 +14,7 @@ from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ProcessFolder
 from antiphon.runtime.node import recorder as recorder_module
 from antiphon.runtime.node.recorder import Recorder
-from antiphon.trace import write_events
+from antiphon.trace.parquet import write_events
 
 
 class Room:

@@ -23,7 +23,8 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.runtime.node import CODE
-from antiphon.trace import read_facts, read_rows
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows
 
 MakeCluster = Callable[..., ClusterFolder]
 SIZES = {"a": 2, "b": 2}

@@ -80,6 +80,11 @@ def test_who_offers_no_choice_says_who_does(name: str) -> None:
         protocol.admit_service("causal")
 
 
+@pytest.mark.parametrize(("name", "alike"), [("toto", False), ("allack", False), ("transis", False), ("skeen", True)])
+def test_where_there_are_causal_messages_each_member_has_its_own_log(name: str, alike: bool) -> None:
+    assert Process(ProcessId("a.1"), Topology.sized({"a": 3}), protocols()[name]).alike is alike
+
+
 def test_those_that_offer_it_are_those_that_are_named() -> None:
     assert tuple(sorted(name for name, kind in protocols().items() if kind.services)) == OFFERING
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -15,15 +17,23 @@ EXIT_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 def main() -> NoReturn:
     """Load the commands and run the one that was asked for."""
-    found = signal.getsignal(signal.SIGINT)
-    if found is signal.default_int_handler:  # and not where a shell has the program ignore it
-        signal.signal(signal.SIGINT, _leave)
-    from antiphon.cli.app import run
-
-    signal.signal(signal.SIGINT, found)
+    with loading():
+        from antiphon.cli.app import run
     run()
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """While something is loaded, an interrupt ends the program on the spot: nothing was begun yet, so there is
+    nothing to put away, and a library that is half loaded may make anything of an exception."""
+    found = signal.getsignal(signal.SIGINT)
+    if found is signal.default_int_handler:  # and not where a shell has the program ignore it
+        signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, found)
+
+
 def _leave(signum: int, frame: FrameType | None) -> None:
-    """Nothing was begun yet, so there is nothing to put away."""
     os._exit(EXIT_INTERRUPTED)

@@ -3,26 +3,57 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
 from antiphon import __version__
-from antiphon.cli import EXIT_INTERRUPTED, bench, clients, cluster, simulate, soak, spark
+from antiphon.cli import EXIT_INTERRUPTED, loading
 from antiphon.core.errors import AntiphonError, TraceError, UsageError
+
+PLACES = {  # which file of this folder has a command
+    "simulate": "simulate",
+    "protocols": "simulate",
+    "verify": "spark",
+    "metrics": "spark",
+    "demo": "spark",
+    "up": "cluster",
+    "node": "cluster",
+    "status": "cluster",
+    "tell": "cluster",
+    "down": "cluster",
+    "send": "clients",
+    "tail": "clients",
+    "bench": "bench",
+    "soak": "soak",
+}
+
+
+class Commands(typer.core.TyperGroup):
+    """All commands. The file of one is loaded when somebody asks for it: most people who ask for the status of a
+    cluster do not want to wait for the simulator."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return list(PLACES)
+
+    def get_command(self, ctx: typer.Context, name: str) -> Any:  # type: ignore[override]
+        if name in PLACES and name not in self.commands:
+            apart = typer.Typer(rich_markup_mode=None)
+            with loading():
+                import_module(f"antiphon.cli.{PLACES[name]}").register(apart)
+            self.commands.update(typer.main.get_group(apart).commands)
+        return self.commands.get(name)
+
 
 app = typer.Typer(
     name="antiphon",
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-simulate.register(app)
-spark.register(app)
-cluster.register(app)
-clients.register(app)
-bench.register(app)
-soak.register(app)
 
 # Typer carries a copy of click with it. Its errors are found from a public name, whichever copy is in use.
 ClickError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from antiphon.cli.simulate import OptionFlag, parse_option_flags
+from antiphon.cli.flags import OptionFlag, parse_option_flags
 from antiphon.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from antiphon.cli.cluster import DirFlag
+from antiphon.cli.flags import DirFlag, JsonFlag
 from antiphon.cli.lines import Lines
-from antiphon.cli.simulate import JsonFlag
 from antiphon.client import Batch, Client, Delivery, Gap, Receipt, View, connect
 from antiphon.core.errors import OutcomeUnknown, Unavailable
+from antiphon.core.model import Topology
+from antiphon.core.requests import check_service
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
@@ -29,9 +30,10 @@ def register(app: typer.Typer) -> None:
     app.command("tail")(tail_command)
 
 
-def _need_somebody(path: Path) -> None:
-    """Say at once that nobody can answer, rather than wait for it."""
+def _need_somebody(path: Path, groups: set[str]) -> None:
+    """Say at once that nobody can answer, rather than wait for it; and first what makes no sense, up or down."""
     folder = ClusterFolder.load(path)
+    Topology(folder.config.groups).destinations(groups)
     if not any(cluster.alive(folder).values()):
         raise Unavailable(f"No process of {path} is running: start them with `antiphon up --dir {path}`.")
 
@@ -58,7 +60,9 @@ def send_command(
     Many at once: seq 1000 | antiphon send --dir shop --to orders
     """
     destinations = {part.strip() for part in to.split(",") if part.strip()}
-    _need_somebody(dir)
+    if service is not None:
+        check_service(service)
+    _need_somebody(dir, destinations)
     sending = Sending(destinations, timeout, service)
     try:
         _run(sending.run(dir, name, text))
@@ -132,22 +136,31 @@ def tail_command(
     dir: DirFlag,
     start: Annotated[int, typer.Option("--from", min=0, help="The position to begin with.")] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    member: Annotated[str | None, typer.Option(help="Whose log to show; default: any member's.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what a group has delivered, in its order.
 
-    A line is position, name, destination groups, payload.
+    A line is position, name, destination groups, payload. Where each member has an order of its own, it is that of one
+    of them, and the command says whose.
 
     Example: antiphon tail --dir shop orders --from 0 --follow
     """
     if not follow:
-        _need_somebody(dir)
-    _run(_tail(dir, group, start, follow, json))
+        _need_somebody(dir, {group})
+    _run(_tail(dir, group, start, follow, json, member))
 
 
-async def _tail(path: Path | str, group: str, start: int, follow: bool, json: bool) -> None:
-    async with connect(path) as client, client.subscribe(group, start=start, follow=follow) as deliveries:
+async def _tail(path: Path | str, group: str, start: int, follow: bool, json: bool, member: str | None = None) -> None:
+    async with (
+        connect(path) as client,
+        client.subscribe(group, start=start, follow=follow, member=member) as deliveries,
+    ):
+        is_told = member is not None
         async for event in deliveries.events():
+            if deliveries.member is not None and not is_told:
+                print(f"This is the log of {deliveries.member}: each member has one of its own.", file=sys.stderr)
+                is_told = True
             for each in event if isinstance(event, Batch) else (event,):
                 print(_as_json(each) if json else _as_text(each), flush=follow)
 

@@ -14,18 +14,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
+from antiphon.cli.flags import DirFlag, JsonFlag, OptionFlag, parse_option_flags
 from antiphon.core.commands import parse_command
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import UsageError
 from antiphon.core.model import ProcessId, parse_groups
 from antiphon.core.options import parse_options
-from antiphon.protocols import DEFAULT_PROTOCOL, protocol_named
+from antiphon.protocols import DEFAULT_PROTOCOL, in_words, protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.net.frames import StatusAnswer
-
-DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -149,7 +147,7 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
         for process, status in statuses.items():
             table.add_row(process, *_cells(pids[process], status))
         Console().print(table)
-        for sentence in (*_notes(statuses), *_stalls(stalled)):
+        for sentence in (*_notes(statuses), *_views(statuses), *_stalls(stalled)):
             print(sentence)
     if None in statuses.values() or stalled:
         raise typer.Exit(1)
@@ -203,6 +201,22 @@ def _notes(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
             yield f"{process} finds no room for its trace."
         elif status.trace:
             yield f"{process} found no room for a part of its trace, which is not whole."
+
+
+def _views(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
+    """Who goes on with whom, where the protocol has views."""
+    parted: dict[str, list[str]] = {}
+    for process, status in statuses.items():
+        if status is not None and status.view is not None:
+            parted.setdefault(status.view[0], []).append(process)
+    for view, processes in parted.items():
+        members = next(s.view[1] for s in statuses.values() if s is not None and s.view and s.view[0] == view)
+        awaited = [process for process in members if process not in processes]
+        more = f" {in_words(awaited)} {'is' if len(awaited) == 1 else 'are'} still in it, too." if awaited else ""
+        if len(processes) == 1:
+            yield f"{processes[0]} is in view {view}{'' if awaited else ', alone'}.{more}"
+        else:
+            yield f"{in_words(processes)} are together in view {view}.{more}"
 
 
 def _stalls(stalled: Mapping[str, float | None]) -> Iterator[str]:

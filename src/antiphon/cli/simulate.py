@@ -13,6 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from antiphon.cli.flags import JsonFlag, OptionFlag, parse_option_flags
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Detector, Failures
 from antiphon.core.errors import UsageError
@@ -38,9 +39,7 @@ from antiphon.simulation import (
 )
 from antiphon.simulation.campaign import Campaign, run_campaign
 from antiphon.simulation.graph import graph_json, refuse_without_a_graph
-from antiphon.trace import write_run
 
-OptionFlag = Annotated[list[str], typer.Option("--option", "-o", help="Set a protocol's option, as name=value.")]
 CAMPAIGN_FLAGS = {"protocol", "option", "runs", "seed", "json"}
 FAILURES = {
     Failures.CRASH_RECOVERY: "every process that crashes returns with its journal",
@@ -48,17 +47,6 @@ FAILURES = {
     Failures.ALL_BUT_ONE: "all but one of each group, and any sender, may crash for good",
 }
 TURN_NS = MILLISECOND // 5  # how long a member gathers
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-
-
-def parse_option_flags(flags: list[str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for flag in flags:
-        name, equals, value = flag.partition("=")
-        if not equals or not name:
-            raise UsageError(f"{flag!r} is not an option: write it as name=value.")
-        options[name] = value
-    return options
 
 
 def parse_latency(text: str) -> Latency:
@@ -147,6 +135,8 @@ def simulate_command(
     outcome = simulate(_gathered(_batched(scenario, payloads), gather))
     try:
         if trace is not None:
+            from antiphon.trace.parquet import write_run  # pyarrow is slow to load
+
             write_run(trace, outcome.facts, outcome.rows)
         if graph is not None:
             graph.write_bytes(graph_json(outcome))

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.checks import Status
+from antiphon.cli.flags import JsonFlag, OptionFlag, parse_option_flags
 from antiphon.cli.session import check_trace, collected, need_spark, one_sentence, quiet_session
-from antiphon.cli.simulate import JsonFlag, OptionFlag, parse_option_flags
 from antiphon.core import parse_groups
 from antiphon.core.errors import UsageError
 

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from antiphon.checks import Status
 from antiphon.cli import tables
+from antiphon.cli.flags import JsonFlag
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import check_trace, collected, one_sentence, quiet_session
-from antiphon.cli.simulate import JsonFlag
 from antiphon.core.errors import TraceError, UsageError
 from antiphon.trace import read_facts
 

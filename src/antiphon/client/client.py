@@ -197,8 +197,11 @@ class Client:
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    def subscribe(self, group: str, *, start: int = 0, follow: bool = True) -> Subscription:
-        """Iterate over what the group delivers, from position ``start`` on; without ``follow``, up to its end."""
+    def subscribe(self, group: str, *, start: int = 0, follow: bool = True, member: str | None = None) -> Subscription:
+        """Iterate over what the group delivers, from position ``start`` on; without ``follow``, up to its end.
+
+        ``member``: read the log of this one, and of no other.
+        """
         self._check_open()
         if not isinstance(group, str):
             raise UsageError(f"Subscribe to one group by its name, not to {group!r}.")
@@ -206,7 +209,9 @@ class Client:
         if type(start) is not int or not 0 <= start <= NUMBER_MAX:
             raise UsageError(f"A position must be a whole number from 0 to 2**62, not {start!r}.")
         members = self._topology.addressees(destinations)
-        subscription = Subscription(group, members, self._join, start, follow, self._subscriptions)
+        if member is not None and member not in members:
+            raise UsageError(f"{member!r} is not a member of {group}: its members are {', '.join(members)}.")
+        subscription = Subscription(group, members, self._join, start, follow, self._subscriptions, member)
         self._subscriptions[subscription] = None
         return subscription
 

@@ -36,6 +36,7 @@ class SubscriptionConnection(MemberConnection):
         super().__init__()
         self.records: deque[memoryview] = deque()
         self.end: int | None = None  # of the log, when the subscription began
+        self.alike = True  # whether the group's other members have the same log
         self.refused: Refused | None = None
         self._bytes = 0
         self._is_paused = False
@@ -49,7 +50,8 @@ class SubscriptionConnection(MemberConnection):
                 self._is_paused = True
                 self.pause_reading()
         elif kind == FrameKind.SUBSCRIBED:
-            self.end = decode(Subscribed, body).end
+            subscribed = decode(Subscribed, body)
+            self.end, self.alike = subscribed.end, subscribed.alike
         elif kind == FrameKind.REFUSED:
             self.refused = decode(Refused, body)
         elif kind != FrameKind.BUSY:
@@ -86,7 +88,8 @@ class SubscriptionConnection(MemberConnection):
 
 
 class Subscription:
-    """An iterator over a group's deliveries. It goes on at another member when the one it reads from is lost."""
+    """An iterator over a group's deliveries. It goes on at another member when the one it reads from is lost, unless
+    each member has an order of its own: then it stays with the one where it began."""
 
     def __init__(
         self,
@@ -96,9 +99,11 @@ class Subscription:
         start: int,
         follow: bool,
         registry: dict[Subscription, None],
+        member: str | None = None,
     ) -> None:
+        self.member = member  # whose log it reads, where that was asked for, or no other member has the same
         self._group = group
-        self._members = members
+        self._members = members if member is None else [member]
         self._join = join
         self._next = start  # the position that comes next from the log
         self._follow = follow
@@ -170,6 +175,9 @@ class Subscription:
             connection = self._connection
             if connection is None:
                 await self._search()
+            elif not connection.alike and self.member is None:
+                self.member = connection.directory.process
+                self._members = [self.member]
             elif connection.records:
                 event = self._read(connection)
                 if event is not None:
@@ -241,5 +249,6 @@ class Subscription:
             if len(refusals) == len(self._members):
                 raise refusals[0]
             if not self._follow and loop.time() > deadline:
-                raise Unavailable(f"No member of {self._group} can be reached.")
+                whom = f"No member of {self._group}" if self.member is None else f"{self.member}, whose log this is,"
+                raise Unavailable(f"{whom} can{'' if self.member is None else 'not'} be reached.")
             await self._backoff.wait()

@@ -191,6 +191,10 @@ class OrderingProtocol(Component):
         """The processes from which this one must hear before its oldest pending message can be delivered, if known."""
         return ()
 
+    def present_view(self) -> tuple[ViewId, tuple[ProcessId, ...]] | None:
+        """The newest view that this process has announced, and who is in it; None where there are no views."""
+        return None
+
     def counters(self) -> dict[str, int]:
         """What a protocol counts of itself, by name; shown in a process's status."""
         return {}

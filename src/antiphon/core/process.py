@@ -93,6 +93,7 @@ class Process:
         parsed = parse_options(protocol, options or {})
         self.promises = protocol.promises(parsed)
         self.ordered = Promise.TOTAL_ORDER in self.promises
+        self.alike = self.ordered and not protocol.services  # whether all members of a group have one log
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from antiphon.core.errors import TraceError
 from antiphon.pipeline import schema
-from antiphon.trace import TRACE_VERSION, check_columns, event_files, read_facts
+from antiphon.trace import TRACE_VERSION, event_files, read_facts
+from antiphon.trace.parquet import check_columns
 
 FOOTERS_READ_HERE = 256  # beyond this many files, the executors read the footers
 SMALL_FILES, SMALL_BYTES = 64, 1 << 20  # more files than this, of less than this on average, are read once and kept

@@ -19,7 +19,7 @@ import msgspec
 from antiphon.pipeline.latency_index import latency_index
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.simulation import MILLISECOND, Constant, Distance, Latency, Outcome, Plan, Scenario, simulate
-from antiphon.trace import write_run
+from antiphon.trace.parquet import write_run
 
 Source = Literal["periodic", "poisson"]
 SOURCES: tuple[Source, ...] = ("periodic", "poisson")

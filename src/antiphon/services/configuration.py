@@ -145,7 +145,16 @@ class GraphProtocol(OrderingProtocol):
         """Begin anew, with an empty graph among these."""
 
     def announce(self, view: View) -> None:
-        self.announce_view(ViewId(view.number, self.membership.leader_of(view.number)), view.machines)
+        self.announce_view(self.name_of(view), view.machines)
+
+    def name_of(self, view: View) -> ViewId:
+        return ViewId(view.number, self.membership.leader_of(view.number))
+
+    def present_view(self) -> tuple[ViewId, tuple[ProcessId, ...]] | None:
+        if not self.options.membership:
+            return None
+        view = self.membership.view
+        return self.name_of(view), view.machines
 
     # Messages -------------------------------------------------------------------------------------------------------
 
@@ -207,5 +216,4 @@ class GraphProtocol(OrderingProtocol):
         return self.graph.missed_senders()
 
     def counters(self) -> dict[str, int]:
-        views = {"view": self.graph.view, "machines": len(self.graph.machines)} if self.options.membership else {}
-        return {"unstable": self.graph.dag.unstable(), "missing": len(self.graph.requested), **views}
+        return {"unstable": self.graph.dag.unstable(), "missing": len(self.graph.requested)}

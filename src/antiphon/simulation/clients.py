@@ -55,7 +55,7 @@ class MemberClient:
         self.world = world
         self.name = name
         self.rng = random.Random(f"{world.scenario.seed}/client/{name}")
-        self.delay = sampler(world.scenario.latency, self.rng)
+        self.delay = sampler(world.scenario.latency, self)
         self.leaves = random.Random(f"{world.scenario.seed}/leaving/{name}").random() < LEAVES
         self.unsent = len(plans)
         self.streams: dict[tuple[GroupId, ...], Stream] = {}

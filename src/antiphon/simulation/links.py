@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 from antiphon.core.channel import NUMBERED, ChannelId
 from antiphon.core.model import ProcessId
@@ -18,13 +19,15 @@ class Link:
     """One direction between two processes."""
 
     __slots__ = (
+        "_latency",
+        "_rng",
+        "_seed",
         "channels",
         "cuts",
         "delay",
         "last_arrival",
         "last_datagram",
         "lost",
-        "rng",
         "site",
         "source",
         "target",
@@ -33,24 +36,47 @@ class Link:
     def __init__(self, source: ProcessId, site: Site, latency: Latency, seed: int) -> None:
         self.source = source
         self.site = site  # of the target
-        self.target = target = site.id
-        self.channels = [ChannelId(source, transport) for transport in NUMBERED]  # as the target sees them
-        # A stream of its own for each link, so that taking one message out of a schedule leaves the others alone.
-        self.rng = random.Random(f"{seed}/{source}>{target}")
-        self.delay = sampler(latency, self.rng)
+        self.target = site.id
+        self.channels = channels_from(source)
         self.last_arrival = 0
         self.last_datagram = 0  # the latest arrival of one; they hold nobody up
         self.cuts: list[object] = []  # the partitions that keep it down
         self.lost: set[int] = set()  # the tickets of frames under way that were lost with their sender
+        self._latency, self._seed = latency, seed
+        self._rng: random.Random | None = None
+        self.delay: Callable[[], int] = self._first_delay
+
+    @property
+    def rng(self) -> random.Random:
+        """A stream of its own for each link, so that taking one message out of a schedule leaves the others alone.
+        Most links of a large group are never used, and a stream takes long to make."""
+        if self._rng is None:
+            self._rng = random.Random(f"{self._seed}/{self.source}>{self.target}")
+        return self._rng
+
+    def _first_delay(self) -> int:
+        self.delay = sampler(self._latency, self)
+        return self.delay()
 
 
-def sampler(latency: Latency, rng: random.Random) -> Callable[[], int]:
+@lru_cache(maxsize=1 << 12)
+def channels_from(source: ProcessId) -> list[ChannelId]:
+    """Its numbered channels, as their receivers see them."""
+    return [ChannelId(source, transport) for transport in NUMBERED]
+
+
+class Drawing(Protocol):
+    @property
+    def rng(self) -> random.Random: ...
+
+
+def sampler(latency: Latency, owner: Drawing) -> Callable[[], int]:
     if isinstance(latency, Constant):
         fixed = latency.ns
         return lambda: fixed
-    draw = rng.random
+    draw = owner.rng.random
     if isinstance(latency, Uniform):
         low, span = latency.low_ns, latency.high_ns - latency.low_ns
         return lambda: low + int(span * draw())
-    floor, rate = latency.floor_ns, 1 / latency.mean_ns
-    return lambda: floor + int(rng.expovariate(rate))
+    floor, rate, expovariate = latency.floor_ns, 1 / latency.mean_ns, owner.rng.expovariate
+    return lambda: floor + int(expovariate(rate))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED, ChannelId, Transport, channel_to
@@ -33,6 +33,9 @@ _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
 EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
 ACKNOWLEDGE_EVERY = 64  # releases of a process between two rounds of acknowledgements
+
+
+Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
 
 class Livelock(Exception):
@@ -95,7 +98,7 @@ class World:
 
     # Time -------------------------------------------------------------------------------------------------------
 
-    def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
+    def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         """Have ``action(*arguments)`` happen at a time; what is due at the same time happens in the order of asking."""
         self._ticket += 1
         heappush(self._heap, (max(time, self.now), self._ticket, None, action, arguments))

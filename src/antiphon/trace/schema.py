@@ -1,4 +1,4 @@
-"""The trace's schema: one row per event of one process, and the facts of the run beside it (docs/trace.md)."""
+"""What a trace holds: one row per event of one process, and the facts of the run beside it (docs/trace.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 TRACE_VERSION = 2
 
@@ -55,39 +54,6 @@ class Row(NamedTuple):
     step: int | None = None
     order_key: OrderKey | None = None
     position: int | None = None  # deliver: of the first payload; gap, view; enter: the number in its sender's row
-
-
-EVENTS = pa.schema(
-    [
-        pa.field("process", pa.string(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("time_ns", pa.int64(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("message", pa.string()),
-        pa.field("destinations", pa.list_(pa.string())),
-        pa.field(
-            "requests",
-            pa.list_(
-                pa.struct(
-                    [
-                        pa.field("client", pa.string()),
-                        pa.field("first", pa.int64()),
-                        pa.field("payloads", pa.int64()),
-                        pa.field("digest", pa.int64()),
-                    ]
-                )
-            ),
-        ),
-        pa.field("peers", pa.list_(pa.string())),
-        pa.field("about", pa.list_(pa.string())),
-        pa.field("layer", pa.string()),
-        pa.field("bytes", pa.int64()),
-        pa.field("step", pa.int32()),
-        pa.field("order_key", pa.binary()),
-        pa.field("position", pa.int64()),
-    ],
-    metadata={"antiphon.trace.version": str(TRACE_VERSION)},
-)
 
 
 class RunFacts(msgspec.Struct, kw_only=True):

@@ -133,12 +133,10 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
             spawned[process] = _spawn(folder, process)
     except OSError as error:
         why = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-        failed = {process: why for process in down if process not in spawned}
+        failed = {process: f"{process} did not start: {why}." for process in down if process not in spawned}
     failed |= _wait_listening(folder, spawned)
     if failed:
-        raise Unavailable(
-            " ".join(f"{process} did not start: {failed[process]}." for process in down if process in failed)
-        )
+        raise Unavailable(" ".join(failed[process] for process in down if process in failed))
     return down
 
 
@@ -177,7 +175,7 @@ def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
 
 
 def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> dict[ProcessId, str]:
-    """Wait until each answers and takes part, as far as its peers are up; returns those that failed, and why."""
+    """Wait until each answers and takes part, as far as its peers are up; returns a sentence on each that does not."""
     failed: dict[ProcessId, str] = {}
     deadline, begun_by = time.monotonic() + START_SECONDS, 0.0
     while True:
@@ -186,7 +184,7 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> 
         for process in running:
             code = _reap(spawned[process])
             if code is not None:
-                failed[process] = _why(folder, process, code)
+                failed[process] = f"{process} did not start: {_why(folder, process, code)}."
         # One that answered before and no longer does is ending: why it does is worth waiting for.
         silent = [process for process in running if process not in failed and answers[process] is None]
         now = time.monotonic()
@@ -196,9 +194,13 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> 
             if failed or not returning or now > begun_by:
                 return failed
         if now > deadline:
-            late = f"it does not answer after {START_SECONDS:.0f} seconds; see its log"
-            return failed | dict.fromkeys(silent, late)
+            return failed | {process: _late(folder, process) for process in silent}
         time.sleep(0.03)
+
+
+def _late(folder: ClusterFolder, process: ProcessId) -> str:
+    log = folder.process(process).log
+    return f"{process} was started, but does not answer after {START_SECONDS:.0f} seconds; what it says is in {log}."
 
 
 def _why(folder: ClusterFolder, process: ProcessId, code: int) -> str:
@@ -269,7 +271,12 @@ def is_stopped(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | N
 
 
 def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> dict[str, float | None]:
-    """The groups of which no majority is up, and since when: what the live processes saw, None if nobody did."""
+    """The groups of which no majority is up, and since when: what the live processes saw, None if nobody did.
+
+    None where the protocol has views: there those who are left go on without the others.
+    """
+    if any(answer is not None and answer.view is not None for answer in found.values()):
+        return {}
     lost: dict[str, float] = {}
     for answer in found.values():
         for peer, at in (answer.lost if answer is not None else {}).items():

@@ -150,9 +150,11 @@ class Subscribe(Control, frozen=True):
 
 
 class Subscribed(Control, frozen=True):
-    """``end`` is the position of the next delivery, at the time of the subscription."""
+    """``end`` is the position of the next delivery, at the time of the subscription. ``alike``: whether all members
+    of the group have the same at each position, so that the reader may go on at another one."""
 
     end: int
+    alike: bool = True
 
 
 class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +177,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     returning: list[str]  # the peers that a process which was just started waits for before it takes part
     trace: str  # what is wrong with its trace; empty: nothing
     draining: bool
+    view: tuple[str, list[str]] | None  # its name, and who is in it; None where the protocol has no views
     counters: dict[str, int]  # what the protocol counts of itself
 
 

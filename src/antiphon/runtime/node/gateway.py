@@ -369,7 +369,7 @@ class ClientCaller:
             sentence = f"{process.me} cannot serve group {wanted.group!r} from position {wanted.start}."
             self.send(FrameKind.REFUSED, Refused(-1, 0, "usage", sentence))
             return
-        self.send(FrameKind.SUBSCRIBED, Subscribed(self._driver.delivered.end))
+        self.send(FrameKind.SUBSCRIBED, Subscribed(self._driver.delivered.end, process.alike))
         gateway = self._gateway
         former = gateway.subscribers.get(self)
         if former is not None:

@@ -329,6 +329,7 @@ class Node:
     def status(self) -> StatusAnswer:
         driver = self.driver
         journal, protocol = driver.journal, driver.process.protocol
+        view = protocol.present_view()
         return StatusAnswer(
             process=self.me,
             incarnation=self.incarnation,
@@ -347,6 +348,7 @@ class Node:
             returning=list(self._awaited()),
             trace=driver.recorder.state if driver.recorder is not None else "",
             draining=self.gateway.draining,
+            view=None if view is None else (str(view[0]), list(view[1])),
             counters=protocol.counters(),
         )
 

@@ -24,7 +24,8 @@ from antiphon.core import Process
 from antiphon.core.effects import Log, Send
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
-from antiphon.trace import Row, rows_of, to_table, write_events
+from antiphon.trace import Row, rows_of
+from antiphon.trace.parquet import to_table, write_events
 
 ROWS_PER_TABLE = 4096
 BYTES_PER_TABLE = 8 << 20  # of frames and payloads that the rows speak of

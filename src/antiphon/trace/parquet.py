@@ -1,4 +1,4 @@
-"""Traces on disk: Parquet for the events, JSON for the facts of each run."""
+"""The events of a trace on disk, as Parquet. Apart from the rest of the trace, because pyarrow is slow to load."""
 
 from __future__ import annotations
 
@@ -7,13 +7,44 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antiphon.core.errors import TraceError
-from antiphon.core.model import RUN_NAME
-from antiphon.trace.schema import EVENTS, TRACE_VERSION, RequestCell, Row, RunFacts
+from antiphon.trace.facts import event_files, write_facts
+from antiphon.trace.schema import TRACE_VERSION, RequestCell, Row, RunFacts
+
+EVENTS = pa.schema(
+    [
+        pa.field("process", pa.string(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time_ns", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("message", pa.string()),
+        pa.field("destinations", pa.list_(pa.string())),
+        pa.field(
+            "requests",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("client", pa.string()),
+                        pa.field("first", pa.int64()),
+                        pa.field("payloads", pa.int64()),
+                        pa.field("digest", pa.int64()),
+                    ]
+                )
+            ),
+        ),
+        pa.field("peers", pa.list_(pa.string())),
+        pa.field("about", pa.list_(pa.string())),
+        pa.field("layer", pa.string()),
+        pa.field("bytes", pa.int64()),
+        pa.field("step", pa.int32()),
+        pa.field("order_key", pa.binary()),
+        pa.field("position", pa.int64()),
+    ],
+    metadata={"antiphon.trace.version": str(TRACE_VERSION)},
+)
 
 ROWS_PER_BATCH = 4096  # that are Python objects at one time: as a table they take less than half of the memory
 
@@ -38,24 +69,6 @@ def _plain(requests: Iterable[tuple[RequestCell, ...] | None]) -> list[list[dict
     return [None if cells is None else [cell._asdict() for cell in cells] for cells in requests]
 
 
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(data)
-    temporary.replace(path)
-
-
-def write_facts(folder: Path, facts: RunFacts) -> None:
-    if not RUN_NAME.fullmatch(facts.run):
-        raise TraceError(f"{facts.run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    _replace(folder / "runs" / f"{facts.run}.json", msgspec.json.encode(facts) + b"\n")
-
-
-def remove_facts(folder: Path, run: str) -> None:
-    """Of a run of which nothing may be said."""
-    (folder / "runs" / f"{run}.json").unlink(missing_ok=True)
-
-
 def write_events(folder: Path, run: str, name: str, events: pa.Table) -> None:
     """Write one Parquet file of a run; it appears whole or not at all."""
     files = folder / "events" / f"run={run}"
@@ -78,28 +91,6 @@ def write_run(folder: Path, facts: RunFacts, rows: Sequence[Row], *, rows_per_fi
     write_facts(folder, facts)
 
 
-def read_facts(folder: Path) -> list[RunFacts]:
-    """The facts of every run of a trace, by name; refuses what is not a trace of this version."""
-    files = sorted((folder / "runs").glob("*.json"))
-    if not files:
-        raise TraceError(f"{folder} is not a trace: it has no runs/*.json.")
-    return [_read_facts(path) for path in files]
-
-
-def _read_facts(path: Path) -> RunFacts:
-    try:
-        raw = msgspec.json.decode(path.read_bytes())
-    except msgspec.DecodeError as error:
-        raise TraceError(f"{path} is not JSON: {error}.") from None
-    version = raw.get("version") if isinstance(raw, dict) else None
-    if version != TRACE_VERSION:
-        raise TraceError(f"{path} has trace version {version!r}; this program reads version {TRACE_VERSION}.")
-    try:
-        return msgspec.convert(raw, RunFacts)
-    except msgspec.ValidationError as error:
-        raise TraceError(f"{path} does not hold the facts of a run: {error}.") from None
-
-
 def check_columns(path: Path, found: pa.Schema) -> None:
     """Refuse a Parquet file that lacks a column or has it in another type."""
     for field in EVENTS:
@@ -108,10 +99,6 @@ def check_columns(path: Path, found: pa.Schema) -> None:
             raise TraceError(f"{path} has no column {field.name!r}.")
         if found.field(position).type != field.type:
             raise TraceError(f"{path} has column {field.name!r} as {found.field(position).type}, not {field.type}.")
-
-
-def event_files(folder: Path, run: str) -> list[Path]:
-    return sorted((folder / "events" / f"run={run}").glob("*.parquet"))
 
 
 def read_rows(folder: Path, run: str) -> list[Row]:
