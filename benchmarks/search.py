@@ -9,13 +9,19 @@ after the moves that lead there.
 from __future__ import annotations
 
 import argparse
+import importlib
 import resource
 import sys
+from pathlib import Path
 
 import msgspec
 
+from antiphon.core import OrderingProtocol
+from antiphon.protocols import protocol_named
 from antiphon.simulation.search import Scope, explore
 
+TESTS = Path(__file__).parent.parent / "tests"
+GRAPHS = ("transis", "allack", "toto")
 A, AB = ("a",), ("a", "b")
 ONES, UNEQUAL, TWOS, THREE = {"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 3}
 THREE_ONES = {"a": 1, "b": 1, "e": 1}
@@ -59,6 +65,28 @@ def shapes(protocol: str, options: dict[str, str]) -> list[tuple[str, Scope]]:
     ]
 
 
+def graph_shapes(protocol: str) -> list[tuple[str, Scope]]:
+    """The scopes of a protocol on the causal graph; a machine can be lost only where there are views."""
+    replace = msgspec.structs.replace
+    two = Scope(protocol=protocol, groups=THREE, plans=(("a.1", A), ("a.2", A)))
+    views = replace(two, options={"membership": "true"}, plans=(("a.1", A),), reduce=False)
+    apart = replace(views, groups={"a": 2}, plans=two.plans, wrong_suspicions=1)
+    found = [
+        ("1 group of 3, 2 messages", two),
+        ("1 group of 3, 1 message, 1 crash", replace(views, may_crash=MEMBERS, crashes=1)),
+        ("1 group of 2, 2 messages, 1 wrong suspicion", apart),
+    ]
+    if protocol != "transis":
+        found.append(("1 group of 3, 2 messages, one of them causal", replace(two, causal=(1,))))
+    if protocol == "toto":
+        lost = replace(views, plans=two.plans, may_crash=MEMBERS, crashes=1, breadth="deviations")
+        found.append(("1 group of 3, 2 messages, 1 crash", lost))
+        found.append(("1 group of 3, 2 messages, one of them causal, 1 crash", replace(lost, causal=(1,))))
+        wrong = replace(views, wrong_suspicions=1, breadth="deviations")
+        found.append(("1 group of 3, 1 message, 1 wrong suspicion", wrong))
+    return found
+
+
 def all_scopes(states: int) -> list[tuple[str, Scope]]:
     replace = msgspec.structs.replace
     skeen = Scope(protocol="skeen", groups=ONES, plans=(*OUTSIDE, ("c", A)))
@@ -81,7 +109,18 @@ def all_scopes(states: int) -> list[tuple[str, Scope]]:
     for protocol in ("tom", "scalatom"):  # the eager multicast, where a crash can come amid a send but loses nothing
         for title, scope in (shapes(protocol, {"reliable": "eager"})[i] for i in (2, 10)):
             found.append((f"{title}; what was sent survives", replace(scope, sent_survives=True)))
+    for protocol in GRAPHS:
+        found.extend(graph_shapes(protocol))
     return [(title, replace(scope, states_max=states)) for title, scope in found]
+
+
+def searched(protocol: str) -> type[OrderingProtocol]:
+    """The protocol; one on the causal graph over channels that lose nothing, so that there is an end."""
+    if protocol not in GRAPHS:
+        return protocol_named(protocol)
+    sys.path.insert(0, str(TESTS))
+    found: type[OrderingProtocol] = importlib.import_module("lossless").lossless(protocol)
+    return found
 
 
 def main() -> None:
@@ -95,7 +134,7 @@ def main() -> None:
     for title, scope in all_scopes(arguments.states):
         if arguments.only not in (None, scope.protocol):
             continue
-        found = explore(scope)
+        found = explore(scope, searched(scope.protocol))
         options = "".join(f" {name}={value}" for name, value in scope.options.items())
         counted = "all" if found.complete else found.deviations if scope.breadth == "deviations" else ""
         cells = (

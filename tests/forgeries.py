@@ -6,7 +6,20 @@ is known exactly; some change its middle. They need three groups of three member
 
 from __future__ import annotations
 
-from forging import clients, delivery, gaps, genuineness, incomplete, kit, locality, odd, order, precedence, views
+from forging import (
+    clients,
+    delivery,
+    gaps,
+    genuineness,
+    incomplete,
+    kit,
+    locality,
+    odd,
+    order,
+    precedence,
+    services,
+    views,
+)
 from forging.honest import PROPERTIES, Tape, honest_run
 from forging.kit import Forgery, Harmless
 
@@ -17,6 +30,7 @@ FAMILIES = (
     gaps,
     views,
     precedence,
+    services,
     clients,
     genuineness,
     locality,

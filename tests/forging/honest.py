@@ -54,7 +54,7 @@ class Tape:
         self.destinations: dict[str, tuple[str, ...]] = {}
         self.requests: dict[str, tuple[RequestCell, ...]] = {}
         self.origin: dict[str, str] = {}
-        self.keys: dict[str, bytes] = {}
+        self.keys: dict[str, bytes | None] = {}  # None: it was asked for as causal, and has no place in an order
         self.sessions: dict[str, Sessions] = {}
         self.misplaced: dict[str, int] = {}  # by process: how far its last delivery stands from its place
         self.now = 0
@@ -81,7 +81,12 @@ class Tape:
         self._add(Row(process, 0, self.now + 1_000, str(kind), **cells))  # type: ignore[arg-type]
 
     def multicast(
-        self, process: str, message: str, *destinations: str, requests: Sequence[RequestCell] | None = None
+        self,
+        process: str,
+        message: str,
+        *destinations: str,
+        requests: Sequence[RequestCell] | None = None,
+        service: str | None = None,
     ) -> str:
         """A multicast without frames, of clients' requests or on the process's own behalf; returns the message."""
         if requests is None:
@@ -92,8 +97,11 @@ class Tape:
             message=message,
             destinations=destinations,
             requests=tuple(requests),
+            layer=service,
             step=0,
         )
+        if service == "causal":
+            self.keys[message] = None
         return message
 
     def receipt(self, process: str, cell: RequestCell, *destinations: str) -> None:

@@ -182,6 +182,13 @@ def lose_rows(t: Tape, r: random.Random) -> None:
     del rows[start:end]
 
 
+def change_the_service(t: Tape, r: random.Random) -> None:
+    """Of some messages: as if their senders had not minded the order."""
+    for _ in range(r.choice((1, 3, 10))):
+        rows, i = _pick(t, r, "multicast")
+        rows[i] = rows[i]._replace(layer=r.choice(("causal", "causal", "agreed")))
+
+
 def drop_keys(t: Tape, r: random.Random) -> None:
     rows, i = _pick(t, r, "deliver")
     rows[i] = rows[i]._replace(order_key=None)
@@ -292,6 +299,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     lose_a_delivery_and_say_so,
     begin_in_a_view,
     change_the_view,
+    change_the_service,
     deliver_a_view,
     enter_the_graphs,
 )

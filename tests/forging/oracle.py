@@ -31,6 +31,10 @@ class Oracle:
         # The first delivery is the one that counts.
         self.order = {p: list(dict.fromkeys(messages)) for p, messages in self.delivered.items()}
 
+    def agreed(self, p: str) -> list[str]:
+        """What p delivers and was not asked for as causal, in order."""
+        return [m for m in self.order[p] if m not in self.row_of or self.row_of[m].layer != "causal"]
+
     def sender(self, m: str) -> str | None:
         return self.row_of[m].process if m in self.row_of else None
 
@@ -122,11 +126,12 @@ class Oracle:
             for members in self.facts.groups.values()
             for p in members
             for q in members
-            for mine, other in zip(self.order[p], self.order[q], strict=False)
+            for mine, other in zip(self.agreed(p), self.agreed(q), strict=False)
         )
 
     def acyclic_order(self) -> bool:
-        pairs = {(m, n) for m in self.messages for n in self.messages for p in self.order if self.before(p, m, n)}
+        orders = [self.agreed(p) for p in self.order]
+        pairs = {(m, n) for order in orders for i, m in enumerate(order) for n in order[i + 1 :] if m and n}
         return not any(m == n for m, n in _closure(pairs, self.messages))
 
     def gaps(self) -> bool:
@@ -193,7 +198,7 @@ class Oracle:
         return True
 
     def view_order(self) -> bool:
-        views = {p: {m: self.view_of(p, m) for m in self.order[p] if m is not None} for p in self.processes}
+        views = {p: {m: self.view_of(p, m) for m in self.agreed(p) if m is not None} for p in self.processes}
         for p in self.processes:
             for q in self.processes:
                 common = [m for m, view in views[p].items() if view is not None and views[q].get(m) is not None]
@@ -207,7 +212,7 @@ class Oracle:
         for view in {view for p in self.processes for view in self.views(p)}:
             for p in self.processes:
                 company = [q for q in self.processes if self.together(p, q, view)]
-                orders = [self.within(q, view) for q in company]
+                orders = [[m for m in self.within(q, view) if m in self.agreed(q)] for q in company]
                 pairs = {(m, n) for order in orders for i, m in enumerate(order) for n in order[i + 1 :]}
                 if any(m == n for m, n in _closure(pairs, sorted({m for order in orders for m in order}))):
                     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from antiphon.core import ProcessId
 from antiphon.protocols.allack import AllAck
 from antiphon.services.dag import Node
+from mutants.chosen import chosen_wrongly
 from mutants.dag import (
     AcknowledgesNothing,
     EntersBeforeItsPredecessors,
@@ -16,8 +17,7 @@ from mutants.parts import with_parts
 
 
 class WaitsForAMajority(AllAck):
-    def when_entered(self, m: Node) -> None:
-        self.waiting.setdefault(m.name.sender, []).append(m)
+    def deliver_what_can(self) -> None:
         while 2 * len(self.waiting) > len(self.graph.machines):
             oldest = [self.waiting[p][0] for p in self.graph.machines if p in self.waiting]
             self.deliver_these([m for m in oldest if self.is_first(m, oldest)])
@@ -29,11 +29,11 @@ class WaitsForAMajority(AllAck):
                 del self.waiting[m.name.sender]
             if m.service == "agreed":
                 self.deliver_next(m)
+        self.deliver_held_back(first)
 
 
 class WaitsForAllButOne(WaitsForAMajority):
-    def when_entered(self, m: Node) -> None:
-        self.waiting.setdefault(m.name.sender, []).append(m)
+    def deliver_what_can(self) -> None:
         while len(self.waiting) >= max(len(self.graph.machines) - 1, 1):
             oldest = [self.waiting[p][0] for p in self.graph.machines if p in self.waiting]
             self.deliver_these([m for m in oldest if self.is_first(m, oldest)])
@@ -75,7 +75,9 @@ class CountsWhoeverHasSentBefore(AllAck):
 
     def when_entered(self, m: Node) -> None:
         self.heard[m.name.sender] = None
-        self.waiting.setdefault(m.name.sender, []).append(m)
+        super().when_entered(m)
+
+    def deliver_what_can(self) -> None:
         while self.waiting and len(self.heard) == len(self.graph.machines):
             oldest = [self.waiting[p][0] for p in self.graph.machines if p in self.waiting]
             first = [m for m in oldest if self.is_first(m, oldest)]
@@ -108,6 +110,7 @@ MUTANTS = (
     CountsWhoeverHasSentBefore,
     ForgetsWhatWaitsOnRestart,
     DeliversASetOnlyWhereItSent,
+    *chosen_wrongly(AllAck),
     *(
         with_parts(AllAck, kind)
         for kind in (

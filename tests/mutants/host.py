@@ -414,7 +414,7 @@ _add = Gathering.add
 def loses_what_does_not_fit(
     self: Gathering, destinations: tuple[GroupId, ...], request: Request, limit: Gather
 ) -> None:
-    index = self.open.get(destinations, -1)
+    index = self.open.get((destinations, request.service), -1)
     if index < 0 or self._fits(index, len(request.data), limit):
         _add(self, destinations, request, limit)
 
@@ -433,7 +433,7 @@ def gathers_the_newest_first(
     self: Gathering, destinations: tuple[GroupId, ...], request: Request, limit: Gather
 ) -> None:
     _add(self, destinations, request, limit)
-    message = self.messages[self.open[destinations]]
+    message = self.messages[self.open[destinations, request.service]]
     message.requests.insert(0, message.requests.pop())
 
 
@@ -443,7 +443,7 @@ def counts_a_request_for_a_payload(
 ) -> None:
     """The message says fewer payloads than it has."""
     _add(self, destinations, request, limit)
-    self.messages[self.open[destinations]].count -= request.count - 1
+    self.messages[self.open[destinations, request.service]].count -= request.count - 1
 
 
 ELSEWHERE = (  # a test of its own catches these, or nothing can: docs/mutants.md says which

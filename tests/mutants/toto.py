@@ -7,6 +7,7 @@ from typing import ClassVar
 from antiphon.core import ProcessId
 from antiphon.protocols.toto import Activation, Candidate, ToTo
 from antiphon.services.dag import Dag, Node
+from mutants.chosen import SERVICE_LOST, chosen_wrongly
 from mutants.dag import (
     AcknowledgesNothing,
     EntersBeforeItsPredecessors,
@@ -169,6 +170,7 @@ class DeliversSourcesAsTheyCame(ToTo):
             for m in sorted(s_p, key=lambda m: m.entered):
                 self.deliver_next(m)
             self.activation.remove(self.graph.dag, s_p)
+            self.deliver_held_back(s_p)
 
 
 class DeliversOneSetAtATime(ToTo):
@@ -179,6 +181,7 @@ class DeliversOneSetAtATime(ToTo):
             for m in sorted(s_p, key=lambda m: (self.graph.dag.places[m.name.sender], m.name.number)):
                 self.deliver_next(m)
             self.activation.remove(self.graph.dag, s_p)
+            self.deliver_held_back(s_p)
 
 
 class AcknowledgementsDoNotCount(ToTo):
@@ -215,9 +218,11 @@ MUTANTS = (
     DeliversOneSetAtATime,
     AcknowledgementsDoNotCount,
     ForgetsTheActivationOnRestart,
+    *chosen_wrongly(ToTo),
     *(
         with_parts(ToTo, kind)
         for kind in (
+            *SERVICE_LOST,
             AcknowledgesNothing,
             EntersBeforeItsPredecessors,
             ForgetsBeforeStable,

@@ -12,20 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core import Buffers, Message, MessageId, Process, ProcessId, Topology, Transport
+from antiphon.core import Buffers, Message, MessageId, Process, ProcessId, Topology
 from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Multicast
-from antiphon.protocols import protocol_named
 from antiphon.protocols.toto import Activation, ToTo, vector_timestamp
 from antiphon.reproduce.toto_graph import example, letter, moments, picture
 from antiphon.services import toto as paper
-from antiphon.services.causal_graph import CausalGraph
 from antiphon.services.dag import Ack, Cast, Dag, Node
 from antiphon.services.toto import CHI, INFINITY, Graph, Name
 from antiphon.simulation import Crash, Plan, Scenario, random_scenario, simulate
 from antiphon.simulation.graph import graph_json, refuse_without_a_graph
-from antiphon.simulation.search import Scope, explore
-from mutants.parts import with_parts
 from mutants.toto import UNSEEN
 
 A, B, C, D, E = (ProcessId(p) for p in "abcde")
@@ -396,29 +392,3 @@ def test_a_threshold_that_is_none_is_refused() -> None:
         words = f"must be a whole number of at least 1, not '{phi}': Φ goes from half of the machines, rounded up, to"
         with pytest.raises(UsageError, match=words):
             simulate(Scenario(protocol="toto", options={"phi": phi}, groups={"g": 1}, plans=()))
-
-
-class WithoutLoss(CausalGraph):
-    """Over channels that lose nothing, so that there is nothing to fetch and nothing to repeat: a world with an end."""
-
-    transport = Transport.RELIABLE
-
-    def initialise(self) -> None:
-        super().initialise()
-        self.watching = True
-
-    def fetch_soon(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("protocol", "senders", "states"), [("transis", 1, 50), ("allack", 1, 50), ("toto", 1, 50), ("toto", 2, 20_000)]
-)
-def test_a_small_world_is_searched_to_its_end(protocol: str, senders: int, states: int) -> None:
-    """Three machines, of which some send; frames come in any order, and an idle machine acknowledges at any moment."""
-    plans = tuple((f"g.{i + 1}", ("g",)) for i in range(senders))
-    scope = Scope(protocol=protocol, groups={"g": 3}, plans=plans)
-    found = explore(scope, with_parts(protocol_named(protocol), WithoutLoss))
-    assert found.violations == []
-    assert found.complete
-    assert found.states > states

@@ -134,26 +134,43 @@ class RunHistory:
         return {process: list(positions) for process, positions in self.delivered.items()}
 
     @cached_property
+    def causal(self) -> frozenset[str]:
+        """The messages whose sender asked for causal delivery: they have no place in a total order."""
+        return frozenset([message for message, multicast in self.multicasts.items() if multicast.row[9] == "causal"])
+
+    @cached_property
+    def agreed(self) -> dict[str, list[str]]:
+        """By process: the messages it delivered, in order, without those."""
+        return {p: self.without_causal(sequence) for p, sequence in self.sequences.items()}
+
+    def without_causal(self, messages: list[str]) -> list[str]:
+        causal = self.causal
+        return [message for message in messages if message not in causal] if causal else messages
+
+    @cached_property
     def witnesses(self) -> dict[str, list[str]]:
         """The sequences that are no prefix of another one of the same group.
 
         A prefix shows no order that the longer sequence does not show, so these prove all that can be proved.
         """
-        sequences = {process: sequence for process, sequence in self.sequences.items() if sequence}
+        return self._no_prefixes(self.sequences)
+
+    @cached_property
+    def agreed_witnesses(self) -> dict[str, list[str]]:
+        """The same of what has a place in a total order."""
+        return self._no_prefixes(self.agreed) if self.causal else self.witnesses
+
+    def _no_prefixes(self, all_sequences: dict[str, list[str]]) -> dict[str, list[str]]:
+        sequences = {process: sequence for process, sequence in all_sequences.items() if sequence}
         homes = Counter(p for members in self.groups.values() for p in members)
         for members in self.groups.values():
             # Groups are disjoint; should a trace say otherwise, a member of two speaks for itself.
             own = [p for p in members if p in sequences and homes[p] == 1]
-            longest = self.longest(own)
+            longest = longest_of(all_sequences, own)
             for process in own:
                 if longest and process != longest and is_prefix(sequences[process], sequences[longest]):
                     del sequences[process]
         return sequences
-
-    def longest(self, members: Iterable[str]) -> str | None:
-        """The member that delivered most, the first of equals."""
-        sequences = self.sequences
-        return max((p for p in members if p in sequences), key=lambda p: len(sequences[p]), default=None)
 
     @cached_property
     def sent(self) -> dict[str, list[str]]:
@@ -208,6 +225,11 @@ class RunHistory:
 
     def correct(self, processes: Iterable[str]) -> list[str]:
         return [p for p in processes if p not in self.faulty]
+
+
+def longest_of(sequences: dict[str, list[str]], members: Iterable[str]) -> str | None:
+    """The member that delivered most, the first of equals."""
+    return max((p for p in members if p in sequences), key=lambda p: len(sequences[p]), default=None)
 
 
 def is_prefix(short: list[str], long: list[str]) -> bool:

@@ -6,7 +6,7 @@ from collections import deque
 from itertools import pairwise
 
 from antiphon.checks.graph import components
-from antiphon.checks.history import RunHistory, is_prefix
+from antiphon.checks.history import RunHistory, is_prefix, longest_of
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 
@@ -19,12 +19,12 @@ def total_order(history: RunHistory) -> list[Violation]:
     """All are prefixes of one another exactly when all are prefixes of the longest."""
     found: list[Violation] = []
     for group, members in history.groups.items():
-        longest = history.longest(members)
+        longest = longest_of(history.agreed, members)
         if longest is None:
             continue
-        whole = history.sequences[longest]
+        whole = history.agreed[longest]
         for process in members:
-            sequence = history.sequences.get(process, [])
+            sequence = history.agreed.get(process, [])
             if not is_prefix(sequence, whole):
                 found.append(_fork(group, process, sequence, longest, whole))
     return found[:VIOLATIONS_MAX]
@@ -40,7 +40,7 @@ def acyclic_order(history: RunHistory) -> list[Violation]:
     if _keys_prove_it(history):
         return []
     follows: dict[str, list[str]] = {}
-    for sequence in history.witnesses.values():
+    for sequence in history.agreed_witnesses.values():
         for message in sequence:
             follows.setdefault(message, [])
         for earlier, later in pairwise(sequence):
@@ -52,13 +52,17 @@ def acyclic_order(history: RunHistory) -> list[Violation]:
 def _keys_prove_it(history: RunHistory) -> bool:
     """Whether each message has one key everywhere and each process delivers by growing keys: then no cycle is possible.
 
-    Only the order that the keys show is used, never what they are: a protocol cannot talk itself out with them.
+    Of agreed messages. Only the order that the keys show is used, never what they are: a protocol cannot talk itself
+    out with them.
     """
     keys: dict[str | None, bytes] = {}
-    for process in history.witnesses:
+    causal = history.causal
+    for process in history.agreed_witnesses:
         last = b""
         for row in history.deliveries[process]:
             key = row[12]
+            if row[4] in causal:
+                continue
             if key is None or key <= last or keys.setdefault(row[4], key) != key:
                 return False
             last = key
@@ -67,7 +71,7 @@ def _keys_prove_it(history: RunHistory) -> bool:
 
 def _shortest_cycle(history: RunHistory, component: set[str]) -> list[tuple[str, str]]:
     """The shortest cycle among messages that are known to be on cycles, as (message, process that goes on) pairs."""
-    lanes = {p: [m for m in sequence if m in component] for p, sequence in history.witnesses.items()}
+    lanes = {p: [m for m in sequence if m in component] for p, sequence in history.agreed_witnesses.items()}
     places: dict[str, list[tuple[str, int]]] = {message: [] for message in sorted(component)}
     for process, lane in lanes.items():
         for position, message in enumerate(lane):

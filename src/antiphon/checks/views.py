@@ -134,7 +134,13 @@ def _unequal(history: RunHistory, known: dict[str, Course]) -> Iterator[Violatio
 
 
 def view_order(history: RunHistory) -> list[Violation]:
-    known = courses(history)
+    known = {
+        process: {
+            view: stretch._replace(messages=history.without_causal(stretch.messages))
+            for view, stretch in course.items()
+        }
+        for process, course in courses(history).items()
+    }
     return list(islice(chain(_different(known), _cycles(known)), VIOLATIONS_MAX))
 
 

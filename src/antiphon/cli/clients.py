@@ -17,6 +17,7 @@ from antiphon.cli.lines import Lines
 from antiphon.client import Batch, Client, Delivery, Gap, Receipt, View, connect
 from antiphon.core.errors import OutcomeUnknown, Unavailable
 from antiphon.core.model import Topology
+from antiphon.core.requests import check_service
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
@@ -43,6 +44,9 @@ def send_command(
     text: Annotated[str | None, typer.Argument(help="The message; default: lines from standard input.")] = None,
     name: Annotated[str | None, typer.Option(help="A prefix of the messages' names.")] = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for a member.")] = 30.0,
+    service: Annotated[
+        str | None, typer.Option(help="agreed or causal, with a protocol that leaves the choice.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Multicast a message to every member of some groups.
@@ -56,8 +60,10 @@ def send_command(
     Many at once: seq 1000 | antiphon send --dir shop --to orders
     """
     destinations = {part.strip() for part in to.split(",") if part.strip()}
+    if service is not None:
+        check_service(service)
     _need_somebody(dir, destinations)
-    sending = Sending(destinations, timeout)
+    sending = Sending(destinations, timeout, service)
     try:
         _run(sending.run(dir, name, text))
     except BaseException:
@@ -75,10 +81,11 @@ def send_command(
 class Sending:
     """Messages on their way, and what has become of each so far."""
 
-    def __init__(self, destinations: set[str], timeout: float) -> None:
+    def __init__(self, destinations: set[str], timeout: float, service: str | None = None) -> None:
         self.tasks: list[asyncio.Task[Receipt]] = []
         self._destinations = destinations
         self._timeout = timeout
+        self._service: Any = service  # the client checks it
         self._room = asyncio.Semaphore(LINES_UNDER_WAY_MAX)
 
     async def run(self, path: Path, name: str | None, text: str | None) -> None:
@@ -93,7 +100,7 @@ class Sending:
 
     async def _send(self, client: Client, payload: bytes) -> Receipt:
         try:
-            return await client.multicast(self._destinations, payload, timeout=self._timeout)
+            return await client.multicast(self._destinations, payload, timeout=self._timeout, service=self._service)
         finally:
             self._room.release()
 

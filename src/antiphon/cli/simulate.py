@@ -86,6 +86,9 @@ def simulate_command(
     loss: Annotated[
         float, typer.Option(min=0, max=0.9, help="The share of frames that get lost, with -o transport=datagram.")
     ] = 0.0,
+    causal: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of multicasts that ask for the causal service.")
+    ] = 0.0,
     size: Annotated[int, typer.Option(min=0, help="Bytes per payload.")] = 16,
     payloads: Annotated[int, typer.Option(min=1, help="Payloads per multicast.")] = 1,
     gather: Annotated[
@@ -127,6 +130,7 @@ def simulate_command(
         latency=parse_latency(latency),
         size=size,
         loss=loss,
+        causal=causal,
     )
     outcome = simulate(_gathered(_batched(scenario, payloads), gather))
     try:

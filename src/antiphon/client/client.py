@@ -17,7 +17,15 @@ from antiphon.client.subscription import Subscription
 from antiphon.client.values import Receipt
 from antiphon.core import Topology
 from antiphon.core.errors import Unavailable, UsageError
-from antiphon.core.requests import NUMBER_MAX, PAYLOAD_BYTES_MAX, REQUEST_BYTES_MAX, check_payloads, pack_payloads
+from antiphon.core.model import Service
+from antiphon.core.requests import (
+    NUMBER_MAX,
+    PAYLOAD_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    check_payloads,
+    check_service,
+    pack_payloads,
+)
 from antiphon.runtime.net.dial import parse_address
 
 TIMEOUT_SECONDS = 30.0
@@ -94,9 +102,16 @@ class Client:
     # Sending --------------------------------------------------------------------------------------------------------
 
     async def multicast(
-        self, groups: Iterable[str], payload: bytes, *, timeout: float | None = TIMEOUT_SECONDS
+        self,
+        groups: Iterable[str],
+        payload: bytes,
+        *,
+        timeout: float | None = TIMEOUT_SECONDS,
+        service: Service | None = None,
     ) -> Receipt:
         """Send to every member of the groups; returns when a member has journaled it.
+
+        ``service``: how it is delivered, where the cluster's protocol leaves the choice: "agreed" or "causal".
 
         Unavailable: it surely did not happen. OutcomeUnknown: it was handed to a member that did not answer in
         time; the client goes on trying for as long as it is open, so it may still be delivered, once.
@@ -108,9 +123,11 @@ class Client:
         if type(payload) is not bytes or len(payload) > PAYLOAD_BYTES_MAX:
             check_payloads((payload,))
             payload = bytes(payload)
+        if service is not None:
+            check_service(service)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if timeout is None:
-            route.add(payload, future, NO_DEADLINE)
+            route.add(payload, future, NO_DEADLINE, service)
         else:
             try:
                 deadline = self._loop.time() + timeout
@@ -118,7 +135,7 @@ class Client:
                 raise _bad_timeout(timeout) from None
             if not deadline >= self._sender.next_sweep:  # earlier, or not a number at all
                 self._sweep_by(deadline, timeout)
-            route.add(payload, future, deadline)
+            route.add(payload, future, deadline, service)
         try:
             return await future
         except asyncio.CancelledError:
@@ -126,7 +143,12 @@ class Client:
             raise
 
     async def multicast_many(
-        self, groups: Iterable[str], payloads: Sequence[bytes], *, timeout: float | None = TIMEOUT_SECONDS
+        self,
+        groups: Iterable[str],
+        payloads: Sequence[bytes],
+        *,
+        timeout: float | None = TIMEOUT_SECONDS,
+        service: Service | None = None,
     ) -> Receipt:
         """Send all of them in this order as one request: they are delivered together or not at all, with nothing
         between them, in every group."""
@@ -138,9 +160,11 @@ class Client:
             raise UsageError("A batch is a list of payloads, not one payload.")
         if type(payloads) is not list:
             payloads = list(payloads)
+        if service is not None:
+            check_service(service)
         packed = pack_payloads(payloads)
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        route.add_whole(len(payloads), packed, future, self._deadline(timeout))
+        route.add_whole(len(payloads), packed, future, self._deadline(timeout), service)
         try:
             return await future
         except asyncio.CancelledError:

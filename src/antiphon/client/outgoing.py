@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from antiphon.client.values import Receipt
 from antiphon.core.errors import AntiphonError
+from antiphon.core.model import Service
 from antiphon.core.requests import encode_head, pack_payloads, unpack_payloads
 
 NO_DEADLINE = float("inf")  # of a caller who waits for as long as it takes
@@ -31,15 +32,17 @@ class Outgoing:
         "packed",
         "payloads",
         "room",
+        "service",
     )
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, service: Service | None = None) -> None:
         self.payloads: list[bytes] = []  # of a draft that others may join
         self.count = 0  # of payloads, once they are packed
         self.packed = b""
         self.futures: list[asyncio.Future[Receipt]] = []  # one for each payload; in a whole one, one for all
         self.deadlines: list[float] = []  # one for each future
         self.room = room  # bytes that a draft still takes
+        self.service = service  # of all its payloads
         self.is_whole = False  # made by one call: no other joins it
         self.is_doubtful = False  # somebody may have taken it, or was told so
         self.first = -1
@@ -47,8 +50,10 @@ class Outgoing:
         self.head = b""  # of a request: what comes before the payloads
 
     @classmethod
-    def whole(cls, count: int, packed: bytes, future: asyncio.Future[Receipt], deadline: float) -> Outgoing:
-        made = cls(0)
+    def whole(
+        cls, count: int, packed: bytes, future: asyncio.Future[Receipt], deadline: float, service: Service | None
+    ) -> Outgoing:
+        made = cls(0, service)
         made.count, made.packed, made.is_whole = count, packed, True
         made.futures, made.deadlines = [future], [deadline]
         return made
@@ -67,7 +72,7 @@ class Outgoing:
 
     def settle(self, client: str, settled: int) -> None:
         """Say what is settled by now."""
-        self.head = encode_head(client, self.first, settled, self.count, len(self.packed))
+        self.head = encode_head(client, self.first, settled, self.count, len(self.packed), self.service)
 
     def withdraw(self) -> None:
         """Make a draft of it again. Only for what surely no member has taken or will take."""

@@ -19,6 +19,7 @@ from antiphon.client.outgoing import NO_DEADLINE, Outgoing
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import COPIED_MAX
 from antiphon.core.errors import AntiphonError, BadFrame, OutcomeUnknown, Unavailable, UsageError
+from antiphon.core.model import Service
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import FrameKind, Refused, RouteNumber, encode, request_head
 from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
@@ -130,11 +131,13 @@ class Route:
 
     # From the caller ------------------------------------------------------------------------------------------------
 
-    def add(self, payload: bytes, future: asyncio.Future[Receipt], deadline: float) -> None:
+    def add(
+        self, payload: bytes, future: asyncio.Future[Receipt], deadline: float, service: Service | None = None
+    ) -> None:
         size = len(payload) + self._owner.entry_bytes
         draft = self._open
-        if draft is None or draft.room < size:
-            draft = self._begin_draft()
+        if draft is None or draft.room < size or draft.service != service:
+            draft = self._begin_draft(service)
         draft.room -= size
         draft.payloads.append(payload)
         draft.futures.append(future)
@@ -142,15 +145,22 @@ class Route:
         if self._flush_handle is None:
             self._flush_later()
 
-    def _begin_draft(self) -> Outgoing:
+    def _begin_draft(self, service: Service | None) -> Outgoing:
         if self._open is not None and self._owner.linger:
             self._flush_soon()  # one is full
-        draft = self._open = Outgoing(self._owner.batch_bytes)
+        draft = self._open = Outgoing(self._owner.batch_bytes, service)
         self.drafts.append(draft)
         return draft
 
-    def add_whole(self, count: int, packed: bytes, future: asyncio.Future[Receipt], deadline: float) -> None:
-        self.drafts.append(Outgoing.whole(count, packed, future, deadline))
+    def add_whole(
+        self,
+        count: int,
+        packed: bytes,
+        future: asyncio.Future[Receipt],
+        deadline: float,
+        service: Service | None = None,
+    ) -> None:
+        self.drafts.append(Outgoing.whole(count, packed, future, deadline, service))
         self._open = None
         self._flush_soon()
 

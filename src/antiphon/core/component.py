@@ -20,8 +20,9 @@ from antiphon.core.contract import Command, Timer, Wire, contract_of, handlers_o
 from antiphon.core.declaration import Assumptions, Declaration, Detector, FaultModel, Watched
 from antiphon.core.errors import UsageError
 from antiphon.core.keys import Key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Service, Topology, ViewId
 from antiphon.core.promises import Promise, with_those_of_the_host
+from antiphon.core.requests import trusted_requests_in
 
 if TYPE_CHECKING:
     from antiphon.core.process import Process
@@ -166,6 +167,7 @@ class OrderingProtocol(Component):
     FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
     added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
+    services: ClassVar[tuple[Service, ...]] = ()  # among which a sender can choose, message by message; none: no choice
 
     @property
     def members(self) -> tuple[ProcessId, ...]:
@@ -176,6 +178,10 @@ class OrderingProtocol(Component):
     def multicast(self, m: Message) -> None:
         """This process is the sender of m."""
         raise NotImplementedError
+
+    def service_of(self, m: Message) -> Service | None:
+        """What the sender of m asked for; None: whatever the protocol does."""
+        return trusted_requests_in(m.body)[0].service
 
     def pending(self) -> int:
         """How many messages this process knows of but has not delivered yet."""
@@ -240,6 +246,15 @@ class OrderingProtocol(Component):
     def watched(cls, options: Any) -> Watched:
         """About whom processes ask their failure detector with these options."""
         return Watched.NOBODY if cls.assumes(options).detector is Detector.NONE else Watched.MEMBERS
+
+    @classmethod
+    def admit_service(cls, service: Service | None) -> None:
+        """Refuse a service that the protocol does not offer."""
+        if service is not None and service not in cls.services:
+            raise UsageError(
+                f"The {cls.declaration.name} protocol delivers all messages in one way, so a sender cannot ask for "
+                f"{service} ones; allack and toto leave the choice."
+            )
 
     @classmethod
     def admit(cls, topology: Topology, destinations: tuple[GroupId, ...]) -> None:

@@ -57,7 +57,7 @@ class Record(Effect):
     peer: ProcessId | None = None
     time_ns: int | None = None  # where the event's time is not the time of the release
     about: tuple[MessageId, ...] | None = None  # enter: what the message directly follows, as far as it is this one's
-    layer: str | None = None
+    layer: str | None = None  # enter: of the graph; multicast: the service that was asked for, if any
     position: int | None = None
 
 

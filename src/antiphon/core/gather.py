@@ -1,11 +1,11 @@
-"""A member gathers what one turn brought for the same set of groups, from all clients, into one message."""
+"""A member gathers what one turn brought for the same set of groups and service, from all clients, into one message."""
 
 from __future__ import annotations
 
 import msgspec
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.model import GroupId
+from antiphon.core.model import GroupId, Service
 from antiphon.core.requests import Request, trusted_requests_in
 
 
@@ -34,18 +34,19 @@ class Gathered(msgspec.Struct, array_like=True):
 class Gathering(msgspec.Struct, array_like=True):
     """The messages of the present turn, in the order in which they will be multicast.
 
-    A request joins its set's newest message unless its client has sent to another set since: so what one client hands
-    over is multicast in that order, also across sets.
+    A request joins the newest message of its set and service unless its client has sent to another since: so what one
+    client hands over is multicast in that order, also across sets.
     """
 
     messages: list[Gathered] = []
-    open: dict[tuple[GroupId, ...], int] = {}  # by set: its newest message
+    open: dict[tuple[tuple[GroupId, ...], Service | None], int] = {}  # by set and service: the newest message
     newest: dict[str, int] = {}  # by client: the last message that it has a request in
 
     def add(self, destinations: tuple[GroupId, ...], request: Request, limit: Gather) -> None:
-        index, size = self.open.get(destinations, -1), len(request.data)
+        kind = (destinations, request.service)  # those of one message are delivered in one way
+        index, size = self.open.get(kind, -1), len(request.data)
         if index < self.newest.get(request.client, 0) or not self._fits(index, size, limit):
-            index = self.open[destinations] = len(self.messages)
+            index = self.open[kind] = len(self.messages)
             self.messages.append(Gathered(destinations))
         message = self.messages[index]
         data = Buffers(request.data)

@@ -6,7 +6,7 @@ import msgspec
 
 from antiphon.core.buffers import Buffers, Piece, decoder_beside, encode_beside
 from antiphon.core.channel import Transport
-from antiphon.core.model import GroupId, ProcessId
+from antiphon.core.model import GroupId, ProcessId, Service
 
 
 class Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -31,6 +31,7 @@ class Multicast(Input, frozen=True, tag=2):
 
     destinations: tuple[GroupId, ...]
     payloads: tuple[bytes, ...]
+    service: Service | None = None
 
 
 class Submit(Input, frozen=True, tag=3):

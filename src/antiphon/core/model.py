@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, NewType
+from typing import Literal, NamedTuple, NewType
 
 import msgspec
 
@@ -13,6 +13,8 @@ from antiphon.core.errors import UsageError
 
 ProcessId = NewType("ProcessId", str)
 GroupId = NewType("GroupId", str)
+
+Service = Literal["agreed", "causal"]  # how a sender wants a message delivered, where the protocol leaves it the choice
 
 GROUPS_MAX = 1024
 MEMBERS_MAX = 1024

@@ -93,6 +93,7 @@ class Process:
         parsed = parse_options(protocol, options or {})
         self.promises = protocol.promises(parsed)
         self.ordered = Promise.TOTAL_ORDER in self.promises
+        self.alike = self.ordered and not protocol.services  # whether all members of a group have one log
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
@@ -151,8 +152,12 @@ class Process:
         """Raise BadFrame for a message whose body is anything but as many payloads as it says."""
         if not self.topology.is_destination_set(m.destinations):
             raise BadFrame(f"There is no such set of groups: {', '.join(m.destinations)}.")
-        if m.count < 1 or sum(request.count for request in requests_in(m.body)) != m.count:
+        requests = requests_in(m.body)
+        if m.count < 1 or sum(request.count for request in requests) != m.count:
             raise BadFrame("A message has at least one payload, and as many as it says.")
+        first, *others = {request.service for request in requests}
+        if others or (first is not None and first not in self.protocol.services):
+            raise BadFrame("All requests of a message ask for one service, and for one that the protocol offers.")
 
     def check_destinations(self, destinations: Iterable[str]) -> tuple[GroupId, ...]:
         """Refuse a set of groups for which this member cannot take requests."""
@@ -174,7 +179,10 @@ class Process:
         request = parse_request(data)
         if len(request.data) != len(data) or request.client != client:
             raise BadFrame("A request is longer than it says, or of another client.")
-        self.state.sessions.check(SessionId(client, destinations), request, expected, with_views=self.with_views)
+        self.protocol.admit_service(request.service)
+        mixed = bool(self.protocol.services)
+        session = SessionId(client, destinations)
+        self.state.sessions.check(session, request, expected, with_views=self.with_views, mixed=mixed)
         return request
 
     def snapshot(self) -> bytes:
@@ -337,7 +345,7 @@ class Process:
     def _on_multicast(self, wanted: inputs.Multicast) -> None:
         """The process is its own client."""
         check_payloads(wanted.payloads)
-        data = encode_request(self.me, self.state.own_payloads, 0, wanted.payloads)
+        data = encode_request(self.me, self.state.own_payloads, 0, wanted.payloads, wanted.service)
         self.state.own_payloads += len(wanted.payloads)
         self._multicast(wanted.destinations, len(wanted.payloads), Buffers(data))
 
@@ -371,7 +379,8 @@ class Process:
         self.state.seq += 1
         if self.traced:
             requests = tuple(trusted_requests_in(message.body))
-            self._effects.append(Record(self.state.seq, "multicast", message.id, destinations, requests))
+            service = requests[0].service
+            self._effects.append(Record(self.state.seq, "multicast", message.id, destinations, requests, layer=service))
         self.protocol.multicast(message)
 
     def _on_fire(self, fired: inputs.Fire) -> None:

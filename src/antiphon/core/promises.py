@@ -88,12 +88,12 @@ REGISTRY: dict[Promise, Definition] = {
         drained=True,
     ),
     Promise.TOTAL_ORDER: _definition(
-        "within each group, the sequences of messages that any two members deliver are prefixes of one another",
+        "within each group, the sequences of agreed messages that any two members deliver are prefixes of one another",
         "order",
         "total_order",
     ),
     Promise.ACYCLIC_ORDER: _definition(
-        "the relation 'some process delivers m before m2' has no cycle, over all groups together",
+        "the relation 'some process delivers m before m2' among agreed messages has no cycle, over all groups together",
         "order",
         "acyclic_order",
     ),
@@ -113,9 +113,9 @@ REGISTRY: dict[Promise, Definition] = {
         in_part=True,  # who goes on from the last view is known at the end only
     ),
     Promise.VIEW_ORDER: _definition(
-        "processes that go on together from a view deliver their messages in it in one order without a cycle; and any "
-        "two processes deliver any two messages in the same order, except where one of them delivers both messages in "
-        "a view from which the two do not go on together",
+        "processes that go on together from a view deliver their agreed messages in it in one order without a cycle; "
+        "and any two processes deliver any two of these in the same order, except where one of them delivers both "
+        "messages in a view from which the two do not go on together",
         "views",
         "view_order",
         in_part=True,

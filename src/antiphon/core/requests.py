@@ -4,9 +4,12 @@ A message's body is a row of these, joined as they came. So between the caller's
 object per payload and no second encoding: what is per payload is a length in a table.
 
 ```
-u64 settled | u32 size | u32 count | u64 first | u8 length of name | name | u32 x count lengths | payloads
+u64 settled | u32 size | u24 count | u8 service | u64 first | u8 length of name | name | u32 x count lengths | payloads
             '- of all that follows
 ```
+
+``service`` is 0 where the client leaves it to the protocol how its payloads are delivered. As it is among the bytes
+that a request keeps for life, it comes through retries and journals; a message has that of its requests.
 
 ``settled`` is the client's word at the time of sending (core/sessions.py) and may differ when the request is sent
 again. Everything behind it, the *request*, keeps its bytes for life; its digest is taken of these.
@@ -28,12 +31,17 @@ import msgspec
 
 from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.errors import BadFrame, UsageError
+from antiphon.core.model import Service
 
 PAYLOAD_BYTES_MAX = 1 << 20
 REQUEST_BYTES_MAX = 4 << 20
 PAYLOADS_MAX = 1 << 16  # in one request
 NUMBER_MAX = 1 << 62  # a client's numbers are below this
 CLIENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+_SERVICES: tuple[Service | None, ...] = (None, "agreed", "causal")  # a request has the place of its own
+_SERVICE_BITS = {service: place << 24 for place, service in enumerate(_SERVICES)}
+_COUNT_MASK = (1 << 24) - 1
 
 _SETTLED = struct.Struct("<Q")
 _PREFIX = struct.Struct("<QIIQB")
@@ -52,6 +60,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     settled: int
     data: Piece
     table: int  # where in data the lengths begin
+    service: Service | None = None  # what its client asks for; None: whatever the protocol does
 
     @property
     def end(self) -> int:
@@ -72,16 +81,27 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             at += length
 
 
-def encode_request(client: str, first: int, settled: int, payloads: Sequence[bytes]) -> bytes:
-    """The bytes of a request. The caller has checked it (`check_payloads`)."""
+def encode_request(
+    client: str, first: int, settled: int, payloads: Sequence[bytes], service: Service | None = None
+) -> bytes:
+    """The bytes of a request. The caller has checked it (`check_payloads`, `check_service`)."""
     packed = _pack(payloads)
-    return encode_head(client, first, settled, len(payloads), len(packed)) + packed
+    return encode_head(client, first, settled, len(payloads), len(packed), service) + packed
 
 
-def encode_head(client: str, first: int, settled: int, count: int, packed_bytes: int) -> bytes:
+def encode_head(
+    client: str, first: int, settled: int, count: int, packed_bytes: int, service: Service | None = None
+) -> bytes:
     """All that comes before the packed payloads."""
     name = client.encode()
-    return _PREFIX.pack(settled, _FIXED + len(name) + packed_bytes, count, first, len(name)) + name
+    head = (settled, _FIXED + len(name) + packed_bytes, count | _SERVICE_BITS[service], first, len(name))
+    return _PREFIX.pack(*head) + name
+
+
+def check_service(service: object) -> None:
+    """Refuse what is no service. For the caller's side."""
+    if not isinstance(service, str) or service not in _SERVICE_BITS:
+        raise UsageError(f"A service is agreed or causal, not {service!r}.")
 
 
 def pack_payloads(payloads: Sequence[bytes]) -> bytes:
@@ -159,12 +179,17 @@ def _read_request(data: Piece, at: int) -> Request:
     if length - at < _PREFIX_BYTES:
         raise BadFrame("A request is shorter than its head.")
     settled, size, count, first, name_length = _unpack_prefix(view, at)
+    service = None
+    if count > _COUNT_MASK:
+        if count >> 24 >= len(_SERVICES):
+            raise BadFrame("A request asks for a service that there is not.")
+        count, service = count & _COUNT_MASK, _SERVICES[count >> 24]
     end = at + _SIZED_AT + size
     name_at = at + _PREFIX_BYTES
     table = name_at + name_length
     if end > length or table > end or size > REQUEST_BYTES_MAX + 512:
         raise BadFrame("A request announces more bytes than it has, or may have.")
-    return Request(_client(bytes(view[name_at:table])), first, count, settled, view[at:end], table - at)
+    return Request(_client(bytes(view[name_at:table])), first, count, settled, view[at:end], table - at, service)
 
 
 @lru_cache(maxsize=4096)

@@ -58,6 +58,9 @@ class Session(msgspec.Struct, array_like=True):
     gaps: int = 0  # and how many gaps had been announced
 
 
+_UNKNOWN = Session()  # never changed
+
+
 class Sessions(msgspec.Struct, array_like=True):
     """``known`` is the same at all members of a group, for it follows from their deliveries alone."""
 
@@ -74,14 +77,25 @@ class Sessions(msgspec.Struct, array_like=True):
         return max(self.taken.get(session, 0), known.next if known is not None else 0, settled)
 
     def check(
-        self, session: SessionId, request: Request, expected: int | None = None, *, with_views: bool = False
+        self,
+        session: SessionId,
+        request: Request,
+        expected: int | None = None,
+        *,
+        with_views: bool = False,
+        mixed: bool = False,
     ) -> None:
         """Raise OutOfTurn or Unavailable for a request that may not be taken now; call before it is journaled.
 
         ``expected``: where it stands behind others that came with it, the number after theirs.
         ``with_views``: what is settled and not delivered here is still to come, unless a new view has begun.
+        ``mixed``: not all messages come in one order. Then only the causal order puts a request behind what is settled:
+        who multicasts it must have delivered that, also where the session is not known yet. (Once sessions are
+        forgotten, an unknown one may be one of these.)
         """
         known = self.known.get(session)
+        if mixed and known is None and not with_views and request.settled and len(self.known) < SESSIONS_MAX:
+            known = _UNKNOWN
         may_part = known is not None and ((with_views and known.view != self.views) or known.gaps != self.gaps)
         if known is not None and request.settled > known.next and not may_part:
             raise Unavailable("This member has not delivered yet what the client says is settled: ask another one.")

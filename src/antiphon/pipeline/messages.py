@@ -60,8 +60,17 @@ def about_messages(events: DataFrame, facts: DataFrame, *, frames: bool) -> Data
     subjects = subjects.when(F.col("genuine") & ~multicast, F.col("about"))
     kinds = ["multicast", "deliver", *(["send", "receive"] if frames else [])]
     rows = events.filter(F.col("kind").isin(kinds)).join(F.broadcast(genuine), on="run", how="inner")
+    causal = multicast & F.coalesce(F.col("layer") == "causal", F.lit(False))
     return rows.select(
-        "run", "process", "seq", "kind", "destinations", "order_key", "peers", F.explode(subjects).alias("message")
+        "run",
+        "process",
+        "seq",
+        "kind",
+        "destinations",
+        "order_key",
+        "peers",
+        causal.alias("causal"),
+        F.explode(subjects).alias("message"),
     ).filter("message is not null")
 
 
@@ -76,7 +85,9 @@ def messages(rows: DataFrame, facts: DataFrame) -> DataFrame:
         .groupBy("run", "message")
         .agg(
             # The first row counts: an honest trace has no other.
-            F.min(F.when(multicast, F.struct("process", "seq", groups.alias("destinations")))).alias("multicast"),
+            F.min(F.when(multicast, F.struct("process", "seq", groups.alias("destinations"), "causal"))).alias(
+                "multicast"
+            ),
             F.collect_list(F.when(deliver, F.struct("process", "seq"))).alias("deliveries"),
             F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
             F.collect_set(F.when(touch, F.col("process"))).alias("touched_at"),
@@ -94,6 +105,7 @@ def _derived(table: DataFrame) -> DataFrame:
             "known": F.col("multicast").isNotNull(),
             "sender": F.col("multicast.process"),
             "sender_seq": F.col("multicast.seq"),
+            "causal": F.coalesce("multicast.causal", F.lit(False)),  # it has no place in a total order
             "destinations": F.coalesce("multicast.destinations", nobody()),
             "deliverers": F.array_sort(F.array_distinct("deliveries.process")),
             "touched": F.array_compact(F.array_union("touched_at", F.flatten("touched_by"))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
@@ -16,10 +16,10 @@ from antiphon.pipeline.violations import found, violation
 
 
 def total_order(evidence: Evidence) -> DataFrame:
-    """The k-th deliveries of a group's members are one message, for every k."""
+    """The k-th agreed messages that a group's members deliver are one, for every k."""
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
     deliveries = (
-        evidence.unordered.filter(judged(Promise.TOTAL_ORDER.value))
+        evidence.unordered.filter(judged(Promise.TOTAL_ORDER.value) & ~F.col("causal"))
         .select("run", "message", F.inline("deliveries"))
         .groupBy("run", "process", "message")
         .agg(F.min("seq").alias("seq"))  # a second delivery is integrity's affair
@@ -47,12 +47,15 @@ def total_order(evidence: Evidence) -> DataFrame:
 
 
 def acyclic_order(evidence: Evidence) -> DataFrame:
-    return checked_by_run(evidence, Promise.ACYCLIC_ORDER, kernel.acyclic_order)
+    return checked_by_run(evidence, Promise.ACYCLIC_ORDER, kernel.acyclic_order, among=~F.col("causal"))
 
 
-def checked_by_run(evidence: Evidence, promise: Promise, check: Callable[[pa.Table], pa.Table]) -> DataFrame:
+def checked_by_run(
+    evidence: Evidence, promise: Promise, check: Callable[[pa.Table], pa.Table], among: Column | None = None
+) -> DataFrame:
     """Give each run's messages to the kernel, which follows chains through all of a run at once."""
-    table = evidence.unordered.filter(judged(promise.value)).withColumns(
+    chosen = judged(promise.value) if among is None else judged(promise.value) & among
+    table = evidence.unordered.filter(chosen).withColumns(
         {"delivered_at": F.col("deliveries.process"), "delivered_seq": F.col("deliveries.seq")}
     )
     result: DataFrame = table.select(*kernel.COLUMNS).groupBy("run").applyInArrow(check, schema.FOUND)

@@ -74,6 +74,7 @@ def _by_part(events: DataFrame, facts: DataFrame) -> DataFrame:
             F.when(~multicast, F.array_except("ends", "members")).alias("outsiders"),
             F.when(~touch, F.col("destinations")).alias("destinations"),
             F.when(deliver, F.col("order_key")).alias("key"),
+            "causal",
         )
         .agg(
             F.count(F.lit(1)).alias("rows"),
@@ -93,7 +94,9 @@ def _by_message(parts: DataFrame) -> DataFrame:
         parts.repartition("run", "message")
         .groupBy("run", "message")
         .agg(
-            F.min(F.when(multicast, F.struct("sender", "seq", groups.alias("destinations")))).alias("multicast"),
+            F.min(F.when(multicast, F.struct("sender", "seq", groups.alias("destinations"), "causal"))).alias(
+                "multicast"
+            ),
             F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
             F.coalesce(F.sum(F.when(deliver, F.col("rows"))), zero).alias("deliveries"),
             F.coalesce(F.bit_or(F.when(deliver, F.col("bits"))), zero).alias("delivered"),
@@ -125,6 +128,7 @@ def _judged(table: DataFrame) -> DataFrame:
         "sender",
         F.col("seq").alias("sender_seq"),
         "destinations",
+        F.coalesce("multicast.causal", F.lit(False)).alias("causal"),
         # The addressed who did not deliver it; null where others delivered it or the addressed have no bits.
         F.when((_minus("delivered", "addressed") == 0) & _no_outsider_delivered(), _names(holes)).alias("holes"),
     )

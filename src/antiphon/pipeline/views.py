@@ -138,8 +138,17 @@ def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame, in_views:
 
 def view_order(evidence: Evidence) -> DataFrame:
     runs = evidence.facts.filter(judged(Promise.VIEW_ORDER.value))
-    delivered = _of(runs, evidence.in_views)
+    delivered = _without_causal(_of(runs, evidence.in_views), _of(runs, evidence.events))
     return _different(delivered, _of(runs, evidence.stretches)).unionByName(_cyclic(delivered))
+
+
+def _without_causal(delivered: DataFrame, events: DataFrame) -> DataFrame:
+    """Without what was asked for so: it has no place in the order. A join, where there is any."""
+    multicast = events.filter("kind = 'multicast' and message is not null")
+    if multicast.filter("layer = 'causal'").isEmpty():
+        return delivered
+    first = multicast.groupBy("run", "message").agg(F.min(F.struct("process", "seq", "layer")).alias("row"))
+    return delivered.join(first.filter("row.layer = 'causal'"), on=["run", "message"], how="left_anti")
 
 
 def _different(delivered: DataFrame, stretches: DataFrame) -> DataFrame:

@@ -14,6 +14,9 @@ process addressed by both has either delivered it earlier, or left a hole below,
 delivered counts (causal_extension), a hole does no harm. A predecessor that
 nobody delivered has no key: its sender's later messages are unproven.
 
+A message that its sender wants delivered causally has no place in a total order, and no key: for the orders of the
+others it is left out, and where there is one, the orders that speak of all are not proved by keys.
+
 Nothing follows where a condition fails. Such runs are checked exactly, in `order`, `precedence` and `kernel`.
 """
 
@@ -35,6 +38,7 @@ ORDERS = tuple(
     )
 )
 DELIVERED, MULTICAST, HOLE, BROKEN, UNCLEAR = "delivered", "multicast", "hole", "broken", "unclear"
+CAUSAL = "causal"  # in place of the last two, for a message that was asked for so
 
 
 def unproven(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFrame:
@@ -69,13 +73,15 @@ def _steps(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFrame
     delivered = events.filter("kind = 'deliver'").select(
         "run", "process", "seq", F.lit(DELIVERED).alias("what"), F.col("order_key").alias("key")
     )
+    ordered_one = F.col("is_delivered") & ~F.col("causal")
     others = F.array(
         F.when(F.col("sender").isNotNull(), _step(F.col("sender"), MULTICAST, F.col("sender_seq"))),
-        F.when(F.col("is_delivered") & F.col("key").isNull(), _step(F.lit(""), BROKEN)),
-        F.when(F.col("is_delivered") & F.col("holes").isNull(), _step(F.lit(""), UNCLEAR)),
+        F.when(ordered_one & F.col("key").isNull(), _step(F.lit(""), BROKEN)),
+        F.when(ordered_one & F.col("holes").isNull(), _step(F.lit(""), UNCLEAR)),
+        F.when(F.col("causal"), _step(F.lit(""), CAUSAL)),
     )
     nobody = F.array().cast("array<string>")
-    keyed_holes = F.when(F.col("key").isNotNull(), F.coalesce("holes", nobody)).otherwise(nobody)
+    keyed_holes = F.when(F.col("key").isNotNull() & ~F.col("causal"), F.coalesce("holes", nobody)).otherwise(nobody)
     holes = F.transform(keyed_holes, lambda process: _step(process, HOLE))
     rest = summary.select("run", F.inline(F.concat(F.array_compact(others), holes)))
     return delivered.unionByName(rest).join(ordered, on="run", how="left_semi")
@@ -107,8 +113,8 @@ def _by_process(steps: DataFrame) -> DataFrame:
     return seen.groupBy("run", "process").agg(
         F.every((what != BROKEN) & (~delivered | above("top_delivered"))).alias("increasing"),
         F.every(what != UNCLEAR).alias("clear"),
-        F.every(fifo).alias("fifo_keys"),
-        F.every(causal).alias("causal_keys"),
+        F.every(fifo & (what != CAUSAL)).alias("fifo_keys"),
+        F.every(causal & (what != CAUSAL)).alias("causal_keys"),
         F.max(F.when(delivered, key)).alias("last_key"),
         F.min(F.when(what == HOLE, key)).alias("first_hole"),
     )

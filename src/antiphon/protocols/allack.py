@@ -1,6 +1,6 @@
 """All-ack (toto.txt, section 1): wait for a message from each machine, then deliver what follows no other.
 
-L1-L7 are the lines of docs/protocols/allack.md; the graph is in services/causal_graph.py.
+L1-L9 are the lines of docs/protocols/allack.md; the graph is in services/causal_graph.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from antiphon.core import Assumptions, Declaration, Failures, ProcessId
 from antiphon.services.causal_graph import GraphOptions
 from antiphon.services.configuration import AGREED_PROMISES, GraphProtocol
-from antiphon.services.dag import Node
+from antiphon.services.dag import Name, Node
 
 
 class AllAck(GraphProtocol):
@@ -21,6 +21,7 @@ class AllAck(GraphProtocol):
     )
     Options = GraphOptions
     options: GraphOptions
+    services = ("agreed", "causal")
 
     waiting: dict[ProcessId, list[Node]]  # by machine: what is in the graph and in no set that was delivered
     defunc: list[ProcessId]  # from whom no more will come
@@ -33,6 +34,8 @@ class AllAck(GraphProtocol):
         self.waiting, self.defunc = {}, []
 
     def when_entered(self, m: Node) -> None:  # L1
+        if m.service == "causal":
+            self.deliver_causal(m)  # L8
         self.waiting.setdefault(m.name.sender, []).append(m)
         self.deliver_what_can()
 
@@ -47,13 +50,19 @@ class AllAck(GraphProtocol):
     def deliver_set(self) -> None:
         """Nothing that is still to come can be among them: it follows what is here of its machine."""
         oldest = [self.waiting[p][0] for p in self.graph.machines if p in self.waiting]  # L5: in this order
-        for m in [m for m in oldest if self.is_first(m, oldest)]:  # L3
+        first = [m for m in oldest if self.is_first(m, oldest)]  # L3
+        for m in first:
             queue = self.waiting[m.name.sender]
             del queue[0]  # L4
             if not queue:
                 del self.waiting[m.name.sender]
             if m.service == "agreed":
                 self.deliver_next(m)  # L6
+        self.deliver_held_back(first)  # L9
+
+    def undelivered_before(self, m: Node) -> Name | None:
+        newest = (self.newest_agreed(queue, m) for queue in self.waiting.values())
+        return next((name for name in newest if name), None)
 
     def is_first(self, m: Node, oldest: list[Node]) -> bool:
         """Whether it follows no other. What it follows, if anything, follows the oldest of its machine."""

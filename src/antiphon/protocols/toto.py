@@ -1,6 +1,6 @@
 """ToTo (toto.txt, sections 4 and 5.2): a majority that adapts orders messages early.
 
-L1-L22 are the lines of docs/protocols/toto.md. The definitions, each by its name, are in services/toto.py, the causal
+L1-L24 are the lines of docs/protocols/toto.md. The definitions, each by its name, are in services/toto.py, the causal
 graph in services/causal_graph.py. What is kept here is equal to the definitions after every message
 (tests/papers/test_toto.py).
 """
@@ -182,6 +182,7 @@ class ToTo(GraphProtocol):
     )
     Options = TotoOptions
     options: TotoOptions
+    services = ("agreed", "causal")
 
     activation: Activation
 
@@ -198,6 +199,8 @@ class ToTo(GraphProtocol):
 
     def when_entered(self, m: Node) -> None:
         self.activation.receive(self.graph.dag, m)
+        if m.service == "causal":
+            self.deliver_causal(m)  # L23
         self.deliver_what_can()
 
     def crash(self, machine: ProcessId) -> None:
@@ -210,6 +213,14 @@ class ToTo(GraphProtocol):
             for m in sorted(s_p, key=lambda m: (dag.places[m.name.sender], m.name.number)):  # L18
                 self.deliver_next(m)  # L19
             self.activation.remove(dag, s_p)
+            self.deliver_held_back(s_p)  # L24
+
+    def undelivered_before(self, m: Node) -> Name | None:
+        """It follows a candidate, if any: whatever else is not delivered follows one."""
+        for name, c in self.activation.m_p.items():
+            if self.graph.dag.is_followed(name, m):
+                return self.newest_agreed([c.node, *self.activation.waiting.get(name.sender, ())], m)
+        return None
 
     def undelivered(self) -> int:
         return len(self.activation.m_p) + sum(len(queue) for queue in self.activation.waiting.values())

@@ -24,5 +24,5 @@ class Transis(GraphProtocol):
     SERVICE = "causal"
 
     def when_entered(self, m: Node) -> None:  # L1
-        if m.message is not None and self.group in m.message.destinations:
-            self.deliver(m.message)  # L2
+        if m.message is not None:
+            self.deliver_unordered(m)  # L2

@@ -120,7 +120,7 @@ class CausalGraph(Component):
                 raise BadFrame("A message directly follows at most one of each machine.")
             if message.name in message.follows:
                 raise BadFrame("A message does not name itself.")
-            if isinstance(message, Cast) and message.service not in SERVICES:
+            if isinstance(message, Cast) and message.service not in SERVICES:  # ack is none of these
                 raise BadFrame("An acknowledgement brings nothing.")
         elif isinstance(message, Missing):
             named = tuple(message.names)

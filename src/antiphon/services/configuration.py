@@ -6,7 +6,8 @@ the graph of each, and is delivered where it is addressed.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from bisect import bisect_right
+from typing import Any, ClassVar, Literal
 from zlib import crc32
 
 import msgspec
@@ -19,13 +20,14 @@ from antiphon.core import (
     OrderingProtocol,
     ProcessId,
     Promise,
+    Table,
     Transport,
     ViewId,
     Wire,
 )
 from antiphon.core.errors import BadFrame
 from antiphon.services.causal_graph import CausalGraph, GraphOptions
-from antiphon.services.dag import Node, Service
+from antiphon.services.dag import Name, Node
 from antiphon.services.membership import Membership, View
 
 CAUSAL_PROMISES = (
@@ -55,7 +57,7 @@ class GraphProtocol(OrderingProtocol):
 
     Options: ClassVar[type[msgspec.Struct]] = GraphOptions
     options: Any
-    SERVICE: ClassVar[Service] = "agreed"
+    SERVICE: ClassVar[Literal["agreed", "causal"]] = "agreed"  # of messages whose sender does not choose
 
     transport = Transport.FIFO  # of what is handed over, so that it keeps its order; the graph is on datagrams
 
@@ -66,6 +68,7 @@ class GraphProtocol(OrderingProtocol):
 
     delivered: int  # in the present view
     waiting_multicasts: list[Message]  # they go out in the next view
+    held_back: Table[Name, list[Node]]  # by an agreed message that is not delivered: causal ones that wait for it
 
     def initialise(self) -> None:
         options = GraphOptions(self.options.idle, self.options.membership)
@@ -76,6 +79,7 @@ class GraphProtocol(OrderingProtocol):
             )
         self.delivered = 0
         self.waiting_multicasts = []
+        self.held_back = {}
 
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:
@@ -103,7 +107,7 @@ class GraphProtocol(OrderingProtocol):
         elif self.graph.still:
             self.waiting_multicasts.append(m)
         else:
-            self.graph.multicast(self.SERVICE, m)
+            self.graph.multicast(self.service_of(m) or self.SERVICE, m)
 
     def contact(self) -> ProcessId:
         """The machine to which a sender outside hands all its messages."""
@@ -123,6 +127,7 @@ class GraphProtocol(OrderingProtocol):
         for machine in (*gone, *staying):
             self.crash(machine)
         assert not self.undelivered(), "when a view ends, all that entered its graph is delivered"
+        assert not self.held_back, "and what waited for that"
 
     def crash(self, machine: ProcessId) -> None:
         """Crash(q): no more will come from this machine, and all that it sent has entered."""
@@ -134,7 +139,7 @@ class GraphProtocol(OrderingProtocol):
         if not self.graph.still:
             waiting, self.waiting_multicasts = self.waiting_multicasts, []
             for m in waiting:
-                self.graph.multicast(self.SERVICE, m)
+                self.graph.multicast(self.service_of(m) or self.SERVICE, m)
 
     def begin_view(self, machines: tuple[ProcessId, ...]) -> None:
         """Begin anew, with an empty graph among these."""
@@ -161,7 +166,43 @@ class GraphProtocol(OrderingProtocol):
         return 0
 
     def pending(self) -> int:
-        return self.undelivered() + self.graph.pending() + len(self.waiting_multicasts)
+        held_back = sum(len(held) for held in self.held_back.values())
+        return self.undelivered() + held_back + self.graph.pending() + len(self.waiting_multicasts)
+
+    def deliver_causal(self, m: Node) -> None:
+        """A causal message has entered, where agreed ones share the graph: it waits for those that it follows.
+
+        What it follows of the causal ones waits for some of these too, or is delivered: so nothing else is to be asked.
+        """
+        agreed = self.undelivered_before(m)
+        if agreed is None:
+            self.deliver_unordered(m)
+        else:
+            self.held_back.setdefault(agreed, []).append(m)
+
+    def deliver_held_back(self, delivered: list[Node]) -> None:
+        """These were delivered. Called before the next ones are, which may follow what is let go here."""
+        let_go = [m for agreed in delivered for m in self.held_back.pop(agreed.name, ())]
+        for m in sorted(let_go, key=lambda m: m.entered):  # which is a causal order
+            self.deliver_causal(m)
+
+    def undelivered_before(self, m: Node) -> Name | None:
+        """Of some machine the newest agreed message that this one follows, if that has entered but is not delivered.
+
+        The newest, so that a causal message is looked at again once for each machine at most, however many wait.
+        """
+        raise NotImplementedError
+
+    def newest_agreed(self, queue: list[Node], m: Node) -> Name | None:
+        """Of messages of one machine, in their order: the newest agreed one that m follows."""
+        place = self.graph.dag.places[queue[0].name.sender]
+        followed = queue[: bisect_right(queue, m.clock[place], key=lambda o: o.name.number)]
+        return next((o.name for o in reversed(followed) if o.service == "agreed"), None)
+
+    def deliver_unordered(self, m: Node) -> None:
+        assert m.message is not None, "an acknowledgement is not delivered"
+        if self.group in m.message.destinations:
+            self.deliver(m.message)
 
     def deliver_next(self, node: Node) -> None:
         """All machines have the same order, so each can number it by itself."""

@@ -92,7 +92,7 @@ class MemberClient:
         destinations = self.world.topology.destinations(plan.destinations)
         stream = self.streams.setdefault(destinations, Stream(destinations))
         payloads = payloads_of(plan, index)
-        data = encode_request(self.name, stream.next, stream.settled, payloads)
+        data = encode_request(self.name, stream.next, stream.settled, payloads, plan.service)
         stream.requests.append((stream.next, stream.next + len(payloads), data))
         stream.next += len(payloads)
         if stream.member is None:

@@ -152,7 +152,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         protocol=protocol.declaration.name,
         options=chosen,
         groups=sizes,
-        plans=load.plans,
+        plans=_with_services(load.plans, protocol, seed),
         faults=faults,
         commands=_random_commands(protocol, parsed, topology, load.span_ns, seed),
         # A latency that is always the same reorders nothing.
@@ -196,6 +196,22 @@ def _random_options(
             return drawn
     assert refused is not None
     raise refused
+
+
+def _with_services(
+    plans: tuple[Plan, ...], protocol: type[OrderingProtocol], seed: int, share: float | None = None
+) -> tuple[Plan, ...]:
+    """Where senders can choose: the same multicasts, of which a share asks for each of the services but the first.
+
+    Drawn apart, as options are that a protocol got later. ``share``: None, where it is drawn too.
+    """
+    rng = random.Random(f"{seed}/service/{protocol.declaration.name}")
+    others = protocol.services[1:]
+    of_run = rng.choice((0.0, 0.2, 0.5, 0.8)) if share is None else share
+    return tuple(
+        msgspec.structs.replace(plan, service=rng.choice(others)) if others and rng.random() < of_run else plan
+        for plan in plans
+    )
 
 
 def _random_commands(
@@ -289,6 +305,7 @@ def workload_scenario(
     latency: Latency,
     size: int,
     loss: float = 0.0,
+    causal: float = 0.0,
 ) -> Scenario:
     """One run as described: a workload from clients (none: from the members), with faults spread over it."""
     if size > PAYLOAD_BYTES_MAX:
@@ -298,6 +315,7 @@ def workload_scenario(
         name, able = protocol.declaration.name, protocols_with("transport", "datagram")
         can = "it can" if name in able else f"{in_words(able)} can"
         raise UsageError(f"The {name} protocol cannot mend losses as it is; {can}, with -o transport=datagram.")
+    protocol.admit_service("causal" if causal else None)
     outside = [f"c{i}" for i in range(1, clients + 1)]
     members = [str(p) for p in topology.processes]
     senders = outside or members
@@ -321,7 +339,7 @@ def workload_scenario(
         protocol=protocol.declaration.name,
         options=dict(options),
         groups=dict(groups),
-        plans=plans,
+        plans=_with_services(plans, protocol, seed, causal),
         faults=place_faults(
             rng,
             members + outside,

@@ -77,6 +77,7 @@ def simulate(scenario: Scenario, protocol: type[OrderingProtocol] | None = None)
         world = World(scenario, protocol)
         for plan in scenario.plans:
             protocol.admit(world.topology, world.topology.destinations(plan.destinations))
+            protocol.admit_service(plan.service)
         if scenario.through_members:
             MemberClient.all_of(world)
         else:

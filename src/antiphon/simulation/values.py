@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from antiphon.core.declaration import FaultModel
+from antiphon.core.model import Service
 
 MILLISECOND = 1_000_000  # virtual time is in nanoseconds
 INVARIANT = "invariant"  # the name under which an exception in a protocol is reported
@@ -139,6 +140,7 @@ class Plan(Value, frozen=True):
     destinations: tuple[str, ...]
     size: int = 16  # of each payload, in bytes
     payloads: int = 1
+    service: Service | None = None  # None: whatever the protocol does
 
 
 class Distance(Value, frozen=True):

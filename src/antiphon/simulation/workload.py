@@ -54,7 +54,7 @@ class Application:
 
     def _make(self, site: Site, index: int) -> None:
         plan = self.queues[site.id][index]
-        self.world.multicast(site, plan.destinations, payloads_of(plan, index))
+        self.world.multicast(site, plan.destinations, payloads_of(plan, index), plan.service)
 
     def on_restart(self, site: Site) -> None:
         """What the journal did not keep was never multicast: the application asks again."""

@@ -19,7 +19,7 @@ from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
 from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
-from antiphon.core.model import GroupId, MessageId, ProcessId, Topology
+from antiphon.core.model import GroupId, MessageId, ProcessId, Service, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
 from antiphon.simulation.detector import FailureDetector
@@ -177,8 +177,10 @@ class World:
             site.host.end_turn(self.now, self.observations.departing(site) if self._steps else None)
             self._commit(site)
 
-    def multicast(self, site: Site, destinations: tuple[str, ...], payloads: tuple[bytes, ...]) -> None:
-        self.take(site, Multicast(self.now, self.topology.destinations(destinations), payloads))
+    def multicast(
+        self, site: Site, destinations: tuple[str, ...], payloads: tuple[bytes, ...], service: Service | None = None
+    ) -> None:
+        self.take(site, Multicast(self.now, self.topology.destinations(destinations), payloads, service))
 
     def fire(self, site: Site, life: int, timer: SetTimer) -> None:
         if site.up and site.life == life and site.process.state.timers.get((timer.part, timer.timer)) == timer.due:

@@ -49,7 +49,7 @@ class Row(NamedTuple):
     requests: tuple[RequestCell, ...] | None = None  # multicast, receipt, deliver
     peers: tuple[str, ...] | None = None  # send: all receivers; view: its members; else the other process
     about: tuple[str, ...] | None = None  # send, receive: all messages that the frame is about; enter: its predecessors
-    layer: str | None = None
+    layer: str | None = None  # the component; multicast: the service that was asked for, if any
     bytes: int | None = None
     step: int | None = None
     order_key: OrderKey | None = None

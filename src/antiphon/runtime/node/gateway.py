@@ -274,6 +274,10 @@ class ClientCaller:
             self._submit()
             self._refuse(number, parse_request(data).first, "out of turn", str(error), error.expected)
             return
+        except UsageError as error:
+            self._submit()
+            self._refuse(number, parse_request(data).first, "usage", str(error))
+            return
         except Unavailable as error:
             self._submit()
             route.refusal = str(error)
@@ -365,7 +369,7 @@ class ClientCaller:
             sentence = f"{process.me} cannot serve group {wanted.group!r} from position {wanted.start}."
             self.send(FrameKind.REFUSED, Refused(-1, 0, "usage", sentence))
             return
-        self.send(FrameKind.SUBSCRIBED, Subscribed(self._driver.delivered.end, process.ordered))
+        self.send(FrameKind.SUBSCRIBED, Subscribed(self._driver.delivered.end, process.alike))
         gateway = self._gateway
         former = gateway.subscribers.get(self)
         if former is not None:

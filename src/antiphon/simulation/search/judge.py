@@ -1,7 +1,7 @@
 """The promises, checked act by act and state by state. What was delivered can only grow: each order is seen once.
 
-Here processes multicast themselves and no client takes part, so what the host promises to clients cannot show, nor can
-anything that needs more than these states: causal order, and where gaps are announced.
+Here processes multicast themselves and no client takes part, so what the host promises to clients cannot show. Causal
+order and views are judged by the checks that random runs have, of a trace made of what was multicast and delivered.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import traceback
 from collections.abc import Sequence
 from itertools import pairwise, permutations
 
-from antiphon.checks import Violation
+from antiphon.checks import Violation, check_run
 from antiphon.core.effects import Send
 from antiphon.core.events import Delivered
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.promises import Promise
 from antiphon.simulation.search.values import GAP, Cast, LocalState
 from antiphon.simulation.values import INVARIANT
+from antiphon.trace import EventKind, Row, RunFacts
 
-Sequences = tuple[tuple[MessageId, ...], ...]  # by process: what it delivered, with gaps and views
+Sequences = tuple[tuple[MessageId, ...], ...]  # by process: what it delivered, with gaps, views and marks
+AS_RUNS = (Promise.CAUSAL, Promise.CAUSAL_EXTENSION, Promise.VIRTUAL_SYNCHRONY, Promise.VIEW_ORDER)
 
 
 class Judge:
@@ -28,6 +30,8 @@ class Judge:
         self.members = {g: [cast.index[p] for p in members] for g, members in cast.topology.groups.items()}
         self.addressed = {id: [cast.index[p] for p in who] for id, who in cast.addressees.items()}
         self.told = any(cast.commands)
+        self.as_runs = [promise.value for promise in AS_RUNS if promise in promises]
+        self.with_views = Promise.VIRTUAL_SYNCHRONY in promises
         self._known: dict[Sequences, Violation | None] = {}
 
     # Acts of one process ----------------------------------------------------------------------------------------------
@@ -80,13 +84,47 @@ class Judge:
         """Prefixes within a group; each sender's order; no cycle over all groups; nothing missing without a gap."""
         if sequences not in self._known:
             whole = tuple([self._messages(sequence) for sequence in sequences])
-            order = self._total(whole) or self._fifo(whole) or self._acyclic(whole)
-            self._known[sequences] = order or self._gaps(sequences, whole)
+            agreed = tuple([self._agreed(sequence) for sequence in whole]) if self.cast.causal else whole
+            order = self._total(agreed) or self._fifo(whole) or self._acyclic(agreed)
+            self._known[sequences] = order or self._gaps(sequences, whole) or self._as_run(sequences)
         return self._known[sequences]
 
     def _messages(self, sequence: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
-        """Without gaps and views."""
+        """Without gaps, views and marks."""
         return tuple([message for message in sequence if message in self.cast.messages])
+
+    def _agreed(self, sequence: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
+        return tuple([message for message in sequence if message not in self.cast.causal])
+
+    def _as_run(self, sequences: Sequences, gone: Sequence[str] | None = None) -> Violation | None:
+        """``gone``: at the end, who has crashed."""
+        if not self.as_runs:
+            return None
+        facts = RunFacts(
+            run="",
+            driver="simulation",
+            protocol="",
+            groups={group: [*members] for group, members in self.cast.topology.groups.items()},
+            promises=self.as_runs,
+            drained=gone is not None,
+            faulty=[*(gone or ())],
+        )
+        rows = [
+            self._row(process, seq, happened)
+            for process, sequence in zip(self.cast.names, sequences, strict=True)
+            for seq, happened in enumerate(sequence)
+        ]
+        return next(iter(check_run(facts, rows)), None)
+
+    def _row(self, process: ProcessId, seq: int, happened: MessageId) -> Row:
+        planned, view = self.cast.marks.get(happened), self.cast.views.get(happened)
+        if planned is not None:
+            kind, message = EventKind.MULTICAST, str(planned.id)
+            return Row(process, seq, 0, kind.value, message, planned.destinations, layer=planned.service)
+        if view is not None:
+            return Row(process, seq, 0, EventKind.VIEW.value, str(view.id), peers=view.members)
+        kind = EventKind.GAP if happened == GAP else EventKind.DELIVER
+        return Row(process, seq, 0, kind.value, str(happened))
 
     def _gaps(self, sequences: Sequences, whole: Sequences) -> Violation | None:
         """What a member delivers right after something, without a gap, nobody delivers with anything in between."""
@@ -155,6 +193,8 @@ class Judge:
 
         Who was told to do something may have left. The others agree all the same.
         """
+        if self.with_views:
+            return self._end_in_views(locals)
         for members in self.members.values():
             if 2 * sum(locals[i].alive for i in members) <= len(members):
                 return None  # beyond what the protocols assume: it may wait for ever
@@ -181,6 +221,22 @@ class Judge:
                 detail = f"{message.origin} is correct and multicasts {message}, but {late} never delivers it."
                 return Violation(Promise.VALIDITY.value, (late,), (str(message),), detail)
         return None
+
+    def _end_in_views(self, locals: Sequence[LocalState]) -> Violation | None:
+        """All who are up are in one view, and each has delivered what it multicast itself."""
+        up = tuple(name for name, local in zip(self.cast.names, locals, strict=True) if local.alive)
+        views = self.cast.views
+        for name, local in zip(self.cast.names, locals, strict=True):
+            last = next((views[happened] for happened in reversed(local.delivered) if happened in views), None)
+            if local.alive and name in self.cast.topology.group_of and (last is None or last.members != up):
+                detail = f"{name} ends in a view of {last and ', '.join(last.members)}, but {', '.join(up)} are up."
+                return Violation(Promise.VIRTUAL_SYNCHRONY.value, (name,), (), detail)
+            for planned in self.cast.plans[self.cast.index[name]][: local.made] if local.alive else ():
+                if self.cast.index[name] in self.addressed[planned.id] and planned.id not in local.delivered:
+                    detail = f"{name} is up, but never delivers {planned.id}, which it multicast."
+                    return Violation(Promise.GRAPH_DELIVERY.value, (name,), (str(planned.id),), detail)
+        gone = [name for name in self.cast.names if name not in up]
+        return self._as_run(tuple([local.delivered for local in locals]), gone)
 
 
 def _told(sequence: tuple[MessageId, ...]) -> str:

@@ -13,7 +13,7 @@ from antiphon.core.model import MessageId, ProcessId
 from antiphon.protocols import protocol_named
 from antiphon.simulation.search.judge import broken
 from antiphon.simulation.search.states import StateTable
-from antiphon.simulation.search.values import LocalState, Move, MoveKind, Scope, logged
+from antiphon.simulation.search.values import LocalState, Move, MoveKind, Scope
 
 
 def replay(scope: Scope, path: list[Move], protocol: type[OrderingProtocol] | None = None) -> list[Violation]:
@@ -58,6 +58,7 @@ class Replay:
         cut = move.number if move.kind is MoveKind.CUT else None
         whole = move.during or move
         me = move.process
+        self.delivered[me] += self.table.marks(whole)
         if whole.kind is MoveKind.FRAME:
             self.flight.remove(whole)
         try:
@@ -78,7 +79,7 @@ class Replay:
                 break
             if isinstance(act, Event):
                 found = self.judge.event(name, self.delivered[me], act) if isinstance(act, Delivered) else None
-                self.delivered[me] += (logged(act),)
+                self.delivered[me] += (self.table.cast.logged(act),)
             else:
                 send, to = act
                 found = self.judge.send(name, send, to)

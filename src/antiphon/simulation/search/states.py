@@ -20,7 +20,7 @@ from antiphon.core.model import MessageId
 from antiphon.core.process import Process
 from antiphon.simulation.search.canonical import canonical, load, save, turn_round
 from antiphon.simulation.search.judge import Judge, broken
-from antiphon.simulation.search.values import Cast, LocalState, Move, MoveKind, Scope, logged
+from antiphon.simulation.search.values import Cast, LocalState, Move, MoveKind, Scope
 from antiphon.simulation.search.words import tell
 
 DISTRUST_FROM = 1 << 9  # numbers of moves: first the multicasts, then suspicions for ever,
@@ -212,11 +212,11 @@ class StateTable:
     def _reaction(self, before: int, move: Move) -> Reaction:
         local = self.locals[before]
         if move.kind is MoveKind.CRASH:
-            return self._crashed(local, (), 0)
+            return self._crashed(local)
         if move.kind is MoveKind.CUT:
             assert move.during is not None
             whole = self.reaction(before, self.move_id(move.during))
-            return self._crashed(local, whole.acts[: move.number], move.during.kind is MoveKind.MULTICAST)
+            return self._crashed(local, whole.acts[: move.number], move.during)
         reaction = self._made(local, move)
         if self.scope.shuffle and reaction.violation is None:
             reaction = reaction._replace(violation=self._compare(local, move, reaction, turned=True))
@@ -236,7 +236,7 @@ class StateTable:
             self.processes[local.process] = self.fresh(local.process)  # this one is half-way through something
             return Reaction(-1, (), False, False, broken(process.me, error))
         told = local.told + (move.kind is MoveKind.TELL)
-        return self._conclude(process, local.process, local.delivered, effects, told)
+        return self._conclude(process, local.process, local.delivered + self.marks(move), effects, told)
 
     def _conclude(
         self, process: Process, index: int, before: tuple[MessageId, ...], effects: list[AnyEffect], told: int = 0
@@ -254,7 +254,7 @@ class StateTable:
             elif isinstance(effect, Log):
                 if isinstance(effect.event, Delivered):
                     violation = violation or self.judge.event(process.me, delivered, effect.event)
-                delivered = (*delivered, logged(effect.event))
+                delivered = (*delivered, self.cast.logged(effect.event))
                 acts.append(delivered[-1])
         state = process.state
         local = LocalState(
@@ -272,10 +272,12 @@ class StateTable:
         sends = tuple(act for act in acts if isinstance(act, Sent))
         return Reaction(self._local_id(local, key), sends, delivered != before, False, violation, tuple(acts))
 
-    def _crashed(self, local: LocalState, acts: tuple[Act, ...], made: int) -> Reaction:
+    def _crashed(self, local: LocalState, acts: tuple[Act, ...] = (), during: Move | None = None) -> Reaction:
         """A process that is gone: only what it delivered and multicast still counts."""
         told = tuple(act for act in acts if isinstance(act, MessageId))
-        gone = LocalState(local.process, b"", local.delivered + told, local.made + made)
+        made = during is not None and during.kind is MoveKind.MULTICAST
+        marks = self.marks(during) if during is not None else ()
+        gone = LocalState(local.process, b"", local.delivered + marks + told, local.made + made)
         key = encode_inside((gone.process, gone.delivered, gone.made))
         sends = tuple(act for act in acts if isinstance(act, Sent))
         return Reaction(self._local_id(gone, key), sends, bool(told), False, None, acts)
@@ -291,6 +293,12 @@ class StateTable:
 
     def fresh(self, index: int) -> Process:
         return Process(self.names[index], self.cast.topology, self.protocol, self.scope.options)
+
+    def marks(self, move: Move) -> tuple[MessageId, ...]:
+        """What stands for a move among what its process delivers, before all that comes of it."""
+        if move.kind is not MoveKind.MULTICAST or not self.judge.as_runs:
+            return ()
+        return (self.cast.plans[move.process][move.number].mark,)
 
     def take(self, process: Process, move: Move) -> list[AnyEffect]:
         """Let a move happen to a process. A frame that its own kind refuses is as bad as a failed assertion."""
@@ -312,7 +320,7 @@ class StateTable:
                 return inputs.Receive(0, self.names[move.peer], Transport.DATAGRAM, 0, Buffers(move.frame))
             case MoveKind.MULTICAST:
                 planned = self.cast.plans[move.process][move.number]
-                return inputs.Multicast(0, planned.destinations, (planned.payload,))
+                return inputs.Multicast(0, planned.destinations, (planned.payload,), planned.service)
             case MoveKind.TELL:
                 return inputs.Tell(0, self.cast.commands[move.process][move.number])
             case MoveKind.TURN_END:

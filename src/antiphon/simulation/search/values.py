@@ -11,8 +11,8 @@ from antiphon.checks import Violation
 from antiphon.core.commands import parse_command
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import FaultModel
-from antiphon.core.events import Delivered, Event, Gap
-from antiphon.core.model import GroupId, MessageId, ProcessId, Topology
+from antiphon.core.events import Delivered, Event, Gap, View
+from antiphon.core.model import GroupId, MessageId, ProcessId, Service, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.requests import encode_request, parse_request
 from antiphon.simulation.values import Value
@@ -25,6 +25,7 @@ class Scope(Value, frozen=True, kw_only=True):
     options: dict[str, str] = {}  # noqa: RUF012 - a struct copies it
     groups: dict[str, int]
     plans: tuple[tuple[str, tuple[str, ...]], ...]  # sender and destinations; a sender makes its own in this order
+    causal: tuple[int, ...] = ()  # those of them, by their places, that ask for the causal service
     commands: tuple[tuple[str, str], ...] = ()  # process and command; a process is told its own in this order
     may_crash: tuple[str, ...] = ()  # for good, at any moment
     crashes: int = 0  # at most so many of them
@@ -47,20 +48,19 @@ class Scope(Value, frozen=True, kw_only=True):
 GAP = MessageId(ProcessId("a gap"), 0)  # among what a process delivers: it announces that messages may be missing
 
 
-def logged(event: Event) -> MessageId:
-    """How an event stands among what a process delivers."""
-    if isinstance(event, Delivered):
-        return event.id
-    return GAP if isinstance(event, Gap) else MessageId(ProcessId(f"view {event.id}"), 0)
-
-
 class Planned(NamedTuple):
     """A message that is multicast at some moment."""
 
     id: MessageId
     destinations: tuple[GroupId, ...]
     payload: bytes  # another one for each message
+    service: Service | None
     request: tuple[str, int, int, int]  # the one in its body: client, first number, payloads, digest
+
+    @property
+    def mark(self) -> MessageId:
+        """Stands for its multicast, among what its sender delivers."""
+        return MessageId(ProcessId(f"{self.id.origin} multicasts"), self.id.number)
 
 
 class Cast:
@@ -72,11 +72,13 @@ class Cast:
         self.names = tuple(dict.fromkeys((*self.topology.processes, *outside)))
         self.index = {name: i for i, name in enumerate(self.names)}
         self.plans: list[list[Planned]] = [[] for _ in self.names]  # by process
-        for sender, groups in scope.plans:
+        for place, (sender, groups) in enumerate(scope.plans):
             destinations = self.topology.destinations(groups)
+            service: Service | None = "causal" if place in scope.causal else None
             protocol.admit(self.topology, destinations)
+            protocol.admit_service(service)
             plans = self.plans[self.index[ProcessId(sender)]]
-            plans.append(_planned(MessageId(ProcessId(sender), len(plans) + 1), destinations))
+            plans.append(_planned(MessageId(ProcessId(sender), len(plans) + 1), destinations, service))
         self.commands: list[list[bytes]] = [[] for _ in self.names]  # by process
         options = parse_options(protocol, scope.options)
         for process, command in scope.commands:
@@ -84,12 +86,25 @@ class Cast:
         self.messages = {planned.id: planned for plans in self.plans for planned in plans}
         self.addressees = {m.id: self.topology.addressees(m.destinations) for m in self.messages.values()}
         self.concerned = {id: frozenset((id.origin, *who)) for id, who in self.addressees.items()}
+        self.causal = frozenset(id for id, planned in self.messages.items() if planned.service == "causal")
+        self.marks = {planned.mark: planned for planned in self.messages.values()}
+        self.views: dict[MessageId, View] = {}  # by how they stand among what processes deliver
+
+    def logged(self, event: Event) -> MessageId:
+        """How an event stands among what a process delivers."""
+        if isinstance(event, Delivered):
+            return event.id
+        if isinstance(event, Gap):
+            return GAP
+        view = MessageId(ProcessId(f"view {event.id} of {', '.join(event.members)}"), 0)
+        self.views[view] = event
+        return view
 
 
-def _planned(id: MessageId, destinations: tuple[GroupId, ...]) -> Planned:
+def _planned(id: MessageId, destinations: tuple[GroupId, ...], service: Service | None) -> Planned:
     payload = str(id).encode()
-    request = parse_request(encode_request(id.origin, id.number - 1, 0, (payload,)))  # each has one payload
-    return Planned(id, destinations, payload, (request.client, request.first, request.count, request.digest))
+    request = parse_request(encode_request(id.origin, id.number - 1, 0, (payload,), service))  # each has one payload
+    return Planned(id, destinations, payload, service, (request.client, request.first, request.count, request.digest))
 
 
 class MoveKind(StrEnum):
@@ -124,7 +139,7 @@ class LocalState(NamedTuple):
 
     process: int
     saved: bytes  # empty: it has crashed
-    delivered: tuple[MessageId, ...]  # with the gaps and views that it announced
+    delivered: tuple[MessageId, ...]  # with gaps, views, and marks of its multicasts where these are judged
     made: int  # its own multicasts so far
     monitored: tuple[int, ...] = ()
     suspects: tuple[int, ...] = ()
