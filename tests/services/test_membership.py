@@ -10,12 +10,14 @@ import msgspec
 import pytest
 
 from antiphon.checks import RunHistory, check_run
-from antiphon.core import OrderingProtocol, Process, ProcessId, Topology, Wire
+from antiphon.core import GroupId, OrderingProtocol, Process, ProcessId, Topology, Wire
 from antiphon.core.errors import BadFrame
+from antiphon.core.inputs import Begin, Multicast
+from antiphon.core.sessions import Session, SessionId
 from antiphon.protocols import protocol_named, protocols
 from antiphon.protocols.toto import ToTo
 from antiphon.services import causal_graph
-from antiphon.services.membership import Goal, Install, Invite, Membership, Ready, Settle, State, Word
+from antiphon.services.membership import Goal, Install, Invite, Membership, Ready, Settle, State, View, Word
 from antiphon.simulation import (
     MILLISECOND,
     Constant,
@@ -26,12 +28,14 @@ from antiphon.simulation import (
     Partition,
     Plan,
     Scenario,
+    Uniform,
     WrongSuspicion,
     random_scenario,
     simulate,
 )
 from antiphon.simulation.liveness import late_deliveries
 from antiphon.trace import Row
+from mutants import marks
 from mutants.membership import MUTANTS, DoesNotAskWhatOthersInstalled
 from mutants.parts import with_parts
 
@@ -328,6 +332,70 @@ def test_every_mutant_is_caught(mutant: type[OrderingProtocol]) -> None:
 
 def test_no_scene_is_trouble_without_a_mistake() -> None:
     assert [trouble(simulate(each)) for each in SCENES] == [[]] * len(SCENES)
+
+
+# Clients that move ----------------------------------------------------------------------------------------------------
+
+
+def moving(seed: int, protocol: str = "transis") -> Scenario:
+    """Two clients, whose answers get lost, go from member to member while these part and meet again."""
+    plans = tuple(Plan(f"c{i % 2 + 1}", i * 3 * MILLISECOND, ("a",)) for i in range(120))
+    cuts = ((named(1), 20), (named(1, 2), 120), (named(3), 200), (named(2, 4), 290))
+    return Scenario(
+        protocol=protocol,
+        options=OPTIONS,
+        groups={"a": 4},
+        plans=plans,
+        faults=tuple(Partition(side, at * MILLISECOND, 40 * MILLISECOND) for side, at in cuts),
+        latency=Uniform(MILLISECOND // 2, 12 * MILLISECOND),
+        loss=0.1,
+        through_members=True,
+        seed=seed,
+        limit_ns=20 * SECOND,
+    )
+
+
+MOVES = {
+    "LeavesOutWithoutAWord": 0,
+    "DoesNotWaitUntilAllHaveHeard": 0,
+    "SaysNothingWhereSidesMeet": 3,
+    "DoesNotWaitForWhereTheOthersAre": 3,
+    "KeepsWhatWasCommon": 2,
+    "DoesNotHeedMarks": 5,
+    "ForgetsThatAMeetingWasInterrupted": 5,
+    "WaitsForOneToHear": 13,
+}
+
+
+@pytest.mark.parametrize(
+    "mutant", [m for m in marks.MUTANTS if m.__name__ in MOVES], ids=lambda mutant: mutant.__name__
+)
+def test_every_mistake_about_where_clients_are_is_caught(mutant: type[OrderingProtocol]) -> None:
+    found = simulate(moving(MOVES[mutant.__name__]), mutant).violations
+    assert {violation.property for violation in found} == {"view_client_order"}
+
+
+@pytest.mark.parametrize(("protocol", "seed"), [("transis", 2), ("transis", 50), ("toto", 1)])
+def test_clients_move_while_members_part_and_meet(protocol: str, seed: int) -> None:
+    """Seed 50: what was held had a hole in it, and all of it was handed on when all had heard of the first number."""
+    outcome = simulate(moving(seed, protocol))
+    assert outcome.violations == []
+    assert len(views(outcome, "a.2")) > 3
+
+
+def test_a_process_tells_all_its_clients_in_notes_of_a_bounded_size() -> None:
+    process = Process(ProcessId("a.1"), Topology.sized({"a": 2}), protocol_named("transis"), OPTIONS)
+    process.step(Begin(0))
+    for client in range(600):
+        session = SessionId(f"c{client}", (GroupId("a"),))
+        process.state.sessions.known[session] = Session(next=1)
+    protocol: Any = process.protocol
+    process.step(Multicast(1, (GroupId("a"),), (b"",)))  # whatever it does, effects are gathered from here on
+    protocol.marks.begin_view(View(5, process.topology.processes, meets=True))
+    notes = [node.note for node in protocol.graph.dag.rows["a.1"].values() if node.note is not None]
+    assert [(len(note.marks), note.more) for note in notes] == [(256, True), (256, True), (88, False)]
+    assert list(protocol.marks.unheard) == ["a.2"]
+    assert protocol.must_wait
 
 
 # In bounded time ------------------------------------------------------------------------------------------------------

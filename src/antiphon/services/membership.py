@@ -25,6 +25,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 
     number: int
     machines: tuple[ProcessId, ...]
+    meets: bool = False  # whether they come from different views
 
 
 class Goal(msgspec.Struct, frozen=True, array_like=True):
@@ -330,7 +331,7 @@ class Membership(Component):
         graph.complete(goal.counts)  # M30
         gone = tuple(p for p in self.view.machines if p not in goal.machines)
         self.flush(gone, goal.machines)  # M31
-        self.view = View(settle.number, settle.machines)
+        self.view = View(settle.number, settle.machines, len(settle.goals) > 1)
         self.history = [*self.history, settle.number][-HISTORY_MAX:]
         self.ready, self.settle = {}, None
         if self.attempt is not None and self.attempt.number <= settle.number:
