@@ -89,6 +89,9 @@ class CausalGraph(Component):
     view: int  # the number of the one that this graph is of
     still: bool  # whether nothing enters any more, because the view is about to end
     dag: Dag
+    reach: list[
+        int
+    ]  # while still, for each machine: how many of its messages have entered, or could, with what is held
     held: dict[ProcessId, dict[int, Cast | Ack | Note]]  # what came before its predecessors, by sender and number
     known: list[int]  # for each machine: the newest of its messages that exists, as far as anybody said
     sought: list[int]  # for each machine: up to this number its messages have come, or are requested
@@ -108,7 +111,7 @@ class CausalGraph(Component):
     def begin_view(self, number: int, machines: tuple[ProcessId, ...], starts: list[int]) -> None:
         """An empty graph, in which each machine's messages count on."""
         self.view, self.dag = number, Dag.among(machines, starts)
-        self.held, self.known, self.sought = {}, [*starts], [*starts]
+        self.held, self.known, self.sought, self.reach = {}, [*starts], [*starts], [*starts]
         self.requested, self.answers = {}, {}
         self.unacknowledged = self.watching = self.telling = self.moved = False
         self.fruitless = 0
@@ -206,6 +209,7 @@ class CausalGraph(Component):
             self.requested.pop(cast.name, None)
             if self.still:
                 self.fruitless = 0
+                self.extend_reach()
                 self.came()  # D35
                 return
             self.enter_what_can()
@@ -394,23 +398,22 @@ class CausalGraph(Component):
             self.still = True  # D34
             self.cancel_timer(Idle())
             self.known, self.requested = [*self.dag.counts], {}
+            self.reach = [*self.dag.counts]
+            self.extend_reach()
 
-    def within_reach(self) -> list[int]:
-        """For each machine: how many of its messages have entered, or could, with what is held. All that these follow
-        is among them."""
-        counts = [*self.dag.counts]
+    def extend_reach(self) -> None:
+        """Each message is passed once: what is within reach stays so. All that it follows is among it."""
+        reach, places = self.reach, self.dag.places
         moved = True
         while moved:
             moved = False
             for machine, row in self.held.items():
-                place = self.dag.places[machine]
-                following = row.get(counts[place] + 1)
-                if following is not None and all(
-                    earlier.number <= counts[self.dag.places[earlier.sender]] for earlier in following.follows
+                place = places[machine]
+                while (following := row.get(reach[place] + 1)) is not None and all(
+                    earlier.number <= reach[places[earlier.sender]] for earlier in following.follows
                 ):
-                    counts[place] += 1
+                    reach[place] += 1
                     moved = True
-        return counts
 
     def seek(self, counts: list[int]) -> None:
         """So many messages of each machine, and no others, have to be here before the view ends: fetch them."""
@@ -419,7 +422,7 @@ class CausalGraph(Component):
         self.fetch_soon()
 
     def has_all(self, counts: list[int]) -> bool:
-        return all(here >= wanted for here, wanted in zip(self.within_reach(), counts, strict=True))
+        return all(here >= wanted for here, wanted in zip(self.reach, counts, strict=True))
 
     def complete(self, counts: list[int]) -> None:
         """Let so many messages of each machine enter: the same everywhere."""
