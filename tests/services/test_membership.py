@@ -430,6 +430,27 @@ def test_a_message_that_stays_in_the_graph_for_too_long_is_found() -> None:
     assert found(one._replace(seq=after + 1)) == [f"a.1 delivers {one.message} in a later view than it entered."]
 
 
+def test_two_orders_before_two_machines_part_are_found() -> None:
+    """In an honest run one of them delivers two messages the other way round, before its view begins to end or then."""
+    outcome = simulate(scene("toto", 3, Partition(named(3), 40 * MILLISECOND, 200 * MILLISECOND), messages=60))
+    rows = [*outcome.rows]
+    delivered = [i for i, row in enumerate(rows) if row.kind == "deliver" and row.process == "a.3"]
+    end = next(row for row in rows if row.kind == "view" and row.process == "a.3" and row.seq > rows[delivered[0]].seq)
+
+    def found(one: int, other: int) -> list[str]:
+        swapped = [*rows]
+        swapped[one] = rows[one]._replace(message=rows[other].message)
+        swapped[other] = rows[other]._replace(message=rows[one].message)
+        history = RunHistory(outcome.facts, swapped)
+        return [v.property for v in late_deliveries(history, outcome.scenario, outcome.virtual_ns)]
+
+    early = [i for i in delivered if rows[i].seq < end.seq and rows[i].time_ns < end.time_ns]
+    flushed = [i for i in delivered if rows[i].seq < end.seq and rows[i].time_ns == end.time_ns]
+    assert found(early[0], early[0]) == []
+    assert found(early[0], early[1]) == ["view_order", "view_order"], "with each of the others"
+    assert found(flushed[-2], flushed[-1]) == []
+
+
 def test_a_partition_that_does_not_heal_makes_nothing_late() -> None:
     """Without a membership service, it does."""
     long = Partition(named(3), 20 * MILLISECOND, 8 * SECOND)

@@ -1,6 +1,6 @@
 """The causal graph of Transis (toto.txt, section 2), on datagrams that are lost, doubled and overtaken.
 
-D1-D37 are the lines of docs/protocols/causal_graph.md; the graph itself is services/dag.py. Every message names those
+D1-D38 are the lines of docs/protocols/causal_graph.md; the graph itself is services/dag.py. Every message names those
 that it directly follows. It enters the graph when they have, so the graph grows in causal order; what is missing is
 known by name, and anybody may have it.
 """
