@@ -10,7 +10,7 @@ from antiphon.core import Buffers, GroupId, sessions
 from antiphon.core.channel import Inbox, Outbox
 from antiphon.core.errors import Unavailable
 from antiphon.core.requests import Request, encode_request, parse_request
-from antiphon.core.sessions import OutOfTurn, SessionId, Sessions
+from antiphon.core.sessions import Mark, OutOfTurn, SessionId, Sessions
 
 # Channels -----------------------------------------------------------------------------------------------------------
 
@@ -127,10 +127,7 @@ def test_with_views_nothing_waits_for_what_was_delivered_on_another_side() -> No
     assert got(request(3, 2)) == [(3, 5)]  # this member was not there before
     assert got(request(9)) == [(9, 10)]  # nor when 5 to 8 were delivered
     assert got(request(5, 4)) == []  # too late: a client's numbers grow
-    with pytest.raises(Unavailable):  # those who delivered it are with this member: it is under way
-        table.check(SESSION, request(12, settled=12), with_views=True)
-    table.views += 1
-    table.check(SESSION, request(12, settled=12), with_views=True)
+    table.check(SESSION, request(12, settled=12), with_views=True)  # what is left out may be under way, or not
     assert table.take(SESSION, request(12, settled=12)) == (13, True)
     with pytest.raises(Unavailable):
         table.check(SESSION, request(13, settled=12))
@@ -161,6 +158,64 @@ def test_behind_a_gap_a_member_has_sent_again_what_it_took() -> None:
         table.check(SESSION, request(3, settled=3))
     table.begin_gap()
     table.check(SESSION, request(3, settled=3))  # what is settled was delivered elsewhere, and is lost here
+
+
+def released(table: Sessions, heard: int = 0) -> list[int]:
+    return [each.first for each in table.release(SESSION, heard)]
+
+
+def test_with_views_a_request_waits_while_an_earlier_number_may_still_come() -> None:
+    table = Sessions()
+    assert not table.must_wait(SESSION, request(0))
+    assert table.must_wait(SESSION, request(4)), "whatever is settled, nobody has brought what comes before it"
+    table.hands_on(SESSION, request(0, 4))
+    assert not table.must_wait(SESSION, request(4)), "it follows what this member has handed on itself"
+    table.begin_view()
+    assert table.must_wait(SESSION, request(4)), "in another view"
+    table.admit(SESSION, request(0, 4), ordered=False, with_views=True)
+    assert not table.must_wait(SESSION, request(4)), "it follows what came to all"
+
+
+def test_with_views_what_is_held_goes_in_order_up_to_the_next_hole() -> None:
+    table = Sessions()
+    for each in (request(6), request(5), request(9)):
+        table.hold(SESSION, each)
+    assert table.must_wait(SESSION, request(10)), "behind these"
+    assert released(table, heard=4) == []
+    assert released(table, heard=5) == [5, 6]
+    assert table.mark(SESSION) == Mark(*SESSION, 9)
+    table.admit(SESSION, request(8), ordered=False, with_views=True)
+    assert released(table) == [9], "what comes before it came"
+    assert table.mark(SESSION) is None
+
+
+def test_with_views_nothing_below_a_mark_is_taken_but_what_was_under_way_is_admitted() -> None:
+    table = Sessions()
+    for each in (request(2), request(7)):
+        table.hold(SESSION, each)
+    table.hear(Mark(*SESSION, 5))
+    assert table.expected(SESSION, 0) == 5
+    assert table.mark(SESSION) == Mark(*SESSION, 7)
+    assert [each.first for each in table.admit(SESSION, request(2), ordered=False, with_views=True)] == [2]
+    table.begin_view()
+    assert released(table) == []
+    table.hold(SESSION, request(5))
+    assert released(table) == [5], "all who are in the next view have heard of it"
+
+
+def test_where_sides_meet_the_least_is_common() -> None:
+    table = Sessions()
+    group = SESSION.destinations[0]
+    table.admit(SESSION, request(0, 7), ordered=False, with_views=True)
+    assert table.marks() == [Mark(*SESSION, 7)]
+    for number in (7, 3):
+        table.meet(Mark(*SESSION, number))
+    table.met({group: 2})
+    assert table.must_wait(SESSION, request(7))
+    assert not table.must_wait(SESSION, request(3))
+    table.meet(Mark(*SESSION, 7))
+    table.met({group: 2})
+    assert table.must_wait(SESSION, request(3)), "who said nothing of the client is at 0"
 
 
 def take(table: Sessions, wanted: Request) -> bool:

@@ -89,3 +89,14 @@ class JoinsRegardless(Gathering):
 def test_joining_regardless_of_another_set_is_caught() -> None:
     with pytest.raises(AssertionError):
         assert_keeps_every_clients_order([("x", A), ("x", B), ("x", A)], Gather(), JoinsRegardless)
+
+
+def test_what_a_client_has_handed_over_can_be_left_out_again() -> None:
+    gathering = Gathering()
+    for index, (client, groups) in enumerate([("x", A), ("y", A), ("x", B), ("x", A)]):
+        request = Request(client, 2 * index, 2, 0, f"{client}{index:09}".encode(), 0)
+        gathering.add(groups, request, Gather())
+    gathering.drop("x", A, 6)
+    assert drawn(gathering.messages) == [("a", "y"), ("b", "x"), ("a", "x")]
+    gathering.drop("x", A, 7)
+    assert [(m.count, m.size) for m in gathering.messages] == [(2, 10), (2, 10), (0, 0)]

@@ -295,11 +295,11 @@ class Oracle:
         for view in {view for p in self.processes for view in self.views(p)}:
             for p in self.processes:
                 for q in (q for q in self.processes if self.together(p, q, view)):
-                    until = self.views(q)[: self.views(q).index(view) + 1]
-                    got = [each for v in until for each in self.numbers_in(q, v)]
+                    got = self.numbers_in(q, view)
+                    had = [each for v in self.views(q)[: self.views(q).index(view)] for each in self.numbers_in(q, v)]
                     for client, groups, first in self.numbers_in(p, view):
-                        later = [n for c, g, n in got if (c, g) == (client, groups) and n >= first]
-                        if q in self.members(sorted(groups)) and not later:
+                        later = [n for c, g, n in had if (c, g) == (client, groups) and n >= first]
+                        if q in self.members(sorted(groups)) and (client, groups, first) not in got and not later:
                             return False
         return True
 

@@ -288,6 +288,31 @@ def a_request_left_out_among_those_who_go_on(t: Tape) -> None:
 
 
 @breaks("view_client_order")
+def a_hole_of_one_among_those_who_stay(t: Tape) -> None:
+    """It is at the same number as the others in the end."""
+    fresh(t)
+    t.facts.promises.append("view_client_order")
+    one, other = asked(t, 1, 0), asked(t, 2, 2)
+    deliver(t, one, "g2.1", "g2.2")
+    t.deliver(one, "g2.3", requests=())
+    deliver(t, other, *MEMBERS)
+
+
+@harmless
+def what_it_had_when_the_view_began_is_no_hole(t: Tape) -> None:
+    """g2.3 has delivered a later number on its side, and what comes to the others then is too late for it."""
+    fresh(t)
+    t.facts.promises.append("view_client_order")
+    one, other = asked(t, 1, 0), asked(t, 2, 2)
+    view(t, "2@g2.1", MEMBERS[:2])
+    view(t, "2@g2.3", MEMBERS[2:])
+    deliver(t, other, "g2.3")
+    view(t, "3@g2.1")
+    deliver(t, one, "g2.1", "g2.2")
+    t.deliver(one, "g2.3", requests=())
+
+
+@breaks("view_client_order")
 def a_hole_that_is_filled_too_late(t: Tape) -> None:
     _, other = holes(t)
     deliver(t, other, *MEMBERS)

@@ -89,7 +89,7 @@ class IsReadyTooEarly(Membership):
         goal = super().goal_of(settle)
         if goal is None or settle.number not in self.ready:
             return goal
-        counts = [min(pair) for pair in zip(goal.counts, self.graph().within_reach(), strict=True)]
+        counts = [min(pair) for pair in zip(goal.counts, self.graph().reach, strict=True)]
         return Goal(goal.view, goal.machines, counts)
 
 

@@ -8,14 +8,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from antiphon.checks import RunHistory, check_run
-from antiphon.core import OrderingProtocol, Process, ProcessId, Topology, Wire
+from antiphon.core import GroupId, OrderingProtocol, Process, ProcessId, Topology, Wire
 from antiphon.core.errors import BadFrame
+from antiphon.core.inputs import Begin, Multicast
+from antiphon.core.sessions import Mark, Session, SessionId
 from antiphon.protocols import protocol_named, protocols
 from antiphon.protocols.toto import ToTo
 from antiphon.services import causal_graph
-from antiphon.services.membership import Goal, Install, Invite, Membership, Ready, Settle, State, Word
+from antiphon.services.dag import Ack, Name, Note
+from antiphon.services.membership import Goal, Install, Invite, Membership, Ready, Settle, State, View, Word
 from antiphon.simulation import (
     MILLISECOND,
     Constant,
@@ -26,12 +31,14 @@ from antiphon.simulation import (
     Partition,
     Plan,
     Scenario,
+    Uniform,
     WrongSuspicion,
     random_scenario,
     simulate,
 )
 from antiphon.simulation.liveness import late_deliveries
 from antiphon.trace import Row
+from mutants import marks
 from mutants.membership import MUTANTS, DoesNotAskWhatOthersInstalled
 from mutants.parts import with_parts
 
@@ -330,11 +337,77 @@ def test_no_scene_is_trouble_without_a_mistake() -> None:
     assert [trouble(simulate(each)) for each in SCENES] == [[]] * len(SCENES)
 
 
+# Clients that move ----------------------------------------------------------------------------------------------------
+
+
+CUTS = ((named(1), 20, 60), (named(1, 2), 120, 160), (named(3), 200, 240), (named(2, 4), 290, 330))
+FROM_THE_BEGINNING = ((named(1), 0, 60), *CUTS[1:3])
+
+
+def moving(seed: int, protocol: str = "transis", cuts: tuple[tuple[tuple[str, ...], int, int], ...] = CUTS) -> Scenario:
+    """Two clients, whose answers get lost, go from member to member while these part and meet again."""
+    plans = tuple(Plan(f"c{i % 2 + 1}", i * 3 * MILLISECOND, ("a",)) for i in range(120))
+    return Scenario(
+        protocol=protocol,
+        options=OPTIONS,
+        groups={"a": 4},
+        plans=plans,
+        faults=tuple(Partition(side, at * MILLISECOND, (end - at) * MILLISECOND) for side, at, end in cuts),
+        latency=Uniform(MILLISECOND // 2, 12 * MILLISECOND),
+        loss=0.1,
+        through_members=True,
+        seed=seed,
+        limit_ns=20 * SECOND,
+    )
+
+
+MOVES = {
+    "LeavesOutWithoutAWord": moving(0),
+    "DoesNotWaitUntilAllHaveHeard": moving(0),
+    "SaysNothingWhereSidesMeet": moving(3),
+    "DoesNotWaitForWhereTheOthersAre": moving(3),
+    "KeepsWhatWasCommon": moving(2),
+    "DoesNotHeedMarks": moving(5),
+    "ForgetsThatAMeetingWasInterrupted": moving(5),
+    "WaitsForOneToHear": moving(13),
+    "TakesSilenceForConsent": moving(33, cuts=FROM_THE_BEGINNING),
+}
+
+
+@pytest.mark.parametrize("mutant", marks.MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_every_mistake_about_where_clients_are_is_caught(mutant: type[OrderingProtocol]) -> None:
+    found = simulate(MOVES[mutant.__name__], mutant).violations
+    assert {violation.property for violation in found} == {"view_client_order"}
+
+
+@pytest.mark.parametrize(("protocol", "seed"), [("transis", 2), ("transis", 50), ("toto", 1)])
+def test_clients_move_while_members_part_and_meet(protocol: str, seed: int) -> None:
+    """Seed 50: what was held had a hole in it, and all of it was handed on when all had heard of the first number."""
+    outcome = simulate(moving(seed, protocol))
+    assert outcome.violations == []
+    assert len(views(outcome, "a.2")) > 2
+
+
+def test_a_process_tells_all_its_clients_in_notes_of_a_bounded_size() -> None:
+    process = Process(ProcessId("a.1"), Topology.sized({"a": 2}), protocol_named("transis"), OPTIONS)
+    process.step(Begin(0))
+    for client in range(600):
+        session = SessionId(f"c{client}", (GroupId("a"),))
+        process.state.sessions.known[session] = Session(next=1)
+    protocol: Any = process.protocol
+    process.step(Multicast(1, (GroupId("a"),), (b"",)))  # whatever it does, effects are gathered from here on
+    protocol.marks.begin_view(View(5, process.topology.processes, meets=True))
+    notes = [node.note for node in protocol.graph.dag.rows["a.1"].values() if node.note is not None]
+    assert [(len(note.marks), note.more) for note in notes] == [(256, True), (256, True), (88, False)]
+    assert list(protocol.marks.unheard) == ["a.2"]
+    assert protocol.must_wait
+
+
 # In bounded time ------------------------------------------------------------------------------------------------------
 
 
 def test_a_message_that_stays_in_the_graph_for_too_long_is_found() -> None:
-    """In an honest run one delivery is forged: it comes late, never, or two views later."""
+    """In an honest run one delivery is forged: it comes late, never, or in a later view."""
     cuts = (Partition(named(3), 40 * MILLISECOND, 200 * MILLISECOND), Crash("a.2", 60 * MILLISECOND))
     outcome = simulate(scene("toto", 3, *cuts, messages=60))
     assert trouble(outcome) == []
@@ -351,8 +424,31 @@ def test_a_message_that_stays_in_the_graph_for_too_long_is_found() -> None:
     stays = f"{one.message} is in the graph of a.1 for"
     assert found(one._replace(time_ns=3 * SECOND)) == [f"{stays} 3000 ms, undelivered."]
     assert found() == [f"{stays} the rest of the run, undelivered."]
-    last = max(row.seq for row in rows if row.process == "a.1")
-    assert found(one._replace(seq=last + 1)) == [f"a.1 delivers {one.message} two views after it entered its graph."]
+    after = next(row.seq for row in rows if row.process == "a.1" and row.kind == "view" and row.seq > one.seq)
+    later = [row._replace(seq=row.seq + (row.seq > after)) if row.process == "a.1" else row for row in rows]
+    rows[:] = later
+    assert found(one._replace(seq=after + 1)) == [f"a.1 delivers {one.message} in a later view than it entered."]
+
+
+def test_two_orders_before_two_machines_part_are_found() -> None:
+    """In an honest run one of them delivers two messages the other way round, before its view begins to end or then."""
+    outcome = simulate(scene("toto", 3, Partition(named(3), 40 * MILLISECOND, 200 * MILLISECOND), messages=60))
+    rows = [*outcome.rows]
+    delivered = [i for i, row in enumerate(rows) if row.kind == "deliver" and row.process == "a.3"]
+    end = next(row for row in rows if row.kind == "view" and row.process == "a.3" and row.seq > rows[delivered[0]].seq)
+
+    def found(one: int, other: int) -> list[str]:
+        swapped = [*rows]
+        swapped[one] = rows[one]._replace(message=rows[other].message)
+        swapped[other] = rows[other]._replace(message=rows[one].message)
+        history = RunHistory(outcome.facts, swapped)
+        return [v.property for v in late_deliveries(history, outcome.scenario, outcome.virtual_ns)]
+
+    early = [i for i in delivered if rows[i].seq < end.seq and rows[i].time_ns < end.time_ns]
+    flushed = [i for i in delivered if rows[i].seq < end.seq and rows[i].time_ns == end.time_ns]
+    assert found(early[0], early[0]) == []
+    assert found(early[0], early[1]) == ["view_order", "view_order"], "with each of the others"
+    assert found(flushed[-2], flushed[-1]) == []
 
 
 def test_a_partition_that_does_not_heal_makes_nothing_late() -> None:
@@ -377,6 +473,7 @@ FORGED: tuple[Wire, ...] = (
     State(1, 1, [0, -1, 0], 0, (), ()),
     State(1, 1, [0, 0, 0], -1, (), ()),
     State(1, 1, [0, 0, 0], 0, (), tuple(range(65))),
+    State(1, 1, [0, 0, 0], 0, tuple(range(65)), ()),
     Settle(2, (FIRST,), [0, 0], []),
     Settle(2, (ProcessId("a.2"),), [0], []),
     Settle(2, (FIRST, STRANGER), [0, 0], []),
@@ -398,6 +495,42 @@ def test_what_no_machine_sends_is_refused(message: Wire) -> None:
     process, membership = member()
     with pytest.raises(BadFrame):
         process.check_frame(process.encode(membership, message))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (Mark("c", (GroupId("a"),), -1),),
+        (Mark("c", (GroupId("a"),), 1 << 63),),
+        (Mark("c", (GroupId("b"),), 1),),
+        (Mark("no name", (GroupId("a"),), 1),),
+        (Mark("c", (GroupId("a"),), 1),) * 257,
+    ],
+    ids=str,
+)
+def test_a_mark_is_of_a_client_and_of_groups_that_there_are(wrong: tuple[Mark, ...]) -> None:
+    process, _ = member()
+    graph: Any = process.parts[1]
+    process.check_frame(process.encode(graph, Note(Name(FIRST, 1), (), 1, wrong[:0], more=True)))
+    with pytest.raises(BadFrame):
+        process.check_frame(process.encode(graph, Note(Name(FIRST, 1), (), 1, wrong)))
+
+
+@given(st.permutations([(sender, number) for sender in ("a.2", "a.3") for number in range(1, 6)]))
+def test_what_is_within_reach_is_known_after_each_message(order: list[tuple[str, int]]) -> None:
+    """Of what two machines sent in turns, as it comes, the longest beginning that is here."""
+    process, _ = member()
+    graph: Any = process.parts[1]
+    sent = [(sender, number) for number in range(1, 6) for sender in ("a.2", "a.3")]
+    process.step(Begin(0))
+    graph.stand_still()
+    for count, (sender, number) in enumerate(order, 1):
+        place = sent.index((sender, number))
+        follows = (Name(*sent[place - 1]),) if place else ()  # type: ignore[arg-type]
+        graph.receive(Ack(Name(ProcessId(sender), number), follows))
+        here = {*order[:count]}
+        reach = next((i for i, each in enumerate(sent) if each not in here), len(sent))
+        assert graph.reach == [0, (reach + 1) // 2, reach // 2]
 
 
 def test_what_comes_late_or_from_the_wrong_machine_changes_nothing() -> None:

@@ -221,49 +221,49 @@ def _disorderly(history: RunHistory) -> Iterator[Violation]:
 
 
 def _left_out(history: RunHistory) -> Iterator[Violation]:
-    """As the numbers grow, it is enough to look at the last one that anybody delivers in the view."""
+    """Who goes on with another delivers in the view what the other delivers in it of a client, and is for both; unless
+    it was beyond that when the view began."""
     known = courses(history)
-    within, reached = _last_requests(history, known)
+    within, before = _numbers_in_views(history, known)
     for company in _companies(known):
         view = company[0].view
-        last: dict[SessionKey, tuple[int, str]] = {}
+        witness: dict[tuple[SessionKey, int], str] = {}
         for stretch in company:
-            for session, first in within[stretch.process, view].items():
-                last[session] = max(last.get(session, (-1, "")), (first, stretch.process))
-        for session, (first, witness) in last.items():
+            for number in within[stretch.process, view]:
+                witness.setdefault(number, stretch.process)
+        for (session, first), process in witness.items():
             addressed = history.resolve(tuple(sorted(session.groups)))[1]
             for other in sorted(stretch.process for stretch in company if stretch.process in addressed):
-                if reached[other, view].get(session, -1) < first:
+                if (session, first) not in within[other, view] and first > before[other, view].get(session, -1):
                     what = f"number {first} of {session.client} to {groups_text(session.groups)}"
-                    detail = f"{witness} delivers {what} in view {view}, and {other}, which goes on with it, does not."
-                    yield _client_violation((witness, other), None, detail)
+                    detail = f"{process} delivers {what} in view {view}, and {other}, which goes on with it, does not."
+                    yield _client_violation((process, other), None, detail)
 
 
-def _last_requests(
+def _numbers_in_views(
     history: RunHistory, known: dict[str, Course]
-) -> tuple[dict[tuple[str, str], dict[SessionKey, int]], dict[tuple[str, str], dict[SessionKey, int]]]:
-    """By process and view: of each session the greatest number that it delivers in the view; and by its end."""
-    within: dict[tuple[str, str], dict[SessionKey, int]] = {}
-    reached: dict[tuple[str, str], dict[SessionKey, int]] = {}
+) -> tuple[dict[tuple[str, str], dict[tuple[SessionKey, int], None]], dict[tuple[str, str], dict[SessionKey, int]]]:
+    """By process and view: the requests that it delivers in the view; and of each session the last one before it."""
+    within: dict[tuple[str, str], dict[tuple[SessionKey, int], None]] = {}
+    before: dict[tuple[str, str], dict[SessionKey, int]] = {}
     for process, course in known.items():
-        so_far: dict[SessionKey, int] = {}
+        last: dict[SessionKey, int] = {}
         begins = {row[4] or "": row[1] for row in reversed(history.views[process])}
         rows = iter(history.deliveries.get(process, ()))
         row = next(rows, None)
         for view, following in zip(course, [*list(course)[1:], None], strict=True):
-            here: dict[SessionKey, int] = {}
+            before[process, view] = dict(last)
+            here = within[process, view] = {}
             end = None if following is None else begins[following]
             while row is not None and (end is None or row[1] < end):
                 if row[1] > begins[view]:
                     for cell in row[6] or ():
                         if cell.client not in history.processes_as_clients:
-                            session = SessionKey(cell.client, history.resolve(row[5])[0])
-                            here[session] = max(here.get(session, -1), cell.first)
+                            here[SessionKey(cell.client, history.resolve(row[5])[0]), cell.first] = None
                 row = next(rows, None)
-            for session, first in here.items():
-                so_far[session] = max(so_far.get(session, -1), first)
-            within[process, view], reached[process, view] = here, dict(so_far)
-    return within, reached
+            for session, first in here:
+                last[session] = max(last.get(session, -1), first)
+    return within, before
 
 
 # ---- graph_delivery

@@ -23,6 +23,7 @@ from antiphon.core.keys import Key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Service, Topology, ViewId
 from antiphon.core.promises import Promise, with_those_of_the_host
 from antiphon.core.requests import trusted_requests_in
+from antiphon.core.sessions import Mark
 
 if TYPE_CHECKING:
     from antiphon.core.process import Process
@@ -182,6 +183,16 @@ class OrderingProtocol(Component):
     def service_of(self, m: Message) -> Service | None:
         """What the sender of m asked for; None: whatever the protocol does."""
         return trusted_requests_in(m.body)[0].service
+
+    @property
+    def must_wait(self) -> bool:
+        """With views: whether nothing is multicast now, but when a view has begun (`process.begin_for_clients`)."""
+        return False
+
+    def tell_all(self, mark: Mark) -> None:
+        """With views: have all in this one hear of a mark (`process.hear_mark`), and know that each of them has
+        (`process.heard_by_all`). If the view ends before, or nothing can be sent now, it will be asked for again."""
+        raise NotImplementedError
 
     def pending(self) -> int:
         """How many messages this process knows of but has not delivered yet."""

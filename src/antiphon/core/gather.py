@@ -56,6 +56,16 @@ class Gathering(msgspec.Struct, array_like=True):
         message.size += size
         self.newest[request.client] = index
 
+    def drop(self, client: str, destinations: tuple[GroupId, ...], below: int) -> None:
+        """Leave out a client's requests to these groups that begin below a number. A message may stay without any."""
+        for message in self.messages:
+            if message.destinations == destinations:
+                read = [(data, trusted_requests_in(data)[0]) for data in message.requests]
+                kept = [(data, each) for data, each in read if each.client != client or each.first >= below]
+                message.requests = [data for data, _ in kept]
+                message.count = sum(each.count for _, each in kept)
+                message.size = sum(len(each.data) for _, each in kept)
+
     def _fits(self, index: int, size: int, limit: Gather) -> bool:
         message = self.messages[index]
         return len(message.requests) < limit.requests and message.size + size <= limit.bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,7 +30,7 @@ from antiphon.core.requests import (
     requests_in,
     trusted_requests_in,
 )
-from antiphon.core.sessions import SessionId, Sessions
+from antiphon.core.sessions import Mark, SessionId, Sessions
 
 SNAPSHOT_VERSION = 4
 
@@ -278,6 +278,8 @@ class Process:
             else:
                 session = SessionId(request.client, destinations)
                 admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
+                if self.with_views and session in state.sessions.held:
+                    self._hand_on_held(session)
         count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
@@ -298,9 +300,57 @@ class Process:
         assert self.me in members, "a process is in each view that it delivers"
         state = self.state
         state.seq = seq = state.seq + 1
-        state.sessions.views += 1
+        self._hold_gathered()
+        state.sessions.begin_view()
         self._effects.append(Log(seq, View(view, members, state.position, self.now)))
         state.position += 1
+
+    def marks(self) -> list[Mark]:
+        """How far each client's requests were delivered here."""
+        return self.state.sessions.marks()
+
+    def hear_mark(self, mark: Mark) -> None:
+        """A process of the same view, or this one itself, hands on nothing below, and nobody shall."""
+        if self.topology.group_of[self.me] not in mark.destinations:
+            return
+        sessions = self.state.sessions
+        session = SessionId(mark.client, mark.destinations)
+        before = sessions.mark(session)
+        sessions.hear(mark)
+        self.state.gathering.drop(*mark)
+        after = sessions.mark(session)
+        if after is not None and after != before:  # what is left waits for a greater mark
+            self.protocol.tell_all(after)
+
+    def heard_by_all(self, mark: Mark) -> None:
+        """Each process of the view has said something since it heard of it."""
+        self._hand_on_held(SessionId(mark.client, mark.destinations), mark.number)
+
+    def _hand_on_held(self, session: SessionId, heard: int = 0, *, anew: bool = False) -> None:
+        """``anew``: what still has to wait has to be told in this view."""
+        sessions = self.state.sessions
+        released = sessions.release(session, heard)
+        for request in released:
+            sessions.hands_on(session, request)
+            self.state.gathering.add(session.destinations, request, self.gather)
+        mark = sessions.mark(session)
+        if mark is not None and (released or anew):
+            self.protocol.tell_all(mark)
+
+    def meet(self, marks: Iterable[Mark]) -> None:
+        """A process says where it is, while sides meet."""
+        for mark in marks:
+            self.state.sessions.meet(mark)
+
+    def met(self, processes: Iterable[ProcessId]) -> None:
+        """All processes of a view have said so."""
+        self.state.sessions.met(Counter(self.topology.group_of[process] for process in processes))
+
+    def begin_for_clients(self) -> None:
+        """Processes multicast in a view from here on."""
+        for session in [*self.state.sessions.held]:
+            self._hand_on_held(session, anew=True)
+        self._multicast_gathered()  # before another one's mark is heard
 
     def record_entry(
         self, layer: str, node: MessageId, message: MessageId | None, follows: tuple[MessageId, ...] | None
@@ -358,20 +408,47 @@ class Process:
             taken, is_new = state.sessions.take(session, request)
             if is_new:
                 fresh += 1
-                state.gathering.add(destinations, request, self.gather)
+                self._hand_on(session, request)
         state.seq += 1
         self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
 
+    def _hand_on(self, session: SessionId, request: Request) -> None:
+        """Have a client's request multicast with this turn; with views, when it may be."""
+        sessions = self.state.sessions
+        if self.with_views:
+            if self.protocol.must_wait or sessions.must_wait(session, request):
+                before = sessions.mark(session)
+                sessions.hold(session, request)
+                mark = sessions.mark(session)
+                if mark is not None and mark != before:
+                    self.protocol.tell_all(mark)
+                return
+            sessions.hands_on(session, request)
+        self.state.gathering.add(session.destinations, request, self.gather)
+
     def _on_turn_end(self, _: inputs.TurnEnd) -> None:
-        gathered, self.state.gathering = self.state.gathering, Gathering()
-        for message in gathered.messages:
-            self._multicast(message.destinations, message.count, message.body())
-        self._handle_local()
-        while self.state.turn:  # what is done at a turn's end may give another part something to do at it
+        while self.turn_is_open:  # what is done at a turn's end may give another part something to do at it
+            self._multicast_gathered()
+            self._handle_local()
             wanting, self.state.turn = self.state.turn, {}
             for index in sorted(wanting):
                 self.parts[index].on_turn_end()
             self._handle_local()
+
+    def _multicast_gathered(self) -> None:
+        if self.with_views and self.protocol.must_wait:
+            self._hold_gathered()
+        gathered, self.state.gathering = self.state.gathering, Gathering()
+        for message in gathered.messages:
+            if message.requests:
+                self._multicast(message.destinations, message.count, message.body())
+
+    def _hold_gathered(self) -> None:
+        """In another view other numbers are common."""
+        gathered, self.state.gathering = self.state.gathering, Gathering()
+        for message in gathered.messages:
+            for request in trusted_requests_in(message.body()):
+                self.state.sessions.hold(SessionId(request.client, message.destinations), request)
 
     def _multicast(self, destinations: tuple[GroupId, ...], count: int, body: Buffers) -> None:
         self.state.multicasts += 1

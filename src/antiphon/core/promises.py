@@ -151,8 +151,8 @@ REGISTRY: dict[Promise, Definition] = {
     ),
     Promise.VIEW_CLIENT_ORDER: _definition(
         "what one client sends to one set of groups is delivered in the order of its numbers; and of the processes "
-        "that go on together from a view, each that is addressed delivers by then what another one delivers of it in "
-        "the view, or something later",
+        "that go on together from a view, each that is addressed delivers in the view what another one delivers of it "
+        "there, unless it had delivered this or something later when the view began",
         "views",
         "view_client_order",
         in_part=True,

@@ -252,35 +252,42 @@ def _disorderly(delivered: DataFrame) -> DataFrame:
 
 
 def _left_out(delivered: DataFrame, stretches: DataFrame, runs: DataFrame) -> DataFrame:
-    """The last number that anybody delivers in a view, against what each who goes on with it has reached by then."""
+    """Who goes on with another delivers in the view what the other delivers in it of a client, and is for both; unless
+    it was beyond that when the view began. Only of what somebody lacks is that looked at."""
     session = ["run", "client", "destinations"]
     numbers = delivered.select(*SESSION, "seq", "first")
-    by_view = (
-        placed(numbers, stretches, numbers.columns)
-        .groupBy(*SESSION, "view", "next", "goes", "order")
-        .agg(F.max("first").alias("first"))
-    )
-    last = (
-        by_view.filter("goes").withColumn("way", _way())
-        .groupBy(*session, "view", "way").agg(F.max(F.struct("first", "process")).alias("last"))
-        .join(F.broadcast(runs.select("run", "groups")), on="run", how="inner")
-        .select(*session, "view", "way", "last", members_of("destinations").alias("addressed"))
+    in_view = placed(numbers, stretches, numbers.columns)
+    companies = (
+        stretches.filter("goes").withColumn("way", _way())
+        .groupBy(*COMPANY).agg(F.collect_set("process").alias("company"))
+        .filter(F.size("company") > 1)
     )  # fmt: skip
-    company = stretches.filter("goes").select("run", "process", "view", _way().alias("way"), F.col("place").alias("at"))
-    expected = last.join(company, on=COMPANY, how="inner").filter(F.array_contains("addressed", F.col("process")))
-    so_far = by_view.select(*SESSION, "order", "first")
-    reached = (
-        expected.join(so_far, on=SESSION, how="left")
-        .groupBy(*SESSION, "view", "way", "last")
-        .agg(F.max(F.when(F.col("order") <= F.col("at"), F.col("first"))).alias("reached"))
+    brought = (
+        in_view.filter("goes").withColumn("way", _way())
+        .groupBy(*session, "view", "way", "first").agg(F.collect_set("process").alias("deliverers"))
+    )  # fmt: skip
+    missing = F.array_except(F.array_intersect("company", members_of("destinations")), F.col("deliverers"))
+    lacking = (
+        brought.join(companies, on=COMPANY, how="inner")
+        .filter(F.size("deliverers") < F.size("company"))
+        .join(F.broadcast(runs.select("run", "groups")), on="run", how="inner")
+        .withColumn("witness", F.array_min("deliverers"))
+        .select(*session, "view", "first", "witness", F.explode(missing).alias("process"))
+        .join(stretches.select("run", "process", "view", "place"), on=["run", "process", "view"], how="inner")
     )
-    behind = reached.filter(F.coalesce("reached", F.lit(-1)) < F.col("last.first"))
+    so_far = in_view.groupBy(*SESSION, "order").agg(F.max("first").alias("last"))
+    reached = F.max(F.when(F.col("order") < F.col("place"), F.col("last")))
+    behind = (
+        lacking.join(so_far, on=SESSION, how="left")
+        .groupBy(*SESSION, "view", "first", "witness").agg(reached.alias("reached"))
+        .filter(F.coalesce("reached", F.lit(-1)) < F.col("first"))
+    )  # fmt: skip
     detail = words(
-        F.col("last.process"), " delivers number ", F.col("last.first").cast("string"), " of ", F.col("client"),
+        F.col("witness"), " delivers number ", F.col("first").cast("string"), " of ", F.col("client"),
         " to ", F.array_join("destinations", " and "), " in view ", F.col("view"), ", and ", F.col("process"),
         ", which goes on with it, does not",
     )  # fmt: skip
-    both = F.array("last.process", "process")
+    both = F.array("witness", "process")
     return found(behind, violation(Promise.VIEW_CLIENT_ORDER, both, nobody(), detail))
 
 

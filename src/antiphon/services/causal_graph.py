@@ -1,6 +1,6 @@
 """The causal graph of Transis (toto.txt, section 2), on datagrams that are lost, doubled and overtaken.
 
-D1-D37 are the lines of docs/protocols/causal_graph.md; the graph itself is services/dag.py. Every message names those
+D1-D38 are the lines of docs/protocols/causal_graph.md; the graph itself is services/dag.py. Every message names those
 that it directly follows. It enters the graph when they have, so the graph grows in causal order; what is missing is
 known by name, and anybody may have it.
 """
@@ -14,10 +14,13 @@ import msgspec
 
 from antiphon.core import Component, Message, MessageId, ProcessId, Timer, Transport, Wire
 from antiphon.core.errors import BadFrame
-from antiphon.services.dag import FIRST_VIEW, Ack, Cast, Dag, Name, Node, Service
+from antiphon.core.requests import CLIENT_NAME, NUMBER_MAX
+from antiphon.core.sessions import Mark
+from antiphon.services.dag import FIRST_VIEW, Ack, Cast, Dag, Name, Node, Note, Service
 
 MISSING_MAX = 64  # messages that are asked for at a time
 HELD_MAX = 4096  # how far ahead of its predecessors a machine's message may come; a later one is fetched in its time
+MARKS_MAX = 256  # in one note: it is to come through where datagrams get lost
 SERVICES: tuple[Service, ...] = ("agreed", "causal")  # of the messages that bring something
 
 
@@ -86,7 +89,10 @@ class CausalGraph(Component):
     view: int  # the number of the one that this graph is of
     still: bool  # whether nothing enters any more, because the view is about to end
     dag: Dag
-    held: dict[ProcessId, dict[int, Cast | Ack]]  # what came before its predecessors, by sender and number
+    reach: list[
+        int
+    ]  # while still, for each machine: how many of its messages have entered, or could, with what is held
+    held: dict[ProcessId, dict[int, Cast | Ack | Note]]  # what came before its predecessors, by sender and number
     known: list[int]  # for each machine: the newest of its messages that exists, as far as anybody said
     sought: list[int]  # for each machine: up to this number its messages have come, or are requested
     requested: dict[Name, int]  # what is missing, and when to ask for it
@@ -105,7 +111,7 @@ class CausalGraph(Component):
     def begin_view(self, number: int, machines: tuple[ProcessId, ...], starts: list[int]) -> None:
         """An empty graph, in which each machine's messages count on."""
         self.view, self.dag = number, Dag.among(machines, starts)
-        self.held, self.known, self.sought = {}, [*starts], [*starts]
+        self.held, self.known, self.sought, self.reach = {}, [*starts], [*starts], [*starts]
         self.requested, self.answers = {}, {}
         self.unacknowledged = self.watching = self.telling = self.moved = False
         self.fruitless = 0
@@ -122,6 +128,8 @@ class CausalGraph(Component):
                 raise BadFrame("A message does not name itself.")
             if isinstance(message, Cast) and message.service not in SERVICES:  # ack is none of these
                 raise BadFrame("An acknowledgement brings nothing.")
+            if isinstance(message, Note):
+                self.validate_marks(message)
         elif isinstance(message, Missing):
             named = tuple(message.names)
             if len(named) > MISSING_MAX:
@@ -134,6 +142,14 @@ class CausalGraph(Component):
         places = self.dag.places if message.view == self.view else machines  # of another view: it will be dropped
         if not all(name.sender in places and name.number >= 1 for name in named):
             raise BadFrame("The messages of a machine in the configuration count from 1.")
+
+    def validate_marks(self, note: Note) -> None:
+        if len(note.marks) > MARKS_MAX:
+            raise BadFrame(f"A note has at most {MARKS_MAX} marks.")
+        for client, destinations, number in note.marks:
+            known = CLIENT_NAME.fullmatch(client) and self.topology.is_destination_set(destinations)
+            if not known or not 0 <= number <= NUMBER_MAX:
+                raise BadFrame("A mark is a number of a client to a set of groups.")
 
     def is_vector(self, counts: Sequence[int]) -> bool:
         return len(counts) == len(self.machines) and min(counts) >= 0
@@ -156,6 +172,10 @@ class CausalGraph(Component):
     def multicast(self, service: Service, m: Message) -> None:  # D1
         self.emit(Cast(self.next_name(), service, tuple(self.dag.leaves), m, self.view))  # D2
 
+    def note(self, marks: tuple[Mark, ...], *, more: bool = False) -> None:
+        """An acknowledgement at once, with marks."""
+        self.emit(Note(self.next_name(), tuple(self.dag.leaves), self.view, marks, more))  # D38
+
     def next_name(self) -> Name:
         return Name(self.me, self.dag.counts[self.dag.places[self.me]] + 1)
 
@@ -172,6 +192,9 @@ class CausalGraph(Component):
     def on_ack(self, sender: ProcessId, ack: Ack) -> None:
         self.receive(ack)
 
+    def on_note(self, sender: ProcessId, note: Note) -> None:
+        self.receive(note)
+
     def receive(self, cast: Cast | Ack) -> None:
         if cast.view != self.view:  # D33
             return
@@ -186,6 +209,7 @@ class CausalGraph(Component):
             self.requested.pop(cast.name, None)
             if self.still:
                 self.fruitless = 0
+                self.extend_reach()
                 self.came()  # D35
                 return
             self.enter_what_can()
@@ -224,8 +248,8 @@ class CausalGraph(Component):
         return all(self.dag.has(earlier) for earlier in cast.follows)
 
     def enter(self, cast: Cast | Ack) -> None:
-        regular = isinstance(cast, Cast)
         node = self.dag.enter(cast)  # D9
+        regular = node.is_regular
         self.exists(cast.name)
         self.moved, self.fruitless = True, 0
         if regular and cast.name.sender != self.me and not self.unacknowledged:
@@ -297,6 +321,8 @@ class CausalGraph(Component):
         node = self.dag.rows[name.sender].get(name.number)
         if node is None:
             return self.held.get(name.sender, {}).get(name.number)
+        if node.note is not None:
+            return node.note
         if node.message is None:
             return Ack(name, node.follows, self.view)
         return Cast(name, node.service, node.follows, node.message, self.view)
@@ -343,7 +369,7 @@ class CausalGraph(Component):
 
     def is_restless(self) -> bool:
         """Whether this machine has to see to it that something goes on."""
-        return bool(self.dag.unstable() or self.held or self.requested)
+        return bool(self.dag.unstable or self.held or self.requested)
 
     def on_have(self, sender: ProcessId, have: Have) -> None:  # D28
         if have.view != self.view or self.still or sender not in self.dag.places:
@@ -372,23 +398,22 @@ class CausalGraph(Component):
             self.still = True  # D34
             self.cancel_timer(Idle())
             self.known, self.requested = [*self.dag.counts], {}
+            self.reach = [*self.dag.counts]
+            self.extend_reach()
 
-    def within_reach(self) -> list[int]:
-        """For each machine: how many of its messages have entered, or could, with what is held. All that these follow
-        is among them."""
-        counts = [*self.dag.counts]
+    def extend_reach(self) -> None:
+        """Each message is passed once: what is within reach stays so. All that it follows is among it."""
+        reach, places = self.reach, self.dag.places
         moved = True
         while moved:
             moved = False
             for machine, row in self.held.items():
-                place = self.dag.places[machine]
-                following = row.get(counts[place] + 1)
-                if following is not None and all(
-                    earlier.number <= counts[self.dag.places[earlier.sender]] for earlier in following.follows
+                place = places[machine]
+                while (following := row.get(reach[place] + 1)) is not None and all(
+                    earlier.number <= reach[places[earlier.sender]] for earlier in following.follows
                 ):
-                    counts[place] += 1
+                    reach[place] += 1
                     moved = True
-        return counts
 
     def seek(self, counts: list[int]) -> None:
         """So many messages of each machine, and no others, have to be here before the view ends: fetch them."""
@@ -397,7 +422,7 @@ class CausalGraph(Component):
         self.fetch_soon()
 
     def has_all(self, counts: list[int]) -> bool:
-        return all(here >= wanted for here, wanted in zip(self.within_reach(), counts, strict=True))
+        return all(here >= wanted for here, wanted in zip(self.reach, counts, strict=True))
 
     def complete(self, counts: list[int]) -> None:
         """Let so many messages of each machine enter: the same everywhere."""

@@ -26,8 +26,10 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
+from antiphon.core.sessions import Mark
 from antiphon.services.causal_graph import CausalGraph, GraphOptions
 from antiphon.services.dag import Name, Node
+from antiphon.services.marks import Marks
 from antiphon.services.membership import Membership, View
 
 CAUSAL_PROMISES = (
@@ -65,6 +67,7 @@ class GraphProtocol(OrderingProtocol):
 
     graph: CausalGraph
     membership: Membership  # where the options say so
+    marks: Marks  # with it
 
     delivered: int  # in the present view
     waiting_multicasts: list[Message]  # they go out in the next view
@@ -72,11 +75,12 @@ class GraphProtocol(OrderingProtocol):
 
     def initialise(self) -> None:
         options = GraphOptions(self.options.idle, self.options.membership)
-        self.graph = self.part(CausalGraph, "graph", options, entered=self.when_entered, came=self.when_came)
+        self.graph = self.part(CausalGraph, "graph", options, entered=self.has_entered, came=self.when_came)
         if self.options.membership:
             self.membership = self.part(
                 Membership, "membership", graph=lambda: self.graph, flush=self.flush, begun=self.when_begun
             )
+            self.marks = self.part(Marks, "marks", graph=lambda: self.graph, opened=self.when_open)
         self.delivered = 0
         self.waiting_multicasts = []
         self.held_back = {}
@@ -104,10 +108,15 @@ class GraphProtocol(OrderingProtocol):
     def multicast(self, m: Message) -> None:
         if not self.members:
             self.send(self.contact(), Hand(m))
-        elif self.graph.still:
+        elif self.must_wait:
             self.waiting_multicasts.append(m)
         else:
             self.graph.multicast(self.service_of(m) or self.SERVICE, m)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether this machine multicasts nothing now: its view is about to end, or has not begun for clients yet."""
+        return self.graph.still or (self.options.membership and bool(self.marks.unheard))
 
     def contact(self) -> ProcessId:
         """The machine to which a sender outside hands all its messages."""
@@ -136,10 +145,17 @@ class GraphProtocol(OrderingProtocol):
         self.delivered = 0
         self.begin_view(view.machines)
         self.announce(view)
-        if not self.graph.still:
-            waiting, self.waiting_multicasts = self.waiting_multicasts, []
-            for m in waiting:
-                self.graph.multicast(self.service_of(m) or self.SERVICE, m)
+        self.marks.begin_view(view)
+
+    def when_open(self) -> None:
+        """From here on messages go out in the view."""
+        waiting, self.waiting_multicasts = self.waiting_multicasts, []
+        for m in waiting:
+            self.graph.multicast(self.service_of(m) or self.SERVICE, m)
+        self.process.begin_for_clients()
+
+    def tell_all(self, mark: Mark) -> None:
+        self.marks.ask(mark)
 
     def begin_view(self, machines: tuple[ProcessId, ...]) -> None:
         """Begin anew, with an empty graph among these."""
@@ -157,6 +173,11 @@ class GraphProtocol(OrderingProtocol):
         return self.name_of(view), view.machines
 
     # Messages -------------------------------------------------------------------------------------------------------
+
+    def has_entered(self, m: Node) -> None:
+        self.when_entered(m)
+        if self.options.membership:
+            self.marks.look_at(m)
 
     def when_entered(self, m: Node) -> None:
         raise NotImplementedError
@@ -216,4 +237,4 @@ class GraphProtocol(OrderingProtocol):
         return self.graph.missed_senders()
 
     def counters(self) -> dict[str, int]:
-        return {"unstable": self.graph.dag.unstable(), "missing": len(self.graph.requested)}
+        return {"unstable": self.graph.dag.unstable, "missing": len(self.graph.requested)}

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from antiphon.core import Message, ProcessId, Wire
+from antiphon.core.sessions import Mark
 
 Service = Literal["agreed", "causal", "ack"]
 
@@ -47,6 +48,13 @@ class Ack(Wire, frozen=True, tag=2):
     view: int = FIRST_VIEW
 
 
+class Note(Ack, frozen=True, tag=5):
+    """The same, with something for the machines themselves: where clients are (services/marks.py)."""
+
+    marks: tuple[Mark, ...] = ()
+    more: bool = False  # will come in the next note
+
+
 class Node(msgspec.Struct, array_like=True):
     """A message in the graph."""
 
@@ -56,6 +64,12 @@ class Node(msgspec.Struct, array_like=True):
     message: Message | None  # an acknowledgement brings nothing
     clock: list[int]  # for each machine: the newest of its messages that this one follows
     entered: int  # it was the so-manyth that entered here
+    note: Note | None = None  # what came as an acknowledgement, if it brings marks
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether it brings anything."""
+        return self.message is not None or self.note is not None
 
 
 @lru_cache(maxsize=1024)
@@ -72,6 +86,7 @@ class Dag(msgspec.Struct, array_like=True):
     newest: list[list[int]]  # for each machine: the clock of its newest message here
     leaves: dict[Name, None]  # what no other message here follows
     entered: int
+    unstable: int = 0  # how many messages that bring something are not known to be everywhere
 
     @classmethod
     def among(cls, machines: tuple[ProcessId, ...], starts: Sequence[int] = ()) -> Dag:
@@ -100,7 +115,9 @@ class Dag(msgspec.Struct, array_like=True):
         if isinstance(cast, Cast):
             node = Node(name, cast.service, follows, cast.message, clock, self.entered)
         else:
-            node = Node(name, "ack", follows, None, clock, self.entered)
+            note = cast if isinstance(cast, Note) else None
+            node = Node(name, "ack", follows, None, clock, self.entered, note)
+        self.unstable += node.is_regular
         self.rows[name.sender][name.number] = node
         return node
 
@@ -117,8 +134,4 @@ class Dag(msgspec.Struct, array_like=True):
         for machine, of_all in zip(self.machines, zip(*self.newest, strict=True), strict=True):
             row, stable = self.rows[machine], min(of_all)
             for number in [*takewhile(stable.__ge__, row)]:  # a row is in the order of its numbers
-                del row[number]
-
-    def unstable(self) -> int:
-        """How many messages that bring something are not known to be everywhere."""
-        return sum(node.service != "ack" for row in self.rows.values() for node in row.values())
+                self.unstable -= row.pop(number).is_regular

@@ -17,7 +17,7 @@ from antiphon.core.errors import BadFrame
 from antiphon.services.causal_graph import CausalGraph
 from antiphon.services.dag import FIRST_VIEW
 
-HISTORY_MAX = 64  # views that a machine remembers to have installed
+HISTORY_MAX = 64  # views that a machine remembers to have installed, or to have been ready for
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
@@ -25,6 +25,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 
     number: int
     machines: tuple[ProcessId, ...]
+    meets: bool = False  # whether they come from different views
 
 
 class Goal(msgspec.Struct, frozen=True, array_like=True):
@@ -142,7 +143,7 @@ class Membership(Component):
             named, numbers = (*message.suspects, message.leader), (message.promised,)
         elif isinstance(message, State):
             numbers = (message.number, message.view, message.sent, *message.counts, *message.ready, *message.history)
-            if len(message.counts) > len(machines) or len(message.history) > HISTORY_MAX:
+            if len(message.counts) > len(machines) or max(len(message.history), len(message.ready)) > HISTORY_MAX:
                 raise BadFrame("A view has no more machines than there are.")
         elif isinstance(message, Settle):
             named = (*message.machines, *(p for goal in message.goals for p in goal.machines))
@@ -170,7 +171,7 @@ class Membership(Component):
         return machines[number % len(machines)]
 
     def on_suspect(self, process: ProcessId) -> None:  # M2
-        self.given_up.pop(process, None)
+        self.given_up.pop(process, None)  # M4: it is out of reach, and may come back
         self.consider()
 
     def on_trust(self, process: ProcessId) -> None:
@@ -249,8 +250,7 @@ class Membership(Component):
         graph = self.graph()
         graph.stand_still()
         sent = graph.dag.counts[graph.dag.places[self.me]]
-        counts = graph.within_reach()
-        state = State(invite.number, self.view.number, counts, sent, tuple(self.ready), tuple(self.history))
+        state = State(invite.number, self.view.number, [*graph.reach], sent, tuple(self.ready), tuple(self.history))
         self.send(sender, state)  # M17
 
     # Agree ----------------------------------------------------------------------------------------------------------
@@ -308,6 +308,8 @@ class Membership(Component):
         goal = self.goal_of(settle)
         if goal is not None and self.graph().has_all(goal.counts):
             self.ready[settle.number] = settle  # M26
+            if len(self.ready) > HISTORY_MAX:
+                del self.ready[next(iter(self.ready))]
             self.send(self.leader_of(settle.number), Ready(settle.number))
 
     def on_ready(self, sender: ProcessId, ready: Ready) -> None:  # M27
@@ -330,7 +332,7 @@ class Membership(Component):
         graph.complete(goal.counts)  # M30
         gone = tuple(p for p in self.view.machines if p not in goal.machines)
         self.flush(gone, goal.machines)  # M31
-        self.view = View(settle.number, settle.machines)
+        self.view = View(settle.number, settle.machines, len(settle.goals) > 1)
         self.history = [*self.history, settle.number][-HISTORY_MAX:]
         self.ready, self.settle = {}, None
         if self.attempt is not None and self.attempt.number <= settle.number:
