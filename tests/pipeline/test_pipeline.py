@@ -255,10 +255,12 @@ def test_rows_written_twice_are_one_event(spark: SparkSession, tmp_path: Path, j
 # ---- the kernel's corners
 
 
-def kernel_table(rows: list[tuple[str, str | None, int, list[str], dict[str, int]]]) -> pa.Table:
+def kernel_table(judged: str, rows: list[tuple[str, str | None, int, list[str], dict[str, int]]]) -> pa.Table:
     columns = {
         "run": ["r"] * len(rows),
+        "judged": [[judged]] * len(rows),
         "message": [row[0] for row in rows],
+        "causal": [False] * len(rows),
         "sender": pa.array([row[1] for row in rows], pa.string()),
         "sender_seq": [row[2] for row in rows],
         "addressed": pa.array([row[3] for row in rows], pa.list_(pa.string())),
@@ -270,11 +272,12 @@ def kernel_table(rows: list[tuple[str, str | None, int, list[str], dict[str, int
 
 def test_messages_that_precede_one_another_are_judged_at_common_addressees_only() -> None:
     """p multicasts a after delivering b, q multicasts b after delivering a: no run does this, a forger may."""
-    apart = kernel_table([("a", "p", 2, ["q"], {"q": 1}), ("b", "q", 2, ["p"], {"p": 1})])
-    assert kernel.causal(apart).num_rows == kernel.acyclic_order(apart).num_rows == 0
+    apart = [("a", "p", 2, ["q"], {"q": 1}), ("b", "q", 2, ["p"], {"p": 1})]
+    for judged in ("causal", "causal_extension", "acyclic_order"):
+        assert kernel.disorder(kernel_table(judged, apart)).num_rows == 0
     together = [("a", "p", 2, ["q", "x"], {"q": 1, "x": 1}), ("b", "q", 2, ["p", "x"], {"p": 1, "x": 2})]
-    assert kernel.causal(kernel_table(together))["messages"].to_pylist() == [["b", "a"]]
-    assert kernel.acyclic_order(kernel_table(together)).num_rows == 0
+    assert kernel.disorder(kernel_table("causal", together))["messages"].to_pylist() == [["b", "a"]]
+    assert kernel.disorder(kernel_table("acyclic_order", together)).num_rows == 0
 
 
 def test_the_shortest_cycle_is_shown() -> None:
@@ -283,7 +286,7 @@ def test_the_shortest_cycle_is_shown() -> None:
         ("b", None, 0, ["p", "q", "r"], {"p": 2, "q": 1, "r": 2}),
         ("c", None, 0, ["p", "q", "r"], {"p": 3, "q": 2, "r": 3}),
     ]
-    (cycle,) = kernel.acyclic_order(kernel_table(rows)).to_pylist()
+    (cycle,) = kernel.disorder(kernel_table("acyclic_order", rows)).to_pylist()
     assert cycle["property"] == "acyclic_order"
     assert sorted(cycle["messages"]) == ["a", "b"]
 

@@ -26,6 +26,7 @@ DEMO_GROUPS = {"orders": 3, "billing": 3, "shipping": 3}
 VICTIM = "billing.2"
 KILL_AT = 0.4  # of the messages
 DOWN_SECONDS = 0.5  # before the restart begins
+ROWS_PER_MESSAGE = 5  # at most, as far as was seen: members gather messages
 MARK = ".antiphon-demo"  # a folder with this file in it is ours to replace
 
 
@@ -50,7 +51,9 @@ def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOut
     need_spark()
     _prepare(path)
     _check_report(report)
-    spark = _in_background(_warm_session)  # the JVM takes seconds to start: let it do so beside the cluster
+    spark = _in_background(
+        lambda: _warm_session(messages)
+    )  # the JVM takes seconds to start: let it do so beside the cluster
     folder = cluster.create(path / "cluster", DEMO_GROUPS, run="demo")
     try:
         taken = _run_cluster(console, folder, messages)
@@ -164,9 +167,9 @@ def _in_background(work: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-def _warm_session() -> Any:
+def _warm_session(messages: int) -> Any:
     """Start Spark and let it load what every query needs."""
-    spark = quiet_session()
+    spark = quiet_session(messages * ROWS_PER_MESSAGE)
     spark.range(100).selectExpr("id % 7 as key").groupBy("key").count().collect()
     return spark
 

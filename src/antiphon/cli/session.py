@@ -10,11 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from antiphon.core.errors import AntiphonError, TraceError, UsageError
 from antiphon.trace import event_files, read_facts
 
 FILES_CHECKED = 256  # before Spark starts; the pipeline checks all
-SMALL_BYTES = 64 << 20  # of a trace's files
 
 
 def need_spark() -> None:
@@ -26,19 +27,19 @@ def need_spark() -> None:
     session._need_java()
 
 
-def quiet_session(trace: Path | None = None) -> Any:
+def quiet_session(trace: Path | int) -> Any:
     """A session whose JVM does not write to our standard error: it greets there, and warns of what nobody can help.
 
-    ``trace``: what it is for, if that is there already. For a small one, Java need not optimise at length.
+    ``trace``: what it is for, or about how many rows that will have.
     """
     from antiphon.pipeline.session import spark_session
 
-    short = trace is None or _size(trace) < SMALL_BYTES
+    rows = trace if isinstance(trace, int) else _rows(trace)
     with tempfile.TemporaryFile() as words:
         terminal = os.dup(2)
         os.dup2(words.fileno(), 2)
         try:
-            return spark_session(short=short)
+            return spark_session(rows=rows)
         except UsageError:
             raise
         except Exception as error:
@@ -61,8 +62,11 @@ def check_trace(trace: Path) -> None:
             raise TraceError(complaint)
 
 
-def _size(trace: Path) -> int:
-    return sum(path.stat().st_size for path in trace.glob("events/run=*/*.parquet"))
+def _rows(trace: Path) -> int:
+    """About how many rows a trace has: the mean of the first files stands for the others."""
+    files = list(trace.glob("events/run=*/*.parquet"))
+    counted = [pq.read_metadata(file).num_rows for file in files[:FILES_CHECKED]]
+    return int(sum(counted) * len(files) / max(1, len(counted)))
 
 
 @contextmanager

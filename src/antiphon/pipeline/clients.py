@@ -12,8 +12,10 @@ from antiphon.pipeline.requests import SESSION, missing_at, request_text
 from antiphon.pipeline.violations import found, listed, violation, words
 
 
-def client_order(evidence: Evidence) -> DataFrame:
+def client_order(evidence: Evidence) -> DataFrame | None:
     """Each request begins where the one before it ended, or behind a gap; a repeated one is integrity's affair."""
+    if evidence.odd_sessions is None:
+        return None
     once = (
         evidence.odd_sessions.filter(judged(Promise.CLIENT_ORDER.value) & ~F.col("own"))
         .repartition(*SESSION)
@@ -43,8 +45,10 @@ def client_order(evidence: Evidence) -> DataFrame:
     return found(broken, struct)
 
 
-def receipts(evidence: Evidence) -> DataFrame:
+def receipts(evidence: Evidence) -> DataFrame | None:
     """What a process that is up at the end acknowledged, and a correct addressed process did not deliver so."""
+    if evidence.odd_requests is None:
+        return None
     keys = ["run", "client", "destinations", "first", "correct", "delivered"]
     rows = evidence.odd_requests.select(*keys, F.explode("unkept").alias("receipt"))
     broken = rows.select(*keys, "receipt.*", missing_at(F.col("receipt")).alias("missing"))

@@ -9,16 +9,21 @@ from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
 from antiphon.pipeline.requests import SESSION, request_text
-from antiphon.pipeline.violations import found, listed, violation, words
+from antiphon.pipeline.violations import found, listed, together, violation, words
 
 
-def integrity(evidence: Evidence) -> DataFrame:
+def integrity(evidence: Evidence) -> DataFrame | None:
     """Of messages, each by itself; of requests, each by itself; no number of a session twice; and of positions."""
-    of_messages = found(evidence.suspects, *_message_integrity())
-    of_requests = _fake_requests(evidence.odd_requests)
-    of_sessions = _numbers_twice(evidence.odd_sessions)
-    of_positions = _out_of_place(evidence.events, evidence.facts)
-    return of_messages.unionByName(of_requests).unionByName(of_sessions).unionByName(of_positions)
+    return together(
+        _of_suspects(evidence, *_message_integrity()),
+        _fake_requests(evidence.odd_requests),
+        _numbers_twice(evidence.odd_sessions),
+        _out_of_place(evidence.of_runs_with(evidence.events, Promise.INTEGRITY)),
+    )
+
+
+def _of_suspects(evidence: Evidence, *violations: Column) -> DataFrame | None:
+    return None if evidence.suspects is None else found(evidence.suspects, *violations)
 
 
 def _broken(promise: Promise, broken: Column, processes: Column, detail: Column) -> Column:
@@ -51,8 +56,10 @@ def _message_integrity() -> list[Column]:
     return [_broken(Promise.INTEGRITY, broken, processes, detail) for broken, processes, detail in cases]
 
 
-def _fake_requests(odd_requests: DataFrame) -> DataFrame:
+def _fake_requests(odd_requests: DataFrame | None) -> DataFrame | None:
     """Deliveries of requests that were not multicast, or not with these payloads and bytes."""
+    if odd_requests is None:
+        return None
     rows = odd_requests.select("run", "client", "destinations", "first", "multicast", F.inline("fake"))
     how = F.when(F.size("multicast") > 0, F.lit("was multicast with other payloads")).otherwise(
         F.lit("nobody multicast")
@@ -62,7 +69,9 @@ def _fake_requests(odd_requests: DataFrame) -> DataFrame:
     return found(rows, violation(Promise.INTEGRITY, F.array("process"), messages, detail))
 
 
-def _numbers_twice(odd_sessions: DataFrame) -> DataFrame:
+def _numbers_twice(odd_sessions: DataFrame | None) -> DataFrame | None:
+    if odd_sessions is None:
+        return None
     by_number = Window.partitionBy(*SESSION).orderBy("first", "seq", "place").rowsBetween(Window.unboundedPreceding, -1)
     twice = (
         odd_sessions.filter(judged("integrity"))
@@ -74,9 +83,8 @@ def _numbers_twice(odd_sessions: DataFrame) -> DataFrame:
     return found(twice, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
 
 
-def _out_of_place(events: DataFrame, facts: DataFrame) -> DataFrame:
+def _out_of_place(events: DataFrame) -> DataFrame:
     """Deliveries, gaps and views that do not stand right behind what comes before them, by the positions it took."""
-    runs = F.broadcast(facts.filter(judged("integrity")).select("run"))
     payloads = F.aggregate(
         F.coalesce("requests.payloads", F.array().cast("array<int>")), F.lit(0).cast("long"), lambda n, more: n + more
     )
@@ -87,7 +95,7 @@ def _out_of_place(events: DataFrame, facts: DataFrame) -> DataFrame:
     )
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
     expected = F.lag(F.col("position") + F.col("n"), 1, 0).over(by_seq)
-    broken = rows.join(runs, on="run", how="left_semi").withColumn("expected", expected).filter("position <> expected")
+    broken = rows.withColumn("expected", expected).filter("position <> expected")
     named = F.coalesce("message", F.lit("a message without a name"))
     what = F.when(F.col("kind") == "gap", F.lit("a gap")).otherwise(named)
     what = F.when(F.col("kind") == "view", F.concat(F.lit("view "), "message")).otherwise(what)
@@ -98,14 +106,14 @@ def _out_of_place(events: DataFrame, facts: DataFrame) -> DataFrame:
     return found(broken, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
 
 
-def validity(evidence: Evidence) -> DataFrame:
+def validity(evidence: Evidence) -> DataFrame | None:
     correct_sender = F.col("known") & ~F.array_contains("faulty", F.col("sender"))
     nobody = F.size(F.array_intersect(_correct(), F.col("deliverers"))) == 0
     # A process that was up and whose rows are not all here may have delivered it.
     known_to_all = ~F.arrays_overlap("unknown", "addressed")
     broken = correct_sender & (F.size(_correct()) > 0) & nobody & known_to_all
     detail = words(F.col("message"), " has a correct sender and no correct process delivered it")
-    return found(evidence.suspects, _broken(Promise.VALIDITY, broken, F.array("sender"), detail))
+    return _of_suspects(evidence, _broken(Promise.VALIDITY, broken, F.array("sender"), detail))
 
 
 def _correct() -> Column:
@@ -121,9 +129,9 @@ def _missed(promise: Promise, witnesses: Column) -> Column:
     return _broken(promise, (F.size(witnesses) > 0) & (F.size(_missing()) > 0), _missing(), detail)
 
 
-def agreement(evidence: Evidence) -> DataFrame:
-    return found(evidence.suspects, _missed(Promise.AGREEMENT, F.array_except("deliverers", "faulty")))
+def agreement(evidence: Evidence) -> DataFrame | None:
+    return _of_suspects(evidence, _missed(Promise.AGREEMENT, F.array_except("deliverers", "faulty")))
 
 
-def uniform_agreement(evidence: Evidence) -> DataFrame:
-    return found(evidence.suspects, _missed(Promise.UNIFORM_AGREEMENT, F.col("deliverers")))
+def uniform_agreement(evidence: Evidence) -> DataFrame | None:
+    return _of_suspects(evidence, _missed(Promise.UNIFORM_AGREEMENT, F.col("deliverers")))

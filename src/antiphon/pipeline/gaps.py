@@ -13,9 +13,10 @@ from antiphon.pipeline.violations import found, violation
 
 def gaps(evidence: Evidence) -> DataFrame:
     """Neighbours at one member, with no gap in between, are neighbours at every other one that delivers both."""
-    runs = evidence.facts.filter(judged(Promise.GAPS.value))
-    members = runs.select("run", F.explode("groups").alias("group", "members")).select(
-        "run", "group", F.explode("members").alias("process")
+    members = (
+        evidence.facts.filter(judged(Promise.GAPS.value))
+        .select("run", F.explode("groups").alias("group", "members"))
+        .select("run", "group", F.explode("members").alias("process"))
     )
     rows = evidence.events.filter("kind in ('deliver', 'gap') and (kind = 'gap' or message is not null)").join(
         F.broadcast(members), on=["run", "process"], how="inner"

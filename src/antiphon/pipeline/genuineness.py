@@ -8,12 +8,13 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged, members_of, nobody
-from antiphon.pipeline.violations import found, listed, violation, words
+from antiphon.pipeline.violations import found, listed, together, violation, words
 
 
-def genuineness(evidence: Evidence) -> DataFrame:
+def genuineness(evidence: Evidence) -> DataFrame | None:
     """Of frames about messages, message by message; and of frames about none, pair by pair."""
-    return found(evidence.suspects, _strangers()).unionByName(_idle_chatter(evidence))
+    of_messages = None if evidence.suspects is None else found(evidence.suspects, _strangers())
+    return together(of_messages, _idle_chatter(evidence))
 
 
 def _strangers() -> Column:

@@ -23,7 +23,10 @@ NEVER = 2**62  # the position of what is addressed but not delivered
 UNADDRESSED = -1
 SHOWN = 3
 
-COLUMNS = ["run", "message", "sender", "sender_seq", "addressed", "delivered_at", "delivered_seq"]
+COLUMNS = [
+    *("run", "judged", "message", "causal", "sender", "sender_seq", "addressed", "delivered_at", "delivered_seq"),
+]
+CHECKS = (Promise.ACYCLIC_ORDER, Promise.CAUSAL, Promise.CAUSAL_EXTENSION)
 OUTPUT = pa.schema(
     [
         ("run", pa.string()),
@@ -52,9 +55,17 @@ class Run:
         return str(self.messages[int(message)].as_py())
 
 
-def acyclic_order(table: pa.Table) -> pa.Table:
-    """The violations of one run; called by Spark once per run."""
-    return _rows(table, cycles(_numbered(table)))
+def disorder(table: pa.Table) -> pa.Table:
+    """The violations of one run, of those properties that are to be judged; called by Spark once per run."""
+    run, judged = _numbered(table), table["judged"][0].as_py()
+    found: list[dict[str, Any]] = []
+    if Promise.ACYCLIC_ORDER in judged:
+        agreed = pc.invert(table["causal"])  # what was asked for as causal has no place in the order
+        found = cycles(run if pc.all(agreed).as_py() else _numbered(table.filter(agreed)))
+    for promise in (Promise.CAUSAL, Promise.CAUSAL_EXTENSION):
+        if promise in judged:
+            found += inversions(run, promise)
+    return _rows(table, found)
 
 
 def view_order(table: pa.Table) -> pa.Table:
@@ -71,16 +82,6 @@ def view_order(table: pa.Table) -> pa.Table:
     shown = sorted(set(processes.dictionary.to_pylist()))
     detail = f"the order in view {table['view'][0].as_py()} has a cycle: {', '.join(names)}"
     return _rows(table, [_row(Promise.VIEW_ORDER.value, shown, names, detail, 0)])
-
-
-def causal(table: pa.Table) -> pa.Table:
-    """The violations of one run; called by Spark once per run."""
-    return _rows(table, inversions(_numbered(table), Promise.CAUSAL))
-
-
-def causal_extension(table: pa.Table) -> pa.Table:
-    """The same, of what a process delivers at all."""
-    return _rows(table, inversions(_numbered(table), Promise.CAUSAL_EXTENSION))
 
 
 def _rows(table: pa.Table, found: list[dict[str, Any]]) -> pa.Table:

@@ -20,8 +20,8 @@ def locality(evidence: Evidence) -> DataFrame:
         )
     )
     pairs = (
-        evidence.events.filter("kind in ('send', 'receive') and (layer = 'consensus' or layer like '%/consensus')")
-        .join(F.broadcast(local.select("run")), on="run", how="left_semi")
+        evidence.of_runs_with(evidence.events, Promise.LOCALITY)
+        .filter("kind in ('send', 'receive') and (layer = 'consensus' or layer like '%/consensus')")
         .select("run", "process", "layer", F.explode("peers").alias("peer"))
         .filter("peer is not null")
         .distinct()

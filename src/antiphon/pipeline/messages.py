@@ -36,6 +36,11 @@ def judged(name: str) -> Column:
     return F.array_contains("judged", name)
 
 
+def judges(*promises: str) -> Column:
+    """Whether one of these is judged."""
+    return F.arrays_overlap("judged", F.array(*(F.lit(str(name)) for name in promises)))
+
+
 def nobody() -> Column:
     return F.array().cast("array<string>")
 
@@ -51,27 +56,32 @@ def members_of(destinations: str) -> Column:
     return F.array_distinct(F.flatten(members))
 
 
-def about_messages(events: DataFrame, facts: DataFrame, *, frames: bool) -> DataFrame:
-    """A row for each message that an event says something of; frames only where asked for, and genuineness judged."""
-    genuine = facts.select("run", (judged("genuineness") & F.lit(frames)).alias("genuine"))
+def about_messages(events: DataFrame, facts: DataFrame, *, genuine: bool | None) -> DataFrame:
+    """A row for each message that an event says something of; frames where genuineness is judged.
+
+    `genuine`: whether it is judged in every run, or in none; None: in some.
+    """
     multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
     # A nameless delivery is one of a message that nobody multicast; a nameless multicast is none.
     subjects = F.when(deliver | (multicast & F.col("message").isNotNull()), F.array(F.coalesce("message", F.lit(""))))
-    subjects = subjects.when(F.col("genuine") & ~multicast, F.col("about"))
-    kinds = ["multicast", "deliver", *(["send", "receive"] if frames else [])]
-    rows = events.filter(F.col("kind").isin(kinds)).join(F.broadcast(genuine), on="run", how="inner")
+    kinds = ["multicast", "deliver"]
+    rows = events
+    if genuine is not False:
+        kinds += ["send", "receive"]
+        subjects = subjects.when(~multicast if genuine else F.col("genuine") & ~multicast, F.col("about"))
+    if genuine is None:
+        flags = facts.select("run", judged("genuineness").alias("genuine"))
+        rows = rows.join(F.broadcast(flags), on="run", how="inner")
     causal = multicast & F.coalesce(F.col("layer") == "causal", F.lit(False))
-    return rows.select(
-        "run",
-        "process",
-        "seq",
-        "kind",
-        "destinations",
-        "order_key",
-        "peers",
-        causal.alias("causal"),
-        F.explode(subjects).alias("message"),
-    ).filter("message is not null")
+    return (
+        rows.filter(F.col("kind").isin(kinds))
+        .select(
+            *("run", "process", "seq", "kind", "destinations", "order_key", "peers"),
+            causal.alias("causal"),
+            F.explode(subjects).alias("message"),
+        )
+        .filter("message is not null")
+    )
 
 
 def messages(rows: DataFrame, facts: DataFrame) -> DataFrame:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
-from antiphon.pipeline import kernel, schema
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
 from antiphon.pipeline.violations import found, violation
 
 
-def total_order(evidence: Evidence) -> DataFrame:
+def total_order(evidence: Evidence) -> DataFrame | None:
     """The k-th agreed messages that a group's members deliver are one, for every k."""
+    if evidence.unordered is None or Promise.TOTAL_ORDER not in evidence.unproven:
+        return None
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
     deliveries = (
         evidence.unordered.filter(judged(Promise.TOTAL_ORDER.value) & ~F.col("causal"))
@@ -46,17 +44,12 @@ def total_order(evidence: Evidence) -> DataFrame:
     return found(places, struct)
 
 
-def acyclic_order(evidence: Evidence) -> DataFrame:
-    return checked_by_run(evidence, Promise.ACYCLIC_ORDER, kernel.acyclic_order, among=~F.col("causal"))
+def acyclic_order(evidence: Evidence) -> DataFrame | None:
+    return disorder(evidence, Promise.ACYCLIC_ORDER)
 
 
-def checked_by_run(
-    evidence: Evidence, promise: Promise, check: Callable[[pa.Table], pa.Table], among: Column | None = None
-) -> DataFrame:
-    """Give each run's messages to the kernel, which follows chains through all of a run at once."""
-    chosen = judged(promise.value) if among is None else judged(promise.value) & among
-    table = evidence.unordered.filter(chosen).withColumns(
-        {"delivered_at": F.col("deliveries.process"), "delivered_seq": F.col("deliveries.seq")}
-    )
-    result: DataFrame = table.select(*kernel.COLUMNS).groupBy("run").applyInArrow(check, schema.FOUND)
-    return result
+def disorder(evidence: Evidence, promise: Promise) -> DataFrame | None:
+    """What the kernel found of this property."""
+    if promise not in evidence.unproven or evidence.disorder is None:
+        return None
+    return evidence.disorder.filter(F.col("property") == promise.value)

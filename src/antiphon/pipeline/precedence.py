@@ -6,17 +6,18 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
-from antiphon.pipeline import kernel
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
-from antiphon.pipeline.order import checked_by_run
+from antiphon.pipeline.order import disorder
 from antiphon.pipeline.violations import found, violation
 
 NEVER = 2**63 - 1  # the position of what is not delivered: after everything
 
 
-def fifo(evidence: Evidence) -> DataFrame:
+def fifo(evidence: Evidence) -> DataFrame | None:
     """Along what one sender multicasts to one process, no delivery comes before an earlier message's delivery."""
+    if evidence.unordered is None or Promise.FIFO not in evidence.unproven:
+        return None
     first = F.array_min(
         F.transform(F.filter("deliveries", lambda d: d["process"] == F.col("process")), lambda d: d["seq"])
     )
@@ -38,9 +39,9 @@ def fifo(evidence: Evidence) -> DataFrame:
     return found(broken, violation(Promise.FIFO, F.array("process"), messages, detail, rank=F.col("sender_seq")))
 
 
-def causal(evidence: Evidence) -> DataFrame:
-    return checked_by_run(evidence, Promise.CAUSAL, kernel.causal)
+def causal(evidence: Evidence) -> DataFrame | None:
+    return disorder(evidence, Promise.CAUSAL)
 
 
-def causal_extension(evidence: Evidence) -> DataFrame:
-    return checked_by_run(evidence, Promise.CAUSAL_EXTENSION, kernel.causal_extension)
+def causal_extension(evidence: Evidence) -> DataFrame | None:
+    return disorder(evidence, Promise.CAUSAL_EXTENSION)

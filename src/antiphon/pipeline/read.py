@@ -13,12 +13,15 @@ from pyspark.sql import functions as F
 
 from antiphon.core.errors import TraceError
 from antiphon.pipeline import schema
+from antiphon.pipeline.local import local_table
 from antiphon.trace import TRACE_VERSION, event_files, read_facts
-from antiphon.trace.parquet import check_columns
+from antiphon.trace.parquet import EVENTS, check_columns
 
 FOOTERS_READ_HERE = 256  # beyond this many files, the executors read the footers
 SMALL_FILES, SMALL_BYTES = 64, 1 << 20  # more files than this, of less than this on average, are read once and kept
-PARTITION_BYTES = 32 << 20
+SMALL_TASK_BYTES, FILES_PER_TASK = 4 << 20, 1_000
+ROWS_AT_ONCE = 10_000
+COLUMNS = ["run", *schema.EVENT_COLUMNS.names]
 BLOCK_BITS = 6  # events of a process are examined for duplicates in blocks of 64, one bit each
 DIRTY_BLOCKS_MAX = 100_000  # beyond this, one shuffle of everything is cheaper than picking blocks
 
@@ -27,7 +30,7 @@ def read_runs(spark: SparkSession, folder: Path | str) -> DataFrame:
     """The facts of every run, one row each."""
     facts = read_facts(Path(folder))
     rows = [tuple(getattr(run, name) for name in schema.RUNS.names) for run in facts]
-    return spark.createDataFrame(rows, schema.RUNS, verifySchema=False)
+    return local_table(spark, rows, schema.RUNS)
 
 
 def read_events(spark: SparkSession, folder: Path | str) -> DataFrame:
@@ -39,12 +42,31 @@ def read_events(spark: SparkSession, folder: Path | str) -> DataFrame:
         raise TraceError(f"{root} is not a trace: it has no events/run=*/*.parquet.")
     _refuse_unknown_runs(root, runs)
     _check_footers(spark, files)
+    size = sum(file.stat().st_size for file in files)
+    if len(files) > SMALL_FILES and size < SMALL_BYTES * len(files):
+        return deduplicate(_read_small(spark, files, size))
     # All runs of the folder are known now, so one path with a given schema saves Spark from inferring anything.
-    events = spark.read.schema(schema.EVENTS).parquet(str(root / "events")).select("run", *schema.EVENT_COLUMNS.names)
-    if len(files) > SMALL_FILES and sum(file.stat().st_size for file in files) < SMALL_BYTES * len(files):
-        # To open a file costs more than to read it, and each check would open all of them again.
-        events = events.coalesce(max(2, len(files) * SMALL_BYTES // PARTITION_BYTES)).persist()
-    return deduplicate(events)
+    events = spark.read.schema(schema.EVENTS).parquet(str(root / "events"))
+    return deduplicate(events.select(*COLUMNS))
+
+
+def _read_small(spark: SparkSession, files: list[Path], size: int) -> DataFrame:
+    """Many small files. Spark takes longer to open one than to read it: Arrow opens ten in that time. And each check
+    would open all of them again: what was read is kept."""
+    paths = spark.createDataFrame(pa.table({"path": [str(file) for file in files]}))
+    tasks = max(2, size // SMALL_TASK_BYTES, len(files) // FILES_PER_TASK)
+    return paths.repartition(tasks).mapInArrow(_rows_of, schema.EVENTS).select(*COLUMNS).persist()
+
+
+def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    wanted = EVENTS.append(pa.field("run", pa.string()))
+    for batch in batches:
+        tables = []
+        for path in map(Path, batch.column("path").to_pylist()):
+            table = pq.read_table(path, columns=EVENTS.names, partitioning=None)
+            run = pa.repeat(path.parent.name.removeprefix("run="), table.num_rows)
+            tables.append(table.append_column("run", run).cast(wanted))
+        yield from pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=ROWS_AT_ONCE)
 
 
 def deduplicate(events: DataFrame) -> DataFrame:
@@ -64,7 +86,7 @@ def deduplicate(events: DataFrame) -> DataFrame:
         return events
     if len(dirty) > DIRTY_BLOCKS_MAX:
         return _first_of_each(events)
-    blocks = events.sparkSession.createDataFrame(dirty, found.schema).hint("broadcast")
+    blocks = F.broadcast(local_table(events.sparkSession, dirty, found.schema))
     marked = events.withColumn("block", _block())
     on = ["run", "process", "block"]
     clean = marked.join(blocks, on=on, how="left_anti")
@@ -93,7 +115,7 @@ def _check_footers(spark: SparkSession, files: list[Path]) -> None:
         with ThreadPoolExecutor(8) as pool:
             complaints = [words for words in pool.map(complaint_about, files) if words]
     else:
-        paths = spark.createDataFrame([(str(file),) for file in files], "path string")
+        paths = spark.createDataFrame(pa.table({"path": [str(file) for file in files]}))
         tasks = min(len(files) // FOOTERS_READ_HERE + 1, 4 * spark.sparkContext.defaultParallelism)
         rows = paths.repartition(tasks).mapInArrow(_complaints, "complaint string").limit(1).collect()
         complaints = [str(row.complaint) for row in rows]

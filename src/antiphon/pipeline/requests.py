@@ -10,20 +10,21 @@ from antiphon.pipeline.messages import group_set, judged, members_of
 SESSION = ["run", "process", "client", "destinations"]  # what one client sends to one set, as one process delivers it
 
 
-def cells(events: DataFrame, facts: DataFrame, kinds: list[str], properties: list[str]) -> DataFrame:
-    """One row per request of each of these rows, in the runs where one of these properties is judged."""
-    names = F.array(*(F.lit(name) for name in properties))
-    runs = F.broadcast(facts.filter(F.arrays_overlap("judged", names)).select("run"))
-    rows = events.filter(F.col("kind").isin(kinds)).join(runs, on="run", how="left_semi")
-    return rows.select(
-        "run",
-        "process",
-        "seq",
-        "kind",
-        "message",
-        group_set().alias("destinations"),
-        F.posexplode("requests").alias("place", "request"),
-    ).select("run", "process", "seq", "place", "kind", "message", "destinations", "request.*")
+def cells(events: DataFrame, kinds: list[str]) -> DataFrame:
+    """One row per request of each event of these kinds."""
+    return (
+        events.filter(F.col("kind").isin(kinds))
+        .select(
+            "run",
+            "process",
+            "seq",
+            "kind",
+            "message",
+            group_set().alias("destinations"),
+            F.posexplode("requests").alias("place", "request"),
+        )
+        .select("run", "process", "seq", "place", "kind", "message", "destinations", "request.*")
+    )
 
 
 def own_clients(events: DataFrame, incomplete: DataFrame) -> DataFrame:
@@ -36,7 +37,7 @@ def own_clients(events: DataFrame, incomplete: DataFrame) -> DataFrame:
 def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
     """One row per request with `fake` deliveries (otherwise than it was multicast) or `unkept` receipts."""
     kind = F.col("kind")
-    rows = cells(events, facts, ["multicast", "deliver", "receipt"], ["integrity", "receipts"])
+    rows = cells(events, ["multicast", "deliver", "receipt"])
     what = ["payloads", "digest"]
     table = (
         rows.repartition("run", "client", "destinations", "first")
@@ -73,30 +74,33 @@ def missing_at(receipt: Column) -> Column:
     return F.array_sort(F.array_except("correct", there))
 
 
-def odd_sessions(events: DataFrame, facts: DataFrame, own: DataFrame, *, fast: bool) -> DataFrame:
-    """The delivered requests of the sessions that are not straight: each request where the one before it ended.
+def delivered(events: DataFrame, own: DataFrame) -> DataFrame:
+    """One row per delivered request; `own` where its client multicasts on its own behalf, and its `end`.
 
-    A straight session breaks neither integrity nor the client's order. Who multicasts on its own behalf numbers
-    requests instead of payloads; there, growing numbers are straight.
+    Who does so numbers requests instead of payloads.
     """
-    rows = cells(events, facts, ["deliver"], ["integrity", "client_order"])
-    marked = rows.join(F.broadcast(own.withColumn("own", F.lit(True))), on=["run", "client"], how="left")
+    marks = F.broadcast(own.withColumn("own", F.lit(True)))
+    marked = cells(events, ["deliver"]).join(marks, on=["run", "client"], how="left")
     length = F.when(F.col("own"), F.lit(1)).otherwise(F.greatest("payloads", F.lit(1)))
-    delivered = marked.withColumns(
+    return marked.withColumns(
         {"own": F.coalesce("own", F.lit(False)), "end": F.col("first") + length.cast("long")}
     ).drop("kind", "digest")
-    if not fast:
-        return delivered.join(F.broadcast(facts.select("run", "judged")), on="run", how="inner")
+
+
+def crooked(delivered: DataFrame) -> DataFrame:
+    """The sessions that are not straight: each request where the one before it ended.
+
+    A straight session breaks neither integrity nor the client's order. Where a client multicasts on its own behalf,
+    growing numbers are straight.
+    """
     by_delivery = Window.partitionBy(*SESSION).orderBy("seq", "place")
     before = F.lag("end", 1, 0).over(by_delivery)
     straight = F.when(F.col("own"), F.col("first") >= before).otherwise(
         (F.col("first") == before) & (F.col("payloads") > 0)
     )
-    crooked = (
-        delivered.withColumn("straight", straight).groupBy(*SESSION).agg(F.every("straight").alias("straight"))
-    ).filter("not straight")
-    chosen = delivered.join(crooked.select(*SESSION), on=SESSION, how="left_semi")
-    return chosen.join(F.broadcast(facts.select("run", "judged")), on="run", how="inner")
+    judged_rows = delivered.withColumn("straight", straight)
+    sessions = judged_rows.groupBy(*SESSION).agg(F.every("straight").alias("straight"))
+    return sessions.filter("not straight").select(*SESSION)
 
 
 def request_text() -> Column:

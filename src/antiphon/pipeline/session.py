@@ -23,10 +23,15 @@ OLDEST_JAVA = 17
 QUICK = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
-def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, short: bool = False) -> SparkSession:
+# Up to the first, to compile code for a query takes longer than to do without it, and to divide the work longer than to
+# do it (measured: docs/measurements.md). Up to the second, Java had better compile quickly than well.
+TINY_ROWS, SMALL_ROWS = 50_000, 4_000_000
+
+
+def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, rows: int | None = None) -> SparkSession:
     """The session that is active, or a new one: on spark-submit's master if that started us, else on this machine.
 
-    `short` is for a trace of up to a few million rows: Java then compiles quickly instead of well.
+    `rows`: about how many the traces have that it is to read, if that is known.
     """
     if find_spec("pyspark") is None:
         raise UsageError(no_pyspark())
@@ -41,7 +46,7 @@ def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, shor
     # Workers would otherwise take the first `python3` on the PATH, which need not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = QUERY_SETTINGS if remote or _master_is_chosen() else QUERY_SETTINGS | _local_settings(memory_gib, short)
+    settings = QUERY_SETTINGS if remote or _master_is_chosen() else QUERY_SETTINGS | _local_settings(memory_gib, rows)
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -57,12 +62,19 @@ QUERY_SETTINGS = {
     # One run of a sweep is small, one run of a benchmark is large: let the data decide how many tasks a shuffle gets.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
+    # Else each part of a query tells Java the line of Python that made it, which takes as long as to make it.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # What is limited here is small as a whole: look at all of it at once, and not at one partition first.
+    "spark.sql.limit.initialNumPartitions": "1000",
 }
 
 
-def _local_settings(memory_gib: int | None, short: bool) -> dict[str, str]:
+def _local_settings(memory_gib: int | None, rows: int | None) -> dict[str, str]:
     cores = os.cpu_count() or 1
     quiet = Path(__file__).with_name("log4j2.properties")
+    short = rows is not None and rows <= SMALL_ROWS
+    tiny = rows is not None and rows <= TINY_ROWS
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     return {
         "spark.master": "local[*]",
         "spark.driver.memory": f"{memory_gib or _default_memory_gib()}g",
@@ -71,11 +83,12 @@ def _local_settings(memory_gib: int | None, short: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}{QUICK if short else ''}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(cores if short else 8 * cores),
+        "spark.sql.shuffle.partitions": str(1 if tiny else cores if short else 8 * cores),
         "spark.sql.adaptive.enabled": str(not short).lower(),
         # All checks together take several hundred pieces of generated code; beyond 100, Spark would forget and compile
         # them again.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        **(interpreted if tiny else {}),
     }
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.messages import NEEDS_DRAINED, about_messages, group_set, nobody
+from antiphon.pipeline.messages import NEEDS_DRAINED, group_set, nobody
 
 BITS = 63
 BY_MESSAGE = frozenset(NEEDS_DRAINED) - {"receipts"}
@@ -47,20 +47,20 @@ def _all_bits(names: Column) -> Column:
     )
 
 
-def summaries(events: DataFrame, facts: DataFrame) -> DataFrame:
+def summaries(rows: DataFrame, facts: DataFrame) -> DataFrame:
     """One row per message: whether it is a suspect, its key, sender and destinations if it has them, and its holes."""
-    by_message = _by_message(_by_part(events, facts))
+    by_message = _by_message(_by_part(rows, facts))
     return by_message.join(F.broadcast(numbered(facts)), on="run", how="inner").transform(_judged)
 
 
-def _by_part(events: DataFrame, facts: DataFrame) -> DataFrame:
+def _by_part(rows: DataFrame, facts: DataFrame) -> DataFrame:
     """Aggregate a message's multicasts, deliveries and touches each into about one row, before the first shuffle.
 
     Names that are bits need no place of their own. Those that are not, senders and processes outside all groups, are
     part of the grouping key, so that the buffers hold only numbers.
     """
     roster = numbered(facts).select("run", "members", "bit_of")
-    rows = about_messages(events, facts, frames=True).join(F.broadcast(roster), on="run", how="inner")
+    rows = rows.join(F.broadcast(roster), on="run", how="inner")
     multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
     touch = ~multicast & ~deliver
     ends = F.concat(F.array("process"), F.when(touch, F.coalesce("peers", nobody())).otherwise(nobody()))
@@ -124,6 +124,7 @@ def _judged(table: DataFrame) -> DataFrame:
         "judged",
         (~F.coalesce(_plain(), F.lit(False))).alias("suspect"),
         (F.col("deliveries") > 0).alias("is_delivered"),
+        (F.col("without_key") & (F.size("keys") == 0)).alias("keyless"),
         F.when((F.size("keys") == 1) & ~F.col("without_key"), F.get("keys", F.lit(0))).alias("key"),
         "sender",
         F.col("seq").alias("sender_seq"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -11,7 +9,9 @@ from antiphon.checks.violation import Status
 from antiphon.core.promises import REGISTRY, load
 from antiphon.pipeline import schema
 from antiphon.pipeline.evidence import Evidence
+from antiphon.pipeline.local import local_table
 from antiphon.pipeline.messages import IN_PART, NEEDS_DRAINED, PROPERTIES
+from antiphon.pipeline.violations import together
 
 SHOWN = 5  # violations kept of each property of each run: one disproves it, a few help to understand it
 
@@ -23,12 +23,10 @@ def verify(events: DataFrame, runs: DataFrame, *, fast: bool = True) -> DataFram
     is checked the long way, which must give the same properties.
     """
     evidence = Evidence(events, runs, fast=fast)
-    asked = {row.property for row in evidence.facts.select(F.explode("judged").alias("property")).distinct().collect()}
-    checks = [load(definition.on_spark) for promise, definition in REGISTRY.items() if promise in asked]
-    found: list[DataFrame] = [check(evidence) for check in checks] or [
-        events.sparkSession.createDataFrame([], schema.FOUND)
-    ]
-    every = reduce(DataFrame.unionByName, found)
+    checks = [load(definition.on_spark) for promise, definition in REGISTRY.items() if promise in evidence.asked]
+    every = together(*(check(evidence) for check in checks))
+    if every is None:
+        return local_table(events.sparkSession, [], schema.VIOLATIONS)
     return every.transform(_few).select(*schema.VIOLATIONS.names).localCheckpoint()
 
 

@@ -8,32 +8,25 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline import kernel, schema
 from antiphon.pipeline.evidence import Evidence
-from antiphon.pipeline.messages import group_set, judged, members_of, nobody
+from antiphon.pipeline.messages import group_set, members_of, nobody
 from antiphon.pipeline.requests import SESSION, cells, request_text
 from antiphon.pipeline.stretches import placed
-from antiphon.pipeline.violations import found, listed, violation, words
+from antiphon.pipeline.violations import found, listed, together, violation, words
 
 COMPANY = ["run", "view", "way"]  # those that go on from a view together
 
 
-def virtual_synchrony(evidence: Evidence) -> DataFrame:
-    runs = evidence.facts.filter(judged(Promise.VIRTUAL_SYNCHRONY.value))
-    named = _of(runs, evidence.announced)
-    stretches = _of(runs, evidence.stretches)
-    lies = (
+def virtual_synchrony(evidence: Evidence) -> DataFrame | None:
+    def ours(rows: DataFrame) -> DataFrame:
+        return evidence.of_runs_with(rows, Promise.VIRTUAL_SYNCHRONY)
+
+    named, stretches = ours(evidence.announced), ours(evidence.stretches)
+    return together(
         _announced_wrongly(named),
         _early(evidence.events, named),
         _turned_around(stretches),
-        _unequal(evidence.events, runs, stretches, _of(runs, evidence.in_views)),
+        _unequal(ours(evidence.events), evidence.facts, stretches, ours(evidence.in_views)),
     )
-    first, *others = lies
-    for other in others:
-        first = first.unionByName(other)
-    return first
-
-
-def _of(runs: DataFrame, rows: DataFrame) -> DataFrame:
-    return rows.join(F.broadcast(runs.select("run")), on="run", how="left_semi")
 
 
 def _way() -> Column:
@@ -95,7 +88,7 @@ def _turned_around(stretches: DataFrame) -> DataFrame:
     return found(turned, _synchrony(F.array("p", "q"), nobody(), detail, F.col("mine")))
 
 
-def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame, in_views: DataFrame) -> DataFrame:
+def _unequal(events: DataFrame, facts: DataFrame, stretches: DataFrame, in_views: DataFrame) -> DataFrame:
     """Who goes on with another delivers in the view what the other delivers in it and is addressed to both."""
     companies = (
         stretches.filter("goes").withColumn("way", _way())
@@ -108,12 +101,13 @@ def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame, in_views:
         .agg(F.collect_set("process").alias("deliverers"), F.min("seq").alias("seq"))
     )  # fmt: skip
     addressed = (
-        _of(runs, events.filter("kind = 'multicast' and message is not null"))
+        events.filter("kind = 'multicast' and message is not null")
+        .join(F.broadcast(stretches.select("run").distinct()), on="run", how="left_semi")
         .groupBy("run", "message")
         # The first row counts: an honest trace has no other.
         .agg(F.min(F.struct("process", "seq", group_set().alias("groups"))).alias("row"))
         .withColumn("destinations", F.col("row.groups"))
-        .join(F.broadcast(runs.select("run", "groups")), on="run", how="inner")
+        .join(F.broadcast(facts.select("run", "groups")), on="run", how="inner")
         .select("run", "message", members_of("destinations").alias("addressed"))
     )
     missing = F.array_sort(F.array_except(F.array_intersect("company", "addressed"), F.col("deliverers")))
@@ -136,10 +130,16 @@ def _unequal(events: DataFrame, runs: DataFrame, stretches: DataFrame, in_views:
 # ---- view_order
 
 
-def view_order(evidence: Evidence) -> DataFrame:
-    runs = evidence.facts.filter(judged(Promise.VIEW_ORDER.value))
-    delivered = _without_causal(_of(runs, evidence.in_views), _of(runs, evidence.events))
-    return _different(delivered, _of(runs, evidence.stretches)).unionByName(_cyclic(delivered))
+def view_order(evidence: Evidence) -> DataFrame | None:
+    runs = evidence.unproven.get(Promise.VIEW_ORDER)
+    if runs is None:
+        return None
+    delivered, stretches, events = (
+        table.join(F.broadcast(runs), on="run", how="left_semi")
+        for table in (evidence.in_views, evidence.stretches, evidence.events)
+    )
+    delivered = _without_causal(delivered, events)
+    return together(_different(delivered, stretches), _cyclic(delivered))
 
 
 def _without_causal(delivered: DataFrame, events: DataFrame) -> DataFrame:
@@ -206,33 +206,55 @@ def _parting(stretches: DataFrame) -> DataFrame:
 
 
 def _cyclic(delivered: DataFrame) -> DataFrame:
-    """Where messages go to different groups, each two may agree and all together not: only such views need the kernel.
+    """Where messages go to different groups, each two may agree and all together not, as the kernel finds.
 
-    A message that has the same place in the view at all who deliver it shows the order; if all have, it is one.
+    A message's first place in the view, at anybody, is its number. Where one is delivered right before another, the
+    numbers mostly grow; a cycle must somewhere go back, and all its numbers lie in the spans of the steps that do,
+    where these overlap. So the kernel gets only such spans, each for itself: as much as is in disorder at a time.
     """
     by_seq = Window.partitionBy(*COMPANY, "process").orderBy("seq")
     within = delivered.filter("goes").withColumn("way", _way()).withColumn("place", F.row_number().over(by_seq))
-    unclear = (
-        within.groupBy(*COMPANY, "message")
-        .agg((F.min("place") != F.max("place")).alias("differs"))
-        .groupBy(*COMPANY)
-        .agg(F.some("differs").alias("differs"))
-        .filter("differs")
+    first = within.groupBy(*COMPANY, "message").agg(F.min("place").alias("number"))
+    numbered = within.join(first, on=[*COMPANY, "message"], how="inner").select(
+        *COMPANY, "process", "message", "place", "number"
     )
-    open_ = within.join(unclear, on=COMPANY, how="left_semi").select(*COMPANY, "process", "message", "place")
-    result: DataFrame = open_.groupBy(*COMPANY).applyInArrow(kernel.view_order, schema.FOUND)
+    before = F.lag("number").over(Window.partitionBy(*COMPANY, "process").orderBy("place"))
+    steps = numbered.select(*COMPANY, before.alias("high"), F.col("number").alias("low")).filter("high >= low")
+    by_low = Window.partitionBy(*COMPANY).orderBy("low")
+    reached = F.max("high").over(by_low.rowsBetween(Window.unboundedPreceding, -1))
+    apart = F.coalesce(F.col("low") > reached, F.lit(True))
+    spans = (
+        steps.withColumn("apart", apart)
+        .withColumn("span", F.count_if("apart").over(by_low.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
+        .groupBy(*COMPANY, "span")
+        .agg(F.min("low").alias("low"), F.max("high").alias("high"))
+        .withColumn("block", F.explode(F.sequence(_block("low"), _block("high"))))
+    )
+    open_ = (
+        numbered.withColumn("block", _block("number"))
+        .join(spans, on=[*COMPANY, "block"], how="inner")
+        .filter("number between low and high")
+        .select(*COMPANY, "span", "process", "message", "place")
+    )
+    result: DataFrame = open_.groupBy(*COMPANY, "span").applyInArrow(kernel.view_order, schema.FOUND)
     return result
+
+
+def _block(number: str) -> Column:
+    """Spans and numbers meet in blocks, so that they can be joined by equality."""
+    return F.floor(F.col(number) / 1024)
 
 
 # ---- view_client_order
 
 
-def view_client_order(evidence: Evidence) -> DataFrame:
-    runs = evidence.facts.filter(judged(Promise.VIEW_CLIENT_ORDER.value))
+def view_client_order(evidence: Evidence) -> DataFrame | None:
+    def ours(rows: DataFrame) -> DataFrame:
+        return evidence.of_runs_with(rows, Promise.VIEW_CLIENT_ORDER)
+
     own = F.broadcast(evidence.own_clients)
-    rows = cells(evidence.events, runs, ["deliver"], [Promise.VIEW_CLIENT_ORDER.value])
-    delivered = rows.join(own, on=["run", "client"], how="left_anti")
-    return _disorderly(delivered).unionByName(_left_out(delivered, _of(runs, evidence.stretches), runs))
+    delivered = cells(ours(evidence.events), ["deliver"]).join(own, on=["run", "client"], how="left_anti")
+    return together(_disorderly(delivered), _left_out(delivered, ours(evidence.stretches), evidence.facts))
 
 
 def _disorderly(delivered: DataFrame) -> DataFrame:
@@ -251,12 +273,12 @@ def _disorderly(delivered: DataFrame) -> DataFrame:
     return found(broken, violation(Promise.VIEW_CLIENT_ORDER, F.array("process"), messages, detail, rank=F.col("seq")))
 
 
-def _left_out(delivered: DataFrame, stretches: DataFrame, runs: DataFrame) -> DataFrame:
+def _left_out(delivered: DataFrame, stretches: DataFrame, facts: DataFrame) -> DataFrame:
     """Who goes on with another delivers in the view what the other delivers in it of a client, and is for both; unless
     it was beyond that when the view began. Only of what somebody lacks is that looked at."""
     session = ["run", "client", "destinations"]
     numbers = delivered.select(*SESSION, "seq", "first")
-    in_view = placed(numbers, stretches, numbers.columns)
+    in_view = placed(numbers, stretches)
     companies = (
         stretches.filter("goes").withColumn("way", _way())
         .groupBy(*COMPANY).agg(F.collect_set("process").alias("company"))
@@ -270,7 +292,7 @@ def _left_out(delivered: DataFrame, stretches: DataFrame, runs: DataFrame) -> Da
     lacking = (
         brought.join(companies, on=COMPANY, how="inner")
         .filter(F.size("deliverers") < F.size("company"))
-        .join(F.broadcast(runs.select("run", "groups")), on="run", how="inner")
+        .join(F.broadcast(facts.select("run", "groups")), on="run", how="inner")
         .withColumn("witness", F.array_min("deliverers"))
         .select(*session, "view", "first", "witness", F.explode(missing).alias("process"))
         .join(stretches.select("run", "process", "view", "place"), on=["run", "process", "view"], how="inner")
@@ -296,12 +318,11 @@ def _left_out(delivered: DataFrame, stretches: DataFrame, runs: DataFrame) -> Da
 
 def graph_delivery(evidence: Evidence) -> DataFrame:
     """What entered and was addressed, against what was delivered, gathered by message."""
-    runs = evidence.facts.filter(judged(Promise.GRAPH_DELIVERY.value))
     kind = F.col("kind")
-    rows = evidence.events.filter("kind in ('enter', 'multicast', 'deliver') and message is not null")
+    rows = evidence.of_runs_with(evidence.events, Promise.GRAPH_DELIVERY)
     row = F.struct("process", "seq", group_set().alias("groups"))
     gathered = (
-        rows.join(F.broadcast(runs.select("run")), on="run", how="left_semi")
+        rows.filter("kind in ('enter', 'multicast', 'deliver') and message is not null")
         .groupBy("run", "message")
         .agg(
             F.collect_set(F.when(kind == "enter", F.col("process"))).alias("entered"),
@@ -310,7 +331,7 @@ def graph_delivery(evidence: Evidence) -> DataFrame:
         )
         .filter(F.col("row").isNotNull() & (F.size(F.array_except("entered", "delivered")) > 0))
         .withColumn("destinations", F.col("row.groups"))
-        .join(F.broadcast(runs.select("run", "groups", "faulty")), on="run", how="inner")
+        .join(F.broadcast(evidence.facts.select("run", "groups", "faulty")), on="run", how="inner")
     )
     stuck = F.array_except(F.array_except("entered", "delivered"), F.col("faulty"))
     broken = gathered.withColumn("stuck", F.array_sort(F.array_intersect(stuck, members_of("destinations"))))

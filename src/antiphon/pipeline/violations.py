@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -24,6 +26,12 @@ def violation(
 def found(table: DataFrame, *violations: Column) -> DataFrame:
     """The violations of each row, those that are null left out."""
     return table.select("run", F.inline(F.array_compact(F.array(*violations))))
+
+
+def together(*parts: DataFrame | None) -> DataFrame | None:
+    """All of them, where there are any."""
+    some = [part for part in parts if part is not None]
+    return reduce(DataFrame.unionByName, some) if some else None
 
 
 def listed(texts: Column) -> Column:

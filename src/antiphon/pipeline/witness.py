@@ -11,8 +11,11 @@ disjoint and nobody delivers what it is not addressed by, each delivered exactly
 prefixes of one another (total_order). And if each message's key exceeds the keys of whatever its sender multicast
 before (fifo), or multicast or delivered before (causal), then a predecessor has the smaller key, transitively; a
 process addressed by both has either delivered it earlier, or left a hole below, which was excluded; where only what is
-delivered counts (causal_extension), a hole does no harm. A predecessor that
-nobody delivered has no key: its sender's later messages are unproven.
+delivered counts (causal_extension), a hole does no harm. A predecessor that nobody delivered has no key: its sender's
+later messages are unproven. What has no cycle is all the more in order from view to view (view_order).
+
+None of this asks where a key comes from. So messages without keys can be given some: any will do, if with it the
+conditions hold. Theirs is the place at which they are delivered, `steps_by_place`.
 
 A message that its sender wants delivered causally has no place in a total order, and no key: for the orders of the
 others it is left out, and where there is one, the orders that speak of all are not proved by keys.
@@ -26,6 +29,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
+from antiphon.pipeline.stretches import first_deliveries, placed
 
 ORDERS = tuple(
     str(promise)
@@ -35,15 +39,16 @@ ORDERS = tuple(
         Promise.FIFO,
         Promise.CAUSAL,
         Promise.CAUSAL_EXTENSION,
+        Promise.VIEW_ORDER,
     )
 )
 DELIVERED, MULTICAST, HOLE, BROKEN, UNCLEAR = "delivered", "multicast", "hole", "broken", "unclear"
 CAUSAL = "causal"  # in place of the last two, for a message that was asked for so
 
 
-def unproven(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFrame:
+def unproven(steps: DataFrame, facts: DataFrame) -> DataFrame:
     """(run, property) for each promised order property that the keys do not prove."""
-    conditions = _by_run(_by_process(_steps(events, summary, facts)))
+    conditions = _by_run(_by_process(steps))
     disjoint = F.size(_members()) == F.size(F.array_distinct(_members()))
     wanted = facts.select("run", disjoint.alias("disjoint"), F.array_intersect("judged", _names()).alias("wanted"))
     proven = {
@@ -52,6 +57,7 @@ def unproven(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFra
         "fifo": F.col("increasing") & F.col("no_holes") & F.col("fifo_keys"),
         "causal": F.col("increasing") & F.col("no_holes") & F.col("causal_keys"),
         "causal_extension": F.col("increasing") & F.col("causal_keys"),
+        "view_order": F.col("increasing"),
     }
     open_ = F.array_compact(F.array(*(F.when(~proof, F.lit(name)) for name, proof in proven.items())))
     return conditions.join(F.broadcast(wanted), on="run", how="inner").select(
@@ -67,12 +73,15 @@ def _members() -> Column:
     return F.flatten(F.map_values("groups"))
 
 
-def _steps(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFrame:
+def steps(events: DataFrame, summary: DataFrame) -> DataFrame:
     """What the proof looks at: deliveries, multicasts and holes as (run, process, seq, what, key)."""
-    ordered = F.broadcast(facts.filter(F.arrays_overlap("judged", _names())).select("run"))
     delivered = events.filter("kind = 'deliver'").select(
         "run", "process", "seq", F.lit(DELIVERED).alias("what"), F.col("order_key").alias("key")
     )
+    return delivered.unionByName(_of_messages(summary))
+
+
+def _of_messages(summary: DataFrame) -> DataFrame:
     ordered_one = F.col("is_delivered") & ~F.col("causal")
     others = F.array(
         F.when(F.col("sender").isNotNull(), _step(F.col("sender"), MULTICAST, F.col("sender_seq"))),
@@ -83,8 +92,24 @@ def _steps(events: DataFrame, summary: DataFrame, facts: DataFrame) -> DataFrame
     nobody = F.array().cast("array<string>")
     keyed_holes = F.when(F.col("key").isNotNull() & ~F.col("causal"), F.coalesce("holes", nobody)).otherwise(nobody)
     holes = F.transform(keyed_holes, lambda process: _step(process, HOLE))
-    rest = summary.select("run", F.inline(F.concat(F.array_compact(others), holes)))
-    return delivered.unionByName(rest).join(ordered, on="run", how="left_semi")
+    return summary.select("run", F.inline(F.concat(F.array_compact(others), holes)))
+
+
+def steps_by_place(events: DataFrame, stretches: DataFrame, summary: DataFrame) -> DataFrame:
+    """The same of runs without keys. A message's key is the first place at which a process delivers it: which one in
+    which view. Any key may serve as a witness; with this one, all who deliver the same in a view prove their order.
+    """
+    first = first_deliveries(events)
+    # A view is named `number@process`; where views are named otherwise, they are in the order of their names.
+    number = F.coalesce(F.substring_index("view", "@", 1).try_cast("long"), F.lit(0))
+    by_seq = Window.partitionBy("run", "process", "view").orderBy("seq")
+    place = F.struct(number.alias("number"), F.col("view"), F.row_number().over(by_seq).alias("place"))
+    placed_ = placed(first, stretches, how="left").withColumn("key", place)
+    keys = placed_.groupBy("run", "message").agg(F.min("key").alias("key"))
+    delivered = placed_.drop("key").join(keys, on=["run", "message"], how="inner")
+    keyed = summary.drop("key").join(keys, on=["run", "message"], how="left")
+    of_places = delivered.select("run", "process", "seq", F.lit(DELIVERED).alias("what"), "key")
+    return of_places.unionByName(_of_messages(keyed))
 
 
 def _step(process: Column, what: str, seq: Column | None = None) -> Column:
