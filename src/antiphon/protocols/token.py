@@ -5,6 +5,7 @@ L1-L20 are the lines of docs/protocols/token.md, R1-R7 what is added where frame
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Literal
 
 import msgspec
@@ -24,6 +25,8 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
+
+NUMBER_MAX = 1 << 62  # no honest member counts so far
 
 
 class Hand(Wire, frozen=True, tag=1):
@@ -149,7 +152,7 @@ class RotatingToken(OrderingProtocol):
 
     def validate(self, message: Wire) -> None:
         if isinstance(message, Taken):
-            if message.index < 1:
+            if not 0 < message.index < NUMBER_MAX:
                 raise BadFrame("The messages of a sender count from 1.")
             return
         if not self.members:
@@ -157,11 +160,13 @@ class RotatingToken(OrderingProtocol):
         if isinstance(message, Hand | Ordered):
             if message.message.destinations != (self.group,):
                 raise BadFrame(f"A message for other groups is not for {self.me}.")
-            if (message.index if isinstance(message, Hand) else message.number) < 1:
+            if not 0 < (message.index if isinstance(message, Hand) else message.number) < NUMBER_MAX:
                 raise BadFrame("Messages count from 1.")
         if isinstance(message, Token):
-            if not 0 <= message.stable <= message.newest or not 0 <= message.low <= message.newest or message.visit < 1:
-                raise BadFrame("A token counts visits from 1, and what is stable has a number.")
+            if not 0 < message.visit < NUMBER_MAX or not 0 <= message.newest < NUMBER_MAX:
+                raise BadFrame("A token counts its visits from 1, and what it numbers.")
+            if not 0 <= message.stable <= message.newest or not 0 <= message.low <= message.newest:
+                raise BadFrame("What everybody has, has a number.")
             if len(message.missing) > self.REPEATED_MAX * len(self.members):
                 raise BadFrame("A token has too many requests.")
             if not all(who in self.members and 1 <= number <= message.newest for who, number in message.missing):
@@ -290,8 +295,8 @@ class RotatingToken(OrderingProtocol):
             elif who != self.me:
                 missing.append((who, number))
         if self.lossy:  # else it is on its way
-            gaps = [number for number in range(self.received + 1, token.newest + 1) if number not in self.held]
-            missing += [(self.me, number) for number in gaps[: self.REPEATED_MAX]]  # R6
+            gaps = (number for number in range(self.received + 1, token.newest + 1) if number not in self.held)
+            missing += [(self.me, number) for number in islice(gaps, self.REPEATED_MAX)]  # R6
         return missing
 
     def on_ordered(self, sender: ProcessId, ordered: Ordered) -> None:  # L18

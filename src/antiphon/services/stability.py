@@ -11,6 +11,8 @@ import msgspec
 from antiphon.core import GroupId, Message, OrderingProtocol, ProcessId, Table, Timer, Transport, Wire
 from antiphon.core.errors import BadFrame
 
+NUMBER_MAX = 1 << 62  # no honest sequencer counts so far
+
 
 class Ordered(Wire, frozen=True, tag=2):
     """Sequencer to the group: this is message ``number``. ``epoch``: who numbers, by its place in the group."""
@@ -102,21 +104,22 @@ class Stability(OrderingProtocol):
 
     def validate(self, message: Wire) -> None:
         if isinstance(message, Taken):
-            if message.index < 1:
-                raise BadFrame("The messages of a sender count from 1.")
+            self.check_numbers(message.index)
             return
         if not self.members:
             raise BadFrame(f"{self.me} is in no group, and orders nothing.")
         if not 0 <= getattr(message, "epoch", 0) < len(self.members):
             raise BadFrame("An epoch is the place of a member in its group.")
-        if min(getattr(message, name, 0) for name in ("received", "stable", "newest")) < 0:
+        if not all(0 <= getattr(message, name, 0) < NUMBER_MAX for name in ("received", "stable", "newest")):
             raise BadFrame("Messages are numbered from 1.")
+        if isinstance(message, Have | Stable | Fetch) and not self.acknowledges:
+            raise BadFrame("With these options nobody asks who has what.")
         if isinstance(message, Ordered):
             self.check_numbers(message.number, message.index)
             self.check_group(message.message)
 
     def check_numbers(self, *numbers: int) -> None:
-        if min(numbers) < 1:
+        if not all(0 < number < NUMBER_MAX for number in numbers):
             raise BadFrame("Messages are numbered from 1.")
 
     def check_group(self, m: Message) -> None:
