@@ -86,7 +86,8 @@ def made(name: str, forger: Forger) -> Process:
     """A process with any options that go together."""
     protocol = protocol_named(name)
     while True:
-        options = {option: forger.rng.choice(values) for option, values in option_choices(protocol).items()}
+        choices = {**option_choices(protocol), **protocol.drawn_values}
+        options = {option: forger.rng.choice(values) for option, values in choices.items()}
         try:
             protocol.check(parse_options(protocol, options), FaultModel(False, True))
         except UsageError:

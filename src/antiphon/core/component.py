@@ -9,7 +9,7 @@ when the class is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
@@ -166,6 +166,7 @@ class OrderingProtocol(Component):
     FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
     added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
+    drawn_values: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # of options with many: those that campaigns draw from
 
     @property
     def members(self) -> tuple[ProcessId, ...]:

@@ -181,7 +181,7 @@ def _random_options(
 
     One that a protocol got later is drawn apart: whatever else comes of a seed is what it was before.
     """
-    choices, later = option_choices(protocol), protocol.added_options
+    choices, later = {**option_choices(protocol), **protocol.drawn_values}, protocol.added_options
     apart = {option: random.Random(f"{seed}/{option}/{protocol.declaration.name}") for option in later}
     refused: UsageError | None = None
     for attempt in range(OPTION_DRAWS_MAX):
