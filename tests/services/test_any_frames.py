@@ -86,7 +86,7 @@ def made(name: str, forger: Forger) -> Process:
     """A process with any options that go together."""
     protocol = protocol_named(name)
     while True:
-        choices = {**option_choices(protocol), **protocol.drawn_values}
+        choices = {**option_choices(protocol), **protocol.drawn_last(TOPOLOGY)}
         options = {option: forger.rng.choice(values) for option, values in choices.items()}
         try:
             protocol.check(parse_options(protocol, options), FaultModel(False, True))

@@ -166,7 +166,11 @@ class OrderingProtocol(Component):
     FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
     added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
-    drawn_values: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # of options with many: those that campaigns draw from
+
+    @classmethod
+    def drawn_last(cls, topology: Topology) -> Mapping[str, tuple[str, ...]]:
+        """Options that random runs with these groups draw when all others are drawn, each from these values."""
+        return {}
 
     @property
     def members(self) -> tuple[ProcessId, ...]:

@@ -5,9 +5,8 @@ L1-L20 are the lines of docs/protocols/token.md, R1-R7 what is added where frame
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -22,6 +21,7 @@ from antiphon.core import (
     Promise,
     Table,
     Timer,
+    Topology,
     Transport,
     Wire,
 )
@@ -104,8 +104,6 @@ class RotatingToken(OrderingProtocol):
     )
     Options = TokenOptions
     options: TokenOptions
-    added_options = ("window", "ahead")
-    drawn_values: ClassVar[Mapping[str, tuple[str, ...]]] = {"window": ("1", "2", "16"), "ahead": ("1", "4")}
 
     transport = Transport.FIFO
     AGAIN_NS, AGAIN_NS_MAX = 20_000_000, 1_000_000_000  # before the first repeat, and between later ones at most
@@ -145,6 +143,10 @@ class RotatingToken(OrderingProtocol):
         self.resting, self.wanted, self.asked = True, False, False
         self.unstable, self.held, self.passed = [], {}, None
         self.again_ns, self.moved = 0, False
+
+    @classmethod
+    def drawn_last(cls, topology: Topology) -> dict[str, tuple[str, ...]]:
+        return {"window": ("1", "2", "16"), "ahead": ("1", "4")}
 
     @property
     def lossy(self) -> bool:
