@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from antiphon.core import Buffers, Process, ProcessId, Topology
-from antiphon.core.errors import BadFrame
+from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.inputs import Receive, TurnEnd
 from antiphon.core.model import GroupId, Message, MessageId
 from antiphon.core.requests import encode_request
 from antiphon.protocols.symmetric import TIME_MAX, Acknowledge, Done, Flush, Hand, Relay, Stamped, Symmetric
+from antiphon.runtime import cluster
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Plan, Scenario, simulate
 from mutants.symmetric import FlushesTheNewestDeadOnly
 from papers.wires import Wires
@@ -202,3 +205,14 @@ def test_whoever_sends_what_and_however_often_nothing_is_raised(sender: str, lea
     for number, frame in enumerate(frames, 1):
         process.step(Receive(0, ProcessId(sender), Symmetric.transport, number, frame))
         process.step(TurnEnd(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("sequencer", "takeover"), ("skeen", "takeover"), ("symmetric", "leave_out"), ("arrow", "gaps")],
+)
+def test_real_processes_have_no_perfect_detector_and_the_refusal_names_who_needs_none(
+    name: str, option: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"{name} with these options needs .* tom and scalatom go on here"):
+        cluster.create(tmp_path / "c", {"a": 3}, protocol=name, options={option: "true"})
