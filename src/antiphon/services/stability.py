@@ -63,7 +63,7 @@ class Stability(OrderingProtocol):
     outbox: dict[GroupId, dict[int, Message]]  # those of its messages that may still get lost, by index
     # At a member
     epoch: int  # the place of the sequencer in the group: all before it are gone (services/takeover.py)
-    taken: dict[ProcessId, int]  # by origin: up to this index its messages have numbers
+    counted: dict[ProcessId, int]  # by origin: up to this index its messages have numbers
     safe: dict[ProcessId, int]  # and up to this one, every member that is left holds them
     newest: int  # the largest number heard of
     received: int  # every message up to this number is or was held
@@ -78,7 +78,7 @@ class Stability(OrderingProtocol):
     moved: bool  # whether anything has come that was waited for, since the last repeat
 
     def initialise(self) -> None:
-        self.outbox, self.taken, self.safe, self.held = {}, {}, {}, {}
+        self.outbox, self.counted, self.safe, self.held = {}, {}, {}, {}
         self.epoch = self.newest = self.received = self.stable = self.numbered = 0
         self.leading = self.members[:1] == (self.me,)
         self.acknowledged = dict.fromkeys(self.members, 0) if self.leading else {}
@@ -197,7 +197,7 @@ class Stability(OrderingProtocol):
             self.repeat_later()
 
     def answers(self) -> bool:
-        """Whether the sequencer tells senders what it has taken."""
+        """Whether the sequencer tells senders what cannot get lost."""
         return self.keeps
 
     def answer(self, origin: ProcessId, index: int) -> None:
@@ -207,7 +207,7 @@ class Stability(OrderingProtocol):
 
     def known(self, origin: ProcessId) -> int:
         """Up to which index a sender's messages cannot get lost: the sequencer returns, or every member has them."""
-        return (self.safe if self.options.takeover else self.taken).get(origin, 0)
+        return (self.safe if self.options.takeover else self.counted).get(origin, 0)
 
     def on_taken(self, sender: ProcessId, taken: Taken) -> None:  # A8
         group = self.topology.group_of.get(sender)
