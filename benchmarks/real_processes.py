@@ -1,5 +1,7 @@
 """Every protocol on real processes: 1,000 messages through a kill -9, judged by Spark.
 
+Where frames travel as datagrams, every tenth is thrown away.
+
     python benchmarks/real_processes.py [PROTOCOL[:OPTION=VALUE,...] ...]
 
 Each gets a cluster of its own, with two groups of three and two members.
@@ -21,7 +23,7 @@ from rich.table import Table
 import antiphon
 from antiphon.cli.session import collected, quiet_session
 from antiphon.core.errors import UsageError
-from antiphon.protocols import protocol_named, protocols
+from antiphon.protocols import protocol_named, protocols, protocols_with
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
@@ -29,6 +31,8 @@ MESSAGES = 1_000
 OUTSTANDING = 50
 SIZES = {"a": 3, "b": 2}
 DRAIN_SECONDS = 30
+LOSSY = {"transport": "datagram"}
+DROP = 10  # per cent of the datagrams
 
 
 class Ran(msgspec.Struct, kw_only=True):
@@ -53,6 +57,12 @@ class Ran(msgspec.Struct, kw_only=True):
 def parse(text: str) -> tuple[str, dict[str, str]]:
     name, _, options = text.partition(":")
     return name, dict(pair.split("=", 1) for pair in options.split(",") if pair)
+
+
+def everything() -> list[tuple[str, dict[str, str]]]:
+    """Every protocol, and once more those that can mend losses."""
+    lossy = protocols_with("transport", LOSSY["transport"])
+    return [*((name, {}) for name in sorted(protocols())), *((name, LOSSY) for name in sorted(lossy))]
 
 
 def destination_sets(protocol: str) -> list[list[str]]:
@@ -85,7 +95,9 @@ async def load(folder: ClusterFolder, sets: list[list[str]]) -> int:
 def run_one(place: Path, protocol: str, options: dict[str, str], number: int) -> tuple[Ran, ClusterFolder | None]:
     ran = Ran(protocol=protocol, options=options)
     try:
-        folder = cluster.create(place, SIZES, protocol=protocol, options=options, run=f"{number:02d}-{protocol}")
+        drop = DROP if LOSSY.items() <= options.items() else 0
+        run = f"{number:02d}-{protocol}"
+        folder = cluster.create(place, SIZES, protocol=protocol, options=options, run=run, drop=drop)
     except UsageError as error:
         ran.refused = str(error)
         return ran, None
@@ -138,8 +150,7 @@ def show(console: Console, done: list[Ran]) -> None:
 
 
 def main() -> int:
-    asked = [parse(text) for text in sys.argv[1:]] or [(name, {}) for name in sorted(protocols())]
-    done = run_all(asked)
+    done = run_all([parse(text) for text in sys.argv[1:]] or everything())
     show(Console(width=160), done)
     return 0 if all(ran.holds for ran in done) else 1
 

@@ -107,8 +107,8 @@ class NumbersEachSenderApart(Sequencer):
 
 class NumbersARepeatedRequestAgain(Sequencer):
     def on_number(self, sender: ProcessId, number: Number) -> None:
-        if self.leading and number.index == self.taken.get(number.message.id.origin):
-            self.taken[number.message.id.origin] -= 1
+        if self.leading and number.index == self.counted.get(number.message.id.origin):
+            self.counted[number.message.id.origin] -= 1
         super().on_number(sender, number)
 
 
@@ -200,7 +200,7 @@ class SendersForgetTooEarly(Sequencer):
     """As soon as a message has a number, which may be gone together with the one who gave it."""
 
     def known(self, origin: ProcessId) -> int:
-        return self.taken.get(origin, 0)
+        return self.counted.get(origin, 0)
 
 
 class CountsAnewAfterTakeover(Sequencer):
@@ -213,7 +213,7 @@ class CountsAnewAfterTakeover(Sequencer):
 class ForgetsAfterTakeoverWhatHasANumber(Sequencer):
     def enter(self, epoch: int) -> None:
         super().enter(epoch)
-        self.taken = {}
+        self.counted = {}
 
 
 class WaitsForTheDead(Sequencer):
@@ -233,7 +233,7 @@ class OneAnswerIsEnough(Sequencer):
     """Takes the first word of a group for its word about all that was sent to it."""
 
     def on_taken(self, sender: ProcessId, taken: Taken) -> None:
-        self.taken_by[self.topology.group_of[sender]] = self.sent.get(self.topology.group_of[sender], 0)
+        self.answered_by[self.topology.group_of[sender]] = self.sent.get(self.topology.group_of[sender], 0)
         super().on_taken(sender, taken)
 
 
@@ -252,7 +252,7 @@ class AnswersWhatComesEarly(Sequencer):
 class ForgetsOnRestartWhatIsNotTaken(Sequencer):
     def restore(self, data: bytes) -> None:
         super().restore(data)
-        self.taken_by = dict(self.sent)
+        self.answered_by = dict(self.sent)
 
 
 class NeverAnswers(Sequencer):

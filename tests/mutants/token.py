@@ -136,6 +136,35 @@ class ForgetsThatItWasAsked(RotatingToken):
         super().on_token(sender, token)
 
 
+class CountsWhatIsStable(RotatingToken):
+    """As if it were not: in the end there is no room left."""
+
+    def on_token(self, sender: ProcessId, token: Token) -> None:
+        unstable = list(self.unstable)
+        super().on_token(sender, token)
+        self.unstable = [*unstable, *(number for number in self.unstable if number not in unstable)]
+
+
+class RestsWithoutRoom(RotatingToken):
+    """The first member, which could not go on, keeps the token until somebody wants it."""
+
+    def keep(self, token: Token, *, settled: bool) -> bool:
+        return super().keep(token, settled=settled or bool(self.queue and not self.room()))
+
+
+class NeverPauses(RotatingToken):
+    """Breaks no promise: tests/papers/test_token.py counts its frames."""
+
+    PAUSE_NS = PAUSE_NS_MAX = 0
+
+
+class NumbersWhateverIsMissing(RotatingToken):
+    """Breaks no promise: tests/papers/test_token.py looks at what is held."""
+
+    def room(self) -> int:
+        return self.options.window
+
+
 MUTANTS = (
     BelievesEveryToken,
     NumbersWithoutTheToken,
@@ -155,4 +184,6 @@ MUTANTS = (
     ForgetsItsQueueInACrash,
     TakesAnyAnswerForTheToken,
     ForgetsThatItWasAsked,
+    CountsWhatIsStable,
+    RestsWithoutRoom,
 )

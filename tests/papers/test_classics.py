@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from antiphon.core import Buffers, Process, ProcessId, Topology
-from antiphon.core.errors import BadFrame
+from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.inputs import Receive, TurnEnd
 from antiphon.core.model import GroupId, Message, MessageId
 from antiphon.core.requests import encode_request
 from antiphon.protocols.symmetric import TIME_MAX, Acknowledge, Done, Flush, Hand, Relay, Stamped, Symmetric
+from antiphon.runtime import cluster
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Plan, Scenario, simulate
 from mutants.symmetric import FlushesTheNewestDeadOnly
 from papers.wires import Wires
@@ -173,16 +176,25 @@ BAD = [
 
 
 def test_frames_that_no_member_sends_are_refused() -> None:
-    process = Process(ProcessId("g.1"), TOPOLOGY, Symmetric)
+    process = Process(ProcessId("g.1"), TOPOLOGY, Symmetric, {"leave_out": "true"})
     for good in GOOD:
         process.check_frame(process.encode(process.protocol, good))
     for bad in BAD:
         with pytest.raises(BadFrame):
             process.check_frame(process.encode(process.protocol, bad))
-    outside = Process(ProcessId("c9"), TOPOLOGY, Symmetric)
+    outside = Process(ProcessId("c9"), TOPOLOGY, Symmetric, {"leave_out": "true"})
     for bad in GOOD[:-1]:
         with pytest.raises(BadFrame):
             outside.check_frame(outside.encode(outside.protocol, bad))
+
+
+def test_where_nobody_is_left_out_nobody_speaks_for_the_dead() -> None:
+    process = Process(ProcessId("g.1"), TOPOLOGY, Symmetric)
+    for good in GOOD[:3]:
+        process.check_frame(process.encode(process.protocol, good))
+    for bad in GOOD[3:]:
+        with pytest.raises(BadFrame, match="left out"):
+            process.check_frame(process.encode(process.protocol, bad))
 
 
 @LEAVE_OUT
@@ -193,3 +205,14 @@ def test_whoever_sends_what_and_however_often_nothing_is_raised(sender: str, lea
     for number, frame in enumerate(frames, 1):
         process.step(Receive(0, ProcessId(sender), Symmetric.transport, number, frame))
         process.step(TurnEnd(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("sequencer", "takeover"), ("skeen", "takeover"), ("symmetric", "leave_out"), ("arrow", "gaps")],
+)
+def test_real_processes_have_no_perfect_detector_and_the_refusal_names_who_needs_none(
+    name: str, option: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"{name} with these options needs .* tom and scalatom go on here"):
+        cluster.create(tmp_path / "c", {"a": 3}, protocol=name, options={option: "true"})

@@ -275,6 +275,21 @@ def test_the_size_of_mto_messages_is_a_function_of_the_total_number_of_processes
         assert large.bytes_sent - base.bytes_sent == base.messages_sent * (processes**2 - 6**2)
 
 
+def test_the_size_of_messages_of_ctbroadcast_grows_with_the_groups() -> None:
+    """f(n): whoever a message is for, everybody agrees on it. The members of a group add nothing."""
+
+    def sizes(groups: int, members: int) -> list[int]:
+        topology = {f"g{i}": members for i in range(1, groups + 1)}
+        options = {"consensus": "ct", "reliable": "eager"}
+        plans = (Plan("g1.1", 0, tuple(topology)),)
+        rows = simulate(Scenario(protocol="ctbroadcast", options=options, groups=topology, plans=plans)).rows
+        return sorted({row.bytes for row in rows if row.kind == "send"})
+
+    grown = [sizes(groups, 1) for groups in (2, 4, 8)]
+    assert all(small < large for few, many in pairwise(grown) for small, large in zip(few, many, strict=True))
+    assert sizes(1, 2) == sizes(1, 8)
+
+
 def test_the_size_of_messages_of_scalatom_grows_with_the_addressees_only() -> None:
     """f(d): a longer label and nothing else, whether 2 or 40 groups exist."""
 

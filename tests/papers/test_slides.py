@@ -208,3 +208,14 @@ def test_a_duplicate_is_detected_in_bounded_memory() -> None:
     boxes = [box for process in seen for box in process.protocol.multicasting.seen.streams.values()]
     assert {box.received for box in boxes} == {200, 100}
     assert not any(box.early for box in boxes)
+
+
+@pytest.mark.parametrize("options", [{"variant": "relay"}, {"variant": "broadcast"}, {"numbering": "uniform"}])
+@pytest.mark.parametrize("sender", ["g.1", "g.2", "c1"])
+def test_r1_the_size_of_a_sequencers_messages_is_constant(sender: str, options: dict[str, str]) -> None:
+    sizes = []
+    for n in (2, 5, 16):
+        plans = (Plan(sender, 0, ("g",)),)
+        rows = simulate(Scenario(protocol="sequencer", options=options, groups={"g": n}, plans=plans)).rows
+        sizes.append({row.bytes for row in rows if row.kind == "send"})
+    assert sizes[0] == sizes[1] == sizes[2]

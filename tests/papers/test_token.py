@@ -8,10 +8,11 @@ import pytest
 from antiphon.checks import check_run
 from antiphon.core import ProcessId
 from antiphon.core.errors import UsageError
-from antiphon.protocols.token import RotatingToken, Token
+from antiphon.protocols.token import RotatingToken, Token, TokenOptions
 from antiphon.simulation import Exponential, Partition, Plan, Scenario, random_scenario, simulate
 from antiphon.simulation.search import Scope, explore
 from antiphon.simulation.values import MILLISECOND
+from mutants.token import NeverPauses, NumbersWhateverIsMissing
 
 
 def waiting(n: int, hops: int) -> tuple[float, int, int]:
@@ -115,13 +116,55 @@ def test_what_everybody_has_is_forgotten_and_the_token_rests(transport: str) -> 
     assert most < 150
 
 
-def test_a_link_that_is_down_for_long_does_not_make_the_token_run_round() -> None:
+def down(milliseconds: int) -> Partition:
+    """g.1 reaches nobody but g.2, and is reached by all: the ring is whole."""
+    return Partition(("g.1",), at=0, for_ns=milliseconds * MILLISECOND, bridge="g.2", one_way=True)
+
+
+@pytest.mark.parametrize(("kind", "runs_round"), [(RotatingToken, False), (NeverPauses, True)])
+def test_a_link_that_is_down_for_long_does_not_make_the_token_run_round(
+    kind: type[RotatingToken], runs_round: bool
+) -> None:
     """g.3 gets the token, but not the message: the first member keeps it longer and longer."""
-    cut = Partition(("g.1",), at=0, for_ns=1_000 * MILLISECOND, bridge="g.2")
     plans = (Plan("g.1", MILLISECOND, ("g",)),)
-    outcome = simulate(Scenario(protocol="token", groups={"g": 4}, plans=plans, faults=(cut,)))
+    outcome = simulate(Scenario(protocol="token", groups={"g": 4}, plans=plans, faults=(down(1_000),)), kind)
     assert outcome.violations == []
-    assert outcome.messages_sent < 200
+    assert outcome.messages_sent > 1_000 if runs_round else outcome.messages_sent < 150
+
+
+@pytest.mark.parametrize("transport", ["reliable", "datagram"])
+@pytest.mark.parametrize("kind", [RotatingToken, NumbersWhateverIsMissing])
+def test_who_numbers_waits_for_those_who_are_behind(kind: type[RotatingToken], transport: str) -> None:
+    """What the token calls newest is never far from what it calls stable, and so nobody holds more."""
+    behind, held = 0, 0
+
+    class Spied(kind):  # type: ignore[misc,valid-type]
+        def on_token(self, sender: ProcessId, token: Token) -> None:
+            nonlocal behind, held
+            super().on_token(sender, token)
+            behind, held = max(behind, token.newest - token.stable), max(held, len(self.held))
+
+    options = {"transport": transport, "window": "1"}
+    plans = tuple(Plan(f"g.{1 + i % 2}", (1 + i) * MILLISECOND, ("g",)) for i in range(150))
+    outcome = simulate(
+        Scenario(protocol="token", options=options, groups={"g": 3}, plans=plans, faults=(down(150),)), Spied
+    )
+    assert outcome.violations == []
+    assert outcome.deliveries == 450
+    most = 3 * TokenOptions().ahead
+    assert max(behind, held) <= most if kind is RotatingToken else min(behind, held) > 3 * most
+
+
+def test_each_member_has_a_share_of_its_own_in_what_may_be_missing() -> None:
+    """g.1 and g.2 have far more to say than there is room for; what g.3 says is numbered all the same."""
+    many = tuple(Plan(f"g.{1 + i % 2}", 0, ("g",)) for i in range(60))
+    plans = (*many, Plan("g.3", 100 * MILLISECOND, ("g",)))
+    scenario = Scenario(protocol="token", options={"window": "1"}, groups={"g": 3}, plans=plans, faults=(down(500),))
+    outcome = simulate(scenario)
+    assert outcome.violations == []
+    delivered = {row.message: row.time_ns for row in outcome.rows if row.kind == "deliver" and row.process == "g.2"}
+    assert delivered["g.3:1"] < 200 * MILLISECOND
+    assert sum(at < 500 * MILLISECOND for at in delivered.values()) < 20, "most of the others wait"
 
 
 def test_a_small_world_is_searched_to_its_end() -> None:
@@ -133,6 +176,6 @@ def test_a_small_world_is_searched_to_its_end() -> None:
 
 def test_the_token_is_not_causal_across_groups() -> None:
     """Each group has its own token: a run that keeps the promise of causal order away."""
-    outcome = simulate(random_scenario(RotatingToken, 115))
+    outcome = simulate(random_scenario(RotatingToken, 292))
     assert outcome.violations == []
     assert check_run(msgspec.structs.replace(outcome.facts, promises=["causal"]), outcome.rows)

@@ -24,6 +24,7 @@ from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
 from antiphon.services.reduction import Hand
 from antiphon.services.reliable import Copy, Echo, Fetch
+from antiphon.services.stability import Fetch as StabilityFetch
 from antiphon.services.stability import Have, Ordered, Stable, Taken
 from antiphon.services.takeover import Collect, Report
 
@@ -43,16 +44,16 @@ BAD_LABELS = [
 ]
 
 
-def process(name: str) -> Process:
-    return Process(ProcessId("a.1"), TOPOLOGY, protocol_named(name), {})
+def process(name: str, **options: str) -> Process:
+    return Process(ProcessId("a.1"), TOPOLOGY, protocol_named(name), options)
 
 
 def part_of(process: Process, message: Wire) -> Component:
     return next(part for part in process.parts if type(message) in part.handlers)
 
 
-def check(name: str, message: Wire) -> None:
-    at = process(name)
+def check(name: str, message: Wire, **options: str) -> None:
+    at = process(name, **options)
     at.check_frame(at.encode(part_of(at, message), message))
 
 
@@ -175,7 +176,7 @@ def test_what_no_sequencer_sends() -> None:
     m, elsewhere = Message(NAME, (A,), 2, BODY), Message(NAME, (B,), 2, BODY)
     wrong = Message(NAME, (A,), 3, BODY)
     for good in (Number(1, m), Ordered(1, 1, 1, m), Report(1, 1, [Ordered(0, 1, 1, m)]), Stable(0, 0, 0), Taken(1)):
-        check("sequencer", good)
+        check("sequencer", good, takeover="true")
     for bad in (
         Number(0, m),
         Number(1, elsewhere),
@@ -192,9 +193,27 @@ def test_what_no_sequencer_sends() -> None:
         Collect(2, 0),
         Report(0, 1, [Ordered(0, 1, 1, elsewhere)]),
         Report(0, 1, [Ordered(0, 1, 1, wrong)]),
+        Number(1 << 62, m),
+        Ordered(0, 1 << 62, 1, m),
+        Have(0, 1 << 62),
+        Stable(0, 0, 1 << 62),
     ):
         with pytest.raises(BadFrame):
-            check("sequencer", bad)
+            check("sequencer", bad, takeover="true")
+
+
+def test_what_a_sequencer_does_not_do_with_other_options() -> None:
+    """Obeyed, a COLLECT would end the leadership of a sequencer that nobody follows; STABLE names what is not held."""
+    m = Message(NAME, (A,), 2, BODY)
+    for message in (Collect(1, 0), Report(0, 1, [Ordered(0, 1, 1, m)])):
+        for options in ({}, {"numbering": "uniform"}, {"transport": "datagram"}):
+            with pytest.raises(BadFrame, match="takes over"):
+                check("sequencer", message, **options)
+    for message in (Have(0, 1), Stable(0, 1, 1), StabilityFetch(0, 1)):
+        check("sequencer", message, numbering="uniform")
+        for options in ({}, {"variant": "broadcast"}, {"causal": "true"}):
+            with pytest.raises(BadFrame, match="who has what"):
+                check("sequencer", message, **options)
 
 
 def test_what_no_holder_of_a_token_sends() -> None:
@@ -216,6 +235,9 @@ def test_what_no_holder_of_a_token_sends() -> None:
         Token(1, 1, 0, 0, [(here, 2)]),
         Token(1, 1, 0, 0, [(here, 1)] * 1000),
         TakenByMember(0),
+        Token(1 << 62, 0, 0, 0, []),
+        Token(1, 1 << 62, 0, 0, []),
+        OrderedByToken(1 << 62, m),
     ):
         with pytest.raises(BadFrame):
             check("token", bad)

@@ -14,7 +14,7 @@ from antiphon.core.requests import encode_request
 from antiphon.protocols import protocol_named
 from antiphon.protocols.causal import Causal
 from antiphon.protocols.fifo import Fifo
-from antiphon.services.numbered import MISSING_MAX, PAST_MAX, Copy, Have, NumberedMulticast, Stream
+from antiphon.services.numbered import MISSING_MAX, OUTSIDE_MAX, Copy, Have, NumberedMulticast, Stream
 from antiphon.simulation import (
     MILLISECOND,
     Constant,
@@ -232,7 +232,7 @@ BAD = [
     copy(A, (1,), {"x": {"c": 1}}),
     copy(A, (1,), {"a": {"c": 0}}),
     copy(A, (1,), {"b": {"c": -5}}),
-    copy(A, (1,), {"b": {f"c{i}": 1 for i in range(PAST_MAX + 1)}}),
+    copy(A, (1,), {"b": {f"c{i}": 1 for i in range(OUTSIDE_MAX + 5)}}),
     Have(-1, []),
     Have(0, [0]),
     Have(0, [3, -1]),
@@ -242,6 +242,14 @@ BAD = [
 
 def member(protocol: str, transport: str = "datagram") -> Process:
     return Process(ProcessId("a.1"), TOPOLOGY, protocol_named(protocol), {"transport": transport})
+
+
+def test_in_a_large_system_every_member_may_precede_a_message() -> None:
+    topology = Topology.sized({f"g{i}": 1024 for i in range(1, 6)})
+    process = Process(topology.processes[0], topology, protocol_named("causal"))
+    past = {topology.processes[0].partition(".")[0]: dict.fromkeys(topology.processes, 1)}
+    message = copy(topology.destinations({"g1"}), (1,), past)
+    process.check_frame(process.encode(process.protocol.numbered, message))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

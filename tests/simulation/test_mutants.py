@@ -20,7 +20,7 @@ def mutants() -> list[object]:
     found = []
     for name in sorted(protocols()):
         module = importlib.import_module(f"mutants.{name}")
-        assert len(module.MUTANTS) >= (10 if issubclass(protocols()[name], StackedProtocol) else 5)
+        assert len(module.MUTANTS) >= (10 if issubclass(protocols()[name], StackedProtocol) else 8)
         found += [pytest.param(name, mutant, id=f"{name}-{mutant.__name__}") for mutant in module.MUTANTS]
     return found
 

@@ -30,6 +30,8 @@ from antiphon.services.spread import NUMBER_MAX
 from antiphon.services.swap import BOTTOM
 from antiphon.services.tree import Place
 
+WANTED_MAX = 1 << 32  # no honest tree wants so many numbers at a time, and those given so add up to none too large
+
 
 class CounterOptions(msgspec.Struct, frozen=True):
     place: Place = Place()
@@ -164,7 +166,8 @@ class CombiningCounter(Counter):
         self.meet(self.me, 1)
 
     def on_ask(self, sender: ProcessId, ask: Ask) -> None:  # C2
-        if sender in self.options.place.children:
+        wanted = sum(count for _, count in self.met) + ask.count
+        if sender in self.options.place.children and wanted < WANTED_MAX:
             self.meet(sender, ask.count)
 
     def meet(self, who: ProcessId, count: int) -> None:
@@ -208,7 +211,7 @@ class CombiningCounter(Counter):
     def validate(self, message: Wire) -> None:
         if self.me not in self.topology.group_of:
             raise BadFrame(f"{self.me} is in no group, and counts nothing.")
-        if isinstance(message, Ask) and not 0 < message.count < NUMBER_MAX:
+        if isinstance(message, Ask) and not 0 < message.count < WANTED_MAX:
             raise BadFrame("Who asks wants at least one number.")
         if isinstance(message, Give) and not 0 <= message.after < NUMBER_MAX:
             raise BadFrame("Messages are numbered from 1.")
@@ -222,9 +225,8 @@ class CombiningCounter(Counter):
 
 class CountingOptions(TreeOptions, frozen=True):
     by: Literal["arrow", "combining"] = "arrow"
-    window: WindowMs = (
-        0  # combining: for how many milliseconds a node waits for others to meet; 0: until its turn is over
-    )
+    # Combining: for how many milliseconds a node waits for others to meet; 0: until its turn is over.
+    window: WindowMs = 0
 
 
 class Counting(TreeProtocol):

@@ -74,15 +74,15 @@ class Sequencer(Takeover):
     announced: Table[int, Numbered]  # numbers whose messages may not be here
     delivered: int
     # At a sender, with causal order
-    waiting: list[Message]  # until its earlier messages to other groups are taken
-    taken_by: Table[GroupId, int]  # up to which index a group has taken its messages
+    waiting: list[Message]  # until other groups have answered its earlier messages
+    answered_by: Table[GroupId, int]  # up to which index a group has answered its messages
 
     def initialise(self) -> None:
         self.transport = Transport.DATAGRAM if self.options.transport == "datagram" else Transport.FIFO
         super().initialise()
         self.sent, self.requests, self.announced = {}, {}, {}
         self.delivered = 0
-        self.waiting, self.taken_by = [], {}
+        self.waiting, self.answered_by = [], {}
 
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:
@@ -144,7 +144,7 @@ class Sequencer(Takeover):
 
     def on_number(self, sender: ProcessId, number: Number) -> None:  # L4
         origin = number.message.id.origin
-        if number.index > self.taken.get(origin, 0):
+        if number.index > self.counted.get(origin, 0):
             self.requests.setdefault(origin, {})[number.index] = number.message  # L5
             if self.leading:
                 self.number_all_of(origin)
@@ -161,9 +161,9 @@ class Sequencer(Takeover):
             self.request(self.waiting.pop(0))
 
     def awaited(self) -> list[GroupId]:
-        """The groups that have not taken all that was sent to them before the next message, which is for another."""
+        """The groups that have not answered all that was sent to them before the next message, which is for another."""
         (following,) = self.waiting[0].destinations
-        return [g for g in self.topology.groups if g != following and self.taken_by.get(g, 0) < self.sent.get(g, 0)]
+        return [g for g in self.topology.groups if g != following and self.answered_by.get(g, 0) < self.sent.get(g, 0)]
 
     def answers(self) -> bool:
         return self.options.causal or super().answers()  # C3
@@ -172,7 +172,7 @@ class Sequencer(Takeover):
         super().on_taken(sender, taken)
         group = self.topology.group_of.get(sender)
         if self.options.causal and group is not None:
-            self.taken_by[group] = max(taken.index, self.taken_by.get(group, 0))  # C4
+            self.answered_by[group] = max(taken.index, self.answered_by.get(group, 0))  # C4
             self.request_waiting()
 
     # From the sequencer to the group --------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ class Sequencer(Takeover):
     def number_all_of(self, origin: ProcessId) -> None:
         """A sender's messages in the order in which it sent them: one that comes early waits for its predecessor."""
         requests = self.requests[origin]
-        while (m := requests.get(index := self.taken.get(origin, 0) + 1)) is not None:  # L6
-            self.taken[origin] = index
+        while (m := requests.get(index := self.counted.get(origin, 0) + 1)) is not None:  # L6
+            self.counted[origin] = index
             self.numbered += 1  # L7
             if self.options.variant == "broadcast" and origin != self.me:
                 self.send(self.remaining(), Numbered(self.epoch, self.numbered, index, m.id))  # L8
@@ -210,7 +210,7 @@ class Sequencer(Takeover):
         while (following := self.following()) is not None:
             self.received += 1
             self.held[self.received] = following
-            self.take(following.message.id.origin, following.index)
+            self.count(following.message.id.origin, following.index)
             self.announced.pop(self.received, None)
         if self.received > before:
             self.received_more()
@@ -226,19 +226,20 @@ class Sequencer(Takeover):
         m = self.requests.get(announced.id.origin, {}).get(announced.index)
         return None if m is None else Ordered(announced.epoch, number, announced.index, m)
 
-    def take(self, origin: ProcessId, index: int) -> None:
+    def count(self, origin: ProcessId, index: int) -> None:
         """The message has a number here, and is no request any more."""
-        self.taken[origin] = max(index, self.taken.get(origin, 0))
+        self.counted[origin] = max(index, self.counted.get(origin, 0))
         requests = self.requests.get(origin, {})
         requests.pop(index, None)
         if not requests:
             self.requests.pop(origin, None)
 
     def deliver_all(self) -> None:
+        """Stable is what every member has, as services/stability.py finds out, with uniform numbering for this line."""
         while self.delivered < (self.stable if self.uniform else self.received):  # L12
             self.delivered += 1
             self.deliver(self.held[self.delivered].message, (self.delivered, self.group))
-            if not self.acknowledges:
+            if not self.acknowledges:  # else somebody may ask for it until it is stable
                 del self.held[self.delivered]
 
     def enter(self, epoch: int) -> None:

@@ -262,9 +262,8 @@ class Skeen(OrderingProtocol):
             del self.collections[m.id]
             final = max(collection.proposals.values())
             if final.time <= self.past:
-                final = Timestamp(
-                    self.clock + 1, self.me
-                )  # C4; the time after past may be used in a proposal of its own
+                # Not the time after past: it may be used in a proposal of its own.
+                final = Timestamp(self.clock + 1, self.me)  # C4
             self.past = final.time  # C5
             self.clock = max(self.clock, final.time)
             self.send(self.addressees(m), Final(m.id, final))

@@ -154,6 +154,8 @@ class Symmetric(OrderingProtocol):
     def validate(self, message: Wire) -> None:
         if not isinstance(message, Done) and not self.members:
             raise BadFrame(f"{self.me} is in no group, and orders nothing.")
+        if isinstance(message, Relay | Flush | Done) and not self.options.leave_out:
+            raise BadFrame("With these options nobody is left out.")
         if isinstance(message, Hand | Stamped | Relay) and message.message.destinations != (self.group,):
             raise BadFrame(f"A message to {', '.join(message.message.destinations)} is not for {self.me}.")
         times = [message.time] if isinstance(message, Stamped | Acknowledge | Relay) else []

@@ -5,6 +5,7 @@ L1-L20 are the lines of docs/protocols/token.md, R1-R7 what is added where frame
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Literal
 
 import msgspec
@@ -20,10 +21,13 @@ from antiphon.core import (
     Promise,
     Table,
     Timer,
+    Topology,
     Transport,
     Wire,
 )
 from antiphon.core.errors import BadFrame
+
+NUMBER_MAX = 1 << 62  # no honest member counts so far
 
 
 class Hand(Wire, frozen=True, tag=1):
@@ -46,7 +50,7 @@ class Token(Wire, frozen=True, tag=3):
     visit: int  # counts the steps of the token; the first member has every n-th visit
     newest: int  # the newest number given
     low: int  # since it left the first member, everybody whom it visited had everything up to this number
-    stable: int  # everybody has everything up to this number
+    stable: int  # everybody has everything up to this number, and that is how far behind a member may leave them
     missing: list[tuple[ProcessId, int]]  # who misses what
 
 
@@ -79,6 +83,7 @@ class Again(Timer, frozen=True):
 class TokenOptions(msgspec.Struct, frozen=True):
     window: Annotated[int, msgspec.Meta(ge=1)] = 16  # how many messages a member may send on one visit of the token
     transport: Literal["reliable", "datagram"] = "reliable"
+    ahead: Annotated[int, msgspec.Meta(ge=1)] = 4  # how many windows it may have sent that somebody may not have
 
 
 class RotatingToken(OrderingProtocol):
@@ -119,6 +124,7 @@ class RotatingToken(OrderingProtocol):
     wanted: bool  # whether somebody has asked the first member for it
     resting: bool  # whether it may have come to rest, as far as this member knows
     newest: int  # the newest number when the token left
+    unstable: list[int]  # the numbers that this member has given and that are not stable
     asked: bool  # whether this member has asked for it
     received: int  # everything up to this number was here, and is delivered
     held: Table[int, Ordered]  # the hold-back queue and, before it, what somebody may miss
@@ -135,8 +141,12 @@ class RotatingToken(OrderingProtocol):
         self.token = Token(0, 0, 0, 0, []) if self.first else None
         self.round, self.pause_ns = (0, 0), 0
         self.resting, self.wanted, self.asked = True, False, False
-        self.held, self.passed = {}, None
+        self.unstable, self.held, self.passed = [], {}, None
         self.again_ns, self.moved = 0, False
+
+    @classmethod
+    def drawn_last(cls, topology: Topology) -> dict[str, tuple[str, ...]]:
+        return {"window": ("1", "2", "16"), "ahead": ("1", "4")}
 
     @property
     def lossy(self) -> bool:
@@ -149,7 +159,7 @@ class RotatingToken(OrderingProtocol):
 
     def validate(self, message: Wire) -> None:
         if isinstance(message, Taken):
-            if message.index < 1:
+            if not 0 < message.index < NUMBER_MAX:
                 raise BadFrame("The messages of a sender count from 1.")
             return
         if not self.members:
@@ -157,11 +167,13 @@ class RotatingToken(OrderingProtocol):
         if isinstance(message, Hand | Ordered):
             if message.message.destinations != (self.group,):
                 raise BadFrame(f"A message for other groups is not for {self.me}.")
-            if (message.index if isinstance(message, Hand) else message.number) < 1:
+            if not 0 < (message.index if isinstance(message, Hand) else message.number) < NUMBER_MAX:
                 raise BadFrame("Messages count from 1.")
         if isinstance(message, Token):
-            if not 0 <= message.stable <= message.newest or not 0 <= message.low <= message.newest or message.visit < 1:
-                raise BadFrame("A token counts visits from 1, and what is stable has a number.")
+            if not 0 < message.visit < NUMBER_MAX or not 0 <= message.newest < NUMBER_MAX:
+                raise BadFrame("A token counts its visits from 1, and what it numbers.")
+            if not 0 <= message.stable <= message.newest or not 0 <= message.low <= message.newest:
+                raise BadFrame("What everybody has, has a number.")
             if len(message.missing) > self.REPEATED_MAX * len(self.members):
                 raise BadFrame("A token has too many requests.")
             if not all(who in self.members and 1 <= number <= message.newest for who, number in message.missing):
@@ -214,7 +226,8 @@ class RotatingToken(OrderingProtocol):
     def seek(self) -> None:
         """There is something to send: take the token if it rests here, ask for it if it may rest elsewhere."""
         if self.token is not None:
-            self.use(self.token)  # L5
+            if self.room():
+                self.use(self.token)  # L5
         elif self.queue and self.resting and not self.asked and not self.first:
             self.asked = True
             self.send(self.members[0], Want(self.visit))  # L6
@@ -241,6 +254,7 @@ class RotatingToken(OrderingProtocol):
             token = msgspec.structs.replace(token, low=min(token.low, self.received))  # L10
         for number in [number for number in self.held if number <= token.stable]:
             del self.held[number]  # L11
+        self.unstable = [number for number in self.unstable if number > token.stable]
         if self.first and self.keep(token, settled=settled):
             self.token = token
         else:
@@ -249,7 +263,7 @@ class RotatingToken(OrderingProtocol):
     def keep(self, token: Token, *, settled: bool) -> bool:
         """Whether the first member keeps the token: for good, or for a while if the last round brought nothing new."""
         before, self.round = self.round, (token.newest, token.stable)
-        if self.queue or self.wanted:
+        if (self.queue and self.room()) or self.wanted:
             return False
         if settled:
             return True  # L12
@@ -262,14 +276,23 @@ class RotatingToken(OrderingProtocol):
         if self.token is not None:
             self.use(self.token)
 
+    def room(self) -> int:
+        """How many messages this member may number now.
+
+        Each has a share of its own in what may be unstable: where somebody is slow, those who sit before it in the ring
+        would else use up whatever becomes free.
+        """
+        return min(self.options.window, self.options.ahead * self.options.window - len(self.unstable))  # L14
+
     def use(self, token: Token) -> None:
-        """Number what waits here, as far as the window allows, and pass the token on."""
+        """Number what waits here, as far as there is room, and pass the token on."""
         missing = self.serve(token)
-        newest = token.newest
-        for m in self.queue[: self.options.window]:  # L14
+        newest, room = token.newest, self.room()
+        for m in self.queue[:room]:
             newest += 1  # L15
             self.send(self.members, Ordered(newest, m))  # L16
-        del self.queue[: self.options.window]
+            self.unstable.append(newest)
+        del self.queue[:room]
         self.token, self.wanted = None, False
         self.cancel_timer(GoOn())
         # It may come to rest only when it has gone round once more with all this, and with nothing to add.
@@ -290,8 +313,8 @@ class RotatingToken(OrderingProtocol):
             elif who != self.me:
                 missing.append((who, number))
         if self.lossy:  # else it is on its way
-            gaps = [number for number in range(self.received + 1, token.newest + 1) if number not in self.held]
-            missing += [(self.me, number) for number in gaps[: self.REPEATED_MAX]]  # R6
+            gaps = (number for number in range(self.received + 1, token.newest + 1) if number not in self.held)
+            missing += [(self.me, number) for number in islice(gaps, self.REPEATED_MAX)]  # R6
         return missing
 
     def on_ordered(self, sender: ProcessId, ordered: Ordered) -> None:  # L18

@@ -20,7 +20,7 @@ TransportKind = Literal["reliable", "datagram"]
 Past = dict[GroupId, dict[ProcessId, int]]  # for each group: how many messages of each sender to it
 
 MISSING_MAX = 64  # numbers named in one answer; when these have come, the next answer names more
-PAST_MAX = 4096  # senders in the past of a message, for one group
+OUTSIDE_MAX = 4096  # senders outside all groups in the past of a message, for one group
 
 
 class Copy(Wire, frozen=True, tag=1):
@@ -104,9 +104,12 @@ class NumberedMulticast(Component):
             raise BadFrame(f"A message for {', '.join(destinations)} is not for {self.me}.")
         if len(message.numbers) != len(destinations) or min(message.numbers) < 1:
             raise BadFrame("A copy has a number from 1 on for each destination group.")
+        senders_max = len(self.topology.processes) + OUTSIDE_MAX
         for group, vector in message.past.items():
-            if group not in self.topology.groups or len(vector) > PAST_MAX or min(vector.values(), default=1) < 1:
-                raise BadFrame(f"What precedes a message is for groups, at most {PAST_MAX} senders to each, from 1 on.")
+            if group not in self.topology.groups or len(vector) > senders_max or min(vector.values(), default=1) < 1:
+                raise BadFrame(
+                    f"What precedes a message is for groups, at most {senders_max} senders to each, from 1 on."
+                )
 
     # The sender -----------------------------------------------------------------------------------------------------
 

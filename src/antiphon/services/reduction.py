@@ -31,7 +31,7 @@ from antiphon.core.keys import Key
 from antiphon.services.gaps import Eras
 from antiphon.services.spread import Spread, SpreadKind, SpreadOptions
 from antiphon.services.swap import BOTTOM, DistributedSwap
-from antiphon.services.tree import Place, TreeKind, lightest, parse_weights, places
+from antiphon.services.tree import Place, TreeKind, check_weights, lightest, parse_weights, places
 
 SwapKind = TypeVar("SwapKind", bound=DistributedSwap)
 
@@ -78,6 +78,8 @@ class TreeProtocol(OrderingProtocol):
             parse_weights(options.weights)
 
     def initialise(self) -> None:
+        if self.options.weights:
+            check_weights(self.options.weights, max(len(members) for members in self.topology.groups.values()))
         self.spread = self.part(
             Spread,
             "multicast",

@@ -11,6 +11,8 @@ import msgspec
 from antiphon.core import GroupId, Message, OrderingProtocol, ProcessId, Table, Timer, Transport, Wire
 from antiphon.core.errors import BadFrame
 
+NUMBER_MAX = 1 << 62  # no honest sequencer counts so far
+
 
 class Ordered(Wire, frozen=True, tag=2):
     """Sequencer to the group: this is message ``number``. ``epoch``: who numbers, by its place in the group."""
@@ -61,7 +63,7 @@ class Stability(OrderingProtocol):
     outbox: dict[GroupId, dict[int, Message]]  # those of its messages that may still get lost, by index
     # At a member
     epoch: int  # the place of the sequencer in the group: all before it are gone (services/takeover.py)
-    taken: dict[ProcessId, int]  # by origin: up to this index its messages have numbers
+    counted: dict[ProcessId, int]  # by origin: up to this index its messages have numbers
     safe: dict[ProcessId, int]  # and up to this one, every member that is left holds them
     newest: int  # the largest number heard of
     received: int  # every message up to this number is or was held
@@ -76,7 +78,7 @@ class Stability(OrderingProtocol):
     moved: bool  # whether anything has come that was waited for, since the last repeat
 
     def initialise(self) -> None:
-        self.outbox, self.taken, self.safe, self.held = {}, {}, {}, {}
+        self.outbox, self.counted, self.safe, self.held = {}, {}, {}, {}
         self.epoch = self.newest = self.received = self.stable = self.numbered = 0
         self.leading = self.members[:1] == (self.me,)
         self.acknowledged = dict.fromkeys(self.members, 0) if self.leading else {}
@@ -102,21 +104,22 @@ class Stability(OrderingProtocol):
 
     def validate(self, message: Wire) -> None:
         if isinstance(message, Taken):
-            if message.index < 1:
-                raise BadFrame("The messages of a sender count from 1.")
+            self.check_numbers(message.index)
             return
         if not self.members:
             raise BadFrame(f"{self.me} is in no group, and orders nothing.")
         if not 0 <= getattr(message, "epoch", 0) < len(self.members):
             raise BadFrame("An epoch is the place of a member in its group.")
-        if min(getattr(message, name, 0) for name in ("received", "stable", "newest")) < 0:
+        if not all(0 <= getattr(message, name, 0) < NUMBER_MAX for name in ("received", "stable", "newest")):
             raise BadFrame("Messages are numbered from 1.")
+        if isinstance(message, Have | Stable | Fetch) and not self.acknowledges:
+            raise BadFrame("With these options nobody asks who has what.")
         if isinstance(message, Ordered):
             self.check_numbers(message.number, message.index)
             self.check_group(message.message)
 
     def check_numbers(self, *numbers: int) -> None:
-        if min(numbers) < 1:
+        if not all(0 < number < NUMBER_MAX for number in numbers):
             raise BadFrame("Messages are numbered from 1.")
 
     def check_group(self, m: Message) -> None:
@@ -194,7 +197,7 @@ class Stability(OrderingProtocol):
             self.repeat_later()
 
     def answers(self) -> bool:
-        """Whether the sequencer tells senders what it has taken."""
+        """Whether the sequencer tells senders what cannot get lost."""
         return self.keeps
 
     def answer(self, origin: ProcessId, index: int) -> None:
@@ -204,7 +207,7 @@ class Stability(OrderingProtocol):
 
     def known(self, origin: ProcessId) -> int:
         """Up to which index a sender's messages cannot get lost: the sequencer returns, or every member has them."""
-        return (self.safe if self.options.takeover else self.taken).get(origin, 0)
+        return (self.safe if self.options.takeover else self.counted).get(origin, 0)
 
     def on_taken(self, sender: ProcessId, taken: Taken) -> None:  # A8
         group = self.topology.group_of.get(sender)

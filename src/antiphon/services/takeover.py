@@ -7,6 +7,7 @@ sequencer needs: members the messages that not every member has, senders those t
 from __future__ import annotations
 
 from antiphon.core import GroupId, MessageId, ProcessId, Wire
+from antiphon.core.errors import BadFrame
 from antiphon.services.stability import Ordered, Stability, Stable, Taken
 
 
@@ -32,6 +33,8 @@ class Takeover(Stability):
 
     def validate(self, message: Wire) -> None:
         super().validate(message)
+        if isinstance(message, Collect | Report) and not self.options.takeover:
+            raise BadFrame("With these options nobody takes over.")
         if isinstance(message, Report):
             for each in message.more:
                 self.check_numbers(each.number, each.index)

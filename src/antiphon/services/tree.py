@@ -56,7 +56,9 @@ def lightest(nodes: tuple[ProcessId, ...], weights: str) -> dict[ProcessId, Plac
         crossing = [edge for edge in edges if (edge.one in children) != (edge.other in children)]
         if not crossing:
             missing = next(node for i, node in enumerate(nodes, start=1) if i not in children)
-            raise UsageError(f"The weights {weights!r} span no tree: no edge leads to {missing}.")
+            raise UsageError(
+                f"The weights {weights!r} span no tree: no edge leads to {missing}; sequencer and token need none."
+            )
         _, one, other = min(crossing)
         parent, child = (one, other) if one in children else (other, one)
         children[parent].append(child)
@@ -65,6 +67,16 @@ def lightest(nodes: tuple[ProcessId, ...], weights: str) -> dict[ProcessId, Plac
         nodes[i - 1]: Place(nodes[parents[i] - 1] if i in parents else None, tuple(nodes[c - 1] for c in below))
         for i, below in children.items()
     }
+
+
+def check_weights(weights: str, largest: int) -> None:
+    """Refuse edges to members that not even the largest group has; in a smaller one those beyond it are left out."""
+    for edge in parse_weights(weights):
+        if max(edge.one, edge.other) > largest:
+            raise UsageError(
+                f"The weights {weights!r} have an edge {edge.one}-{edge.other}, "
+                f"but there is no member {max(edge.one, edge.other)}: the largest group has {largest}."
+            )
 
 
 class Edge(NamedTuple):

@@ -65,7 +65,8 @@ def create(
     if kind.assumes(parsed).detector is Detector.PERFECT:
         raise UsageError(
             f"{protocol} with these options needs a failure detector that is never wrong, and between real processes "
-            "a slow one looks like a dead one: only the simulator runs it so."
+            "a slow one looks like a dead one: only the simulator runs it so; "
+            "tom and scalatom go on here without the dead."
         )
     kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
     for members in topology.groups.values():
