@@ -9,8 +9,9 @@ import pytest
 
 from antiphon.protocols import protocols
 from antiphon.services.stack import StackedProtocol
-from antiphon.simulation import simulate
+from antiphon.simulation import Crash, simulate
 from antiphon.simulation.campaign import scenarios
+from mutants.parts import UniformDeliversTheFirstCopy, with_parts
 from mutants.record import first_seeds
 
 MUTANT_SEEDS = 600  # almost all show at once; the rarest, a consensus of tom that needs too few votes, in one of 130
@@ -33,3 +34,18 @@ def test_every_mutant_is_caught_by_the_fixed_seeds(name, mutant) -> None:
         if simulate(scenario, mutant).violations:
             return
     pytest.fail(f"{mutant.__name__} survived {MUTANT_SEEDS} seeds")
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("reliable", 5), ("tom", 5), ("scalatom", 5), ("ctbroadcast", 5), ("nonminimal", 3)]
+)
+def test_who_delivers_the_first_copy_is_caught_often(name: str, least: int) -> None:
+    """Of a hundred seeds, under each protocol; only those are run in which a message is known to one member alone."""
+    protocol = protocols()[name]
+    mutant = with_parts(protocol, UniformDeliversTheFirstCopy)
+    caught = 0
+    for scenario in islice(scenarios(protocol, 0, {"reliable": "uniform"}), 100):
+        lonely = any(isinstance(fault, Crash) and fault.about for fault in scenario.faults)
+        if caught < least and lonely:
+            caught += bool(simulate(scenario, mutant).violations)
+    assert caught == least

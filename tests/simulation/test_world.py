@@ -152,6 +152,19 @@ def test_a_crash_after_a_delivery_lets_nothing_else_out() -> None:
     assert rows[-1].time_ns == rows[-2].time_ns > 5 * MILLISECOND
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_crash_comes_after_so_many_words_about_a_message(times: int) -> None:
+    """Who delivers a message of skeen's proposes a time for it, and nothing else: the second word never comes."""
+    crash = Crash("a.1", at=0, down_ns=MILLISECOND, effects=times, about="c1:3")
+    outcome = simulate(small(faults=(crash,)))
+    own = [row for row in outcome.rows if row.process == "a.1"]
+    words = [row.time_ns for row in own if row.kind == "send" and "c1:3" in (row.about or ())]
+    assert len(words) == 1
+    assert [row.time_ns for row in own if row.kind == "crash"] == (words if times == 1 else [])
+    assert outcome.faults_effective == ([crash] if times == 1 else [])
+    assert outcome.deliveries == 20 * 4
+
+
 def test_a_crash_without_return_is_waited_for_by_nobody() -> None:
     crash = Crash("a.1", at=5 * MILLISECOND)
     outcome = simulate(small(protocol="reliable", journal=False, faults=(crash,)))

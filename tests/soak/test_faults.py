@@ -198,6 +198,23 @@ def test_a_connection_ends_after_its_greeting() -> None:
     try_out(story)
 
 
+@pytest.mark.parametrize("kind", list(NetworkFault))
+def test_a_fault_is_felt_where_something_passes(kind: NetworkFault) -> None:
+    async def story(network: Network, caller: Caller, another: Callable[[], Awaitable[Caller]]) -> None:
+        here, elsewhere = (Trouble(kind, frozenset([wire])) for wire in (WIRE, ("c2", "a.1")))
+        strikes = [asyncio.create_task(network.strike(trouble, 60.0)) for trouble in (elsewhere, here)]
+        await asyncio.sleep(0.05)
+        caller.writer.write(FRAME)
+        async with asyncio.timeout(10):
+            while not here.is_felt:
+                await asyncio.sleep(0.01)
+        assert not elsewhere.is_felt
+        for strike in strikes:
+            await lift(strike)
+
+    try_out(story)
+
+
 def test_where_frames_end_is_known_however_the_stream_is_cut() -> None:
     stream = FRAME * 3
     whole = FrameEnds().within(stream)

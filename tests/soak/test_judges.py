@@ -15,12 +15,14 @@ from antiphon.checks import Status
 from antiphon.cli.soak import judge_trace, show, take_verdicts
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
-from antiphon.soak import Outcome, Settings
+from antiphon.soak import Outcome, Settings, plan
 from antiphon.soak.clients import LoadClient, wait_for_receipts
 from antiphon.soak.judge import Digest, judge_logs
 from antiphon.soak.memory import PEAK_MIB_MAX, THIRD_SECONDS_MIN, MemorySamples, judge_memory
+from antiphon.soak.network import Network
 from antiphon.soak.records import RecordReader, RecordWriter, Told, payload_of
-from antiphon.soak.values import DELIVERY_SECONDS_MAX, judge_delivery
+from antiphon.soak.strikes import Strikes
+from antiphon.soak.values import DELIVERY_SECONDS_MAX, Memory, judge_delivery
 from antiphon.soak.worker import Task
 from soak.forged import BOTH, CLIENT, TAG, Logs, honest, written
 
@@ -179,6 +181,47 @@ def test_a_record_outlives_its_client_and_a_line_that_was_cut_short(tmp_path: Pa
     assert len(list(reader.news())) == 1
 
 
+# What is struck -------------------------------------------------------------------------------------------------
+
+
+def struck(path: Path, fault: plan.Fault, *, alone: bool) -> tuple[list[tuple[str, str]], dict[str, int]]:
+    """What is found, and what came to nothing, when a cluster that never ran is struck."""
+    found: list[tuple[str, str]] = []
+    folder = written(path / "cluster", honest()[0])
+    strikes = Strikes(folder, Network(seed=1), {}, {}, lambda kind, sentence: found.append((kind, sentence)))
+    asyncio.run(strikes.strike(fault, alone=alone))
+    return found, strikes.unfelt
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_member_that_down_has_to_kill_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    """Unless something else was wrong with it then: here none of them says that it ended cleanly."""
+    monkeypatch.setattr(Strikes, "_is_up", lambda strikes, process: process != "b.2")
+    monkeypatch.setattr(cluster, "stop", lambda folder: False)
+    monkeypatch.setattr(cluster, "start", lambda folder: [])
+    found, unfelt = struck(tmp_path, plan.DownUp(seconds=0.0), alone=alone)
+    expected = ("down", "`down` did not find that a.1, a.2, b.1 ended cleanly.")
+    assert found == ([expected] if alone else [])
+    assert unfelt == {}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        plan.Pause(processes=("a.1", "a.2"), seconds=0.0),
+        plan.Kill(processes=("a.1",), seconds=0.0),
+        plan.FailedDisk(process="a.1"),
+        plan.DownUp(seconds=0.0),
+    ],
+    ids=plan.kind_of,
+)
+def test_faults_that_strike_nobody_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: plan.Fault
+) -> None:
+    monkeypatch.setattr(cluster, "start", lambda folder: [])
+    assert struck(tmp_path, fault, alone=True) == ([], {plan.kind_of(fault): 1})
+
+
 # Time and memory ------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +290,20 @@ def test_a_finding_names_the_seed_and_the_episode(capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert "FOUND late (seed 7, episode 3): Deliveries were on only 12.0 s after the last fault." in out
     assert "Nothing lost" not in out
+
+
+def test_memory_that_was_not_compared_is_not_called_flat(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = an_outcome()
+    outcome.memory["a.1"] = Memory(None, None, 120.0)
+    show(Console(width=120), outcome)
+    short = capsys.readouterr().out
+    assert "120 MiB at most; the time was too short to see it grow" in short
+    assert "flat" not in short
+    outcome.memory["a.1"] = Memory(100.0, 103.0, 120.0)
+    show(Console(width=120), outcome)
+    long = capsys.readouterr().out
+    assert "120 MiB at most; grew by 3 MiB at most" in long
+    assert "memory flat" in long
 
 
 def test_what_is_no_trace_is_not_passed_over(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,18 +114,19 @@ def show(console: Console, outcome: Outcome) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     delivered = sorted(e.delivery_seconds for e in outcome.episodes if e.delivery_seconds is not None)
     heard = sorted(e.clients_seconds for e in outcome.episodes if e.clients_seconds is not None)
-    grown = max((m.growth for m in outcome.memory.values()), default=0.0)
+    grown = [m.growth for m in outcome.memory.values() if m.growth is not None]
+    growth = f"grew by {max(grown):.0f} MiB at most" if grown else "the time was too short to see it grow"
     peak = max((m.peak for m in outcome.memory.values()), default=0.0)
     for name, value in (
         ("soak", f"{settings.protocol}, seed {settings.seed}, {outcome.seconds:.0f} s"),
         ("episodes", f"{len(outcome.episodes)}"),
-        ("faults", ", ".join(f"{count} {kind}" for kind, count in outcome.faults.items())),
-        ("full disks not felt", f"{outcome.unfelt}"),
+        ("faults", _counted(outcome.faults)),
+        ("of these came to nothing", _counted(outcome.unfelt) or "none"),
         ("receipts", f"{outcome.receipts:,} payloads ({outcome.unknown:,} sent without one)"),
         ("delivered", ", ".join(f"{count:,} by {group}" for group, count in outcome.delivered.items())),
         ("deliveries on after", _middle_and_last(delivered)),
         ("all clients on after", _middle_and_last(heard)),
-        ("memory", f"{peak:.0f} MiB at most; grew by {grown:.0f} MiB at most"),
+        ("memory", f"{peak:.0f} MiB at most; {growth}"),
         ("promises", ", ".join(f"{name} {status}" for name, status in outcome.verdicts.items()) or "not judged"),
     ):
         table.add_row(name, value)
@@ -136,7 +137,12 @@ def show(console: Console, outcome: Outcome) -> None:
         where = f"episode {finding.episode}" if finding.episode else "the end"
         console.print(f"FOUND {finding.kind} (seed {finding.seed}, {where}): {finding.sentence}", markup=False)
     if outcome.holds:
-        console.print("Nothing lost, doubled or out of order; no client wedged; memory flat.")
+        flat = "memory flat" if grown else "of the memory only its peak was judged"
+        console.print(f"Nothing lost, doubled or out of order; no client wedged; {flat}.")
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.items())
 
 
 def _middle_and_last(seconds: list[float]) -> str:

@@ -19,6 +19,7 @@ from antiphon.core.options import option_choices, parse_options
 from antiphon.core.process import Process
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
 from antiphon.protocols import in_words, protocols_with
+from antiphon.protocols.ctbroadcast import CtBroadcast
 from antiphon.simulation.placing import FaultKind, place_faults
 from antiphon.simulation.values import (
     MILLISECOND,
@@ -130,6 +131,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     model = fault_model(rng, protocol, parsed)
     returning = not model.permanent or rng.random() < 0.5
     timeout = assumes.detector is Detector.TIMEOUT
+    lonely = assumes.failures is Failures.MINORITY and model.permanent and not model.sent_survives
     faults = place_faults(
         rng,
         [*topology.processes, *(() if load.through_members else load.clients)],
@@ -145,6 +147,8 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
         sends_max=max(1, max(sizes.values()) - 1) if assumes.one_group else None,
         timeout=timeout,
+        last_words=random.Random(f"{seed}/last words") if lonely else None,
+        broadcast=issubclass(protocol, CtBroadcast),
     )
     fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
     latencies = HARSH_LATENCIES if harsh else LATENCIES

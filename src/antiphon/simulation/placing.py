@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -52,6 +52,8 @@ def place_faults(
     all_but_one: bool = False,
     sends_max: int | None = None,
     timeout: bool = False,
+    last_words: random.Random | None = None,
+    broadcast: bool = False,
 ) -> tuple[Fault, ...]:
     """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
 
@@ -59,16 +61,20 @@ def place_faults(
     sender outside, may crash for good; ``all_but_one``: even all members of a group but one. ``plans``: the workload,
     where faults may be aimed at its multicasts. ``sends_max``: no process sends more than so much at once, as a rule.
     ``timeout``: suspicions come of partitions, so there are more of these, and no suspicion lasts for ever.
+    ``last_words``: decides whether somebody lets others count on a message that nobody else will ever have; a stream of
+    its own, so that all else which comes of a seed is what it was before. ``broadcast``: there all agree on everything.
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
-    placing.sends_max, placing.timeout = sends_max, timeout
+    placing.sends_max, placing.timeout, placing.broadcast = sends_max, timeout, broadcast
     if all_but_one:
         placing.mortal = {group: len(members) - 1 for group, members in topology.groups.items()}
     if FaultKind.CRASH in kinds and permanent and rng.random() < 0.5:
         placing.silence(rng.randrange(max(span_ns, 1)), MILLISECOND)
     while kinds and len(placing.faults) < count and placing.tries < 4 * count:
         placing.place(FaultKind.PARTITION if timeout and rng.random() < 0.4 else rng.choice(kinds))
+    if last_words is not None and FaultKind.CRASH in kinds:
+        placing.last_words(last_words)
     return tuple(sorted(placing.faults, key=lambda fault: fault.at))
 
 
@@ -94,7 +100,7 @@ class Placing:
         self.watched = watched
         self.returning = self.permanent = False
         self.sends_max: int | None = None
-        self.timeout = False
+        self.timeout = self.broadcast = False
         self.faults: list[Fault] = []
         self.tries = 0
         # Who stays, and is trusted by all in the end: one member of each group, for what a failure detector promises.
@@ -156,6 +162,45 @@ class Placing:
             return
         self._add_crash(plan.sender, max(plan.at - 1, 0), None, 1)
         self._end_soon(self._first_reader(plan), plan.at, FETCHED_NS)
+
+    def last_words(self, rng: random.Random) -> None:
+        """One member alone gets a message: the sender is cut off from all others, and crashes before it can reach them.
+        That member tells the others about the message, and is gone too, as a rule before they have asked for it.
+
+        Where anybody counts on a message that too few hold, either that member has delivered it, or the others wait for
+        it for ever, also with what those send who stay."""
+        aims = list(self._lonely())
+        if not aims or rng.random() < 0.2:
+            return
+        plan, number, reader = rng.choice(aims[: len(aims) // 2 + 1])  # early: later on much else comes before it
+        lasts = rng.randrange(5 * MILLISECOND, 25 * MILLISECOND)
+        self.faults = [f for f in self.faults if not (isinstance(f, Crash) and f.process in (plan.sender, reader))]
+        self.faults += [
+            Partition((plan.sender,), plan.at, lasts + 1, bridge=reader),
+            Crash(plan.sender, plan.at + lasts),
+            Crash(reader, plan.at, None, rng.choice((2, 3, 3, 4)), f"{plan.sender}:{number}"),
+        ]
+
+    def _lonely(self) -> Iterator[tuple[Plan, int, str]]:
+        """Plans of senders that may go, which of its sender's plans each is, and a member that may be the only one to
+        get it: one who coordinates an agreement on it. Somebody stays who sends to the same members later."""
+        numbers: dict[str, int] = {}
+        made: set[tuple[str, int]] = set()
+        for index, plan in enumerate(self.plans):
+            numbers[plan.sender] = numbers.get(plan.sender, 0) + 1
+            is_first = (plan.sender, plan.at) not in made  # of those that its sender is to make at that time
+            made.add((plan.sender, plan.at))
+            if not is_first or not self._goes(plan.sender):
+                continue
+            staying = [p for p in self.plans[index:] if p.sender not in self.gone and p.sender != plan.sender]
+            for group in list(self.topology.groups)[:1] if self.broadcast else plan.destinations:
+                first = str(self.topology.groups[GroupId(group)][0])
+                stay = any(self.broadcast or group in p.destinations for p in staying if p.sender != first)
+                if stay and group != self._group_of(plan.sender) and self._goes(first):
+                    yield plan, numbers[plan.sender], first
+
+    def _goes(self, process: str) -> bool:
+        return process in self.gone or self._may_go(process)
 
     def _first_reader(self, plan: Plan) -> str:
         """Who gets a message first, and may be the only one: its sender, where that is an addressee."""

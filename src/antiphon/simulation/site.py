@@ -45,6 +45,7 @@ class Site:
         self.doom: Crash | None = None  # it strikes in the middle of a release that is yet to come
         self._left: int | None = None  # effects that may leave before it strikes, in the present release
         self._last_words = False  # whether it strikes after the first delivery of the present release
+        self._told = 0  # how often it has told others about the message after which it strikes
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.links: dict[ProcessId, Link] = {}
         self.monitored: tuple[ProcessId, ...] = ()
@@ -60,19 +61,23 @@ class Site:
 
     def release(self, index: int) -> None:
         """What is durable below ``index`` may go out. Interrupted: the process crashed on the way."""
-        if self.doom is None or not self._strikes(self.doom.effects, index):
+        if self.doom is None or not self._strikes(self.doom, index):
             self.host.durable(index)
             return
         self.host.durable(index)
-        raise Interrupted  # the delivery was the last effect
+        raise Interrupted  # all of it left, or a delivery was the last effect
 
-    def _strikes(self, moment: int | str | None, index: int) -> bool:
+    def _strikes(self, doom: Crash, index: int) -> bool:
         """Whether the release up to ``index`` has the moment in it at which the process is doomed to crash."""
         effects = [effect for turn in self.host.releasable(index) for effect in turn.effects]
-        if moment == "delivery":
+        if doom.effects == "delivery":
             self._last_words = any(type(effect) is Log for effect in effects)
             return self._last_words
+        moment = doom.effects
         assert isinstance(moment, int)
+        if doom.about is not None:
+            self._told += sum(type(e) is Send and doom.about in map(str, e.about) for e in effects)
+            return self._told >= moment
         visible = sum(len(e.to) if type(e) is Send else type(e) in (Log, Reply) for e in effects)
         self._left = moment if visible > moment else None
         return self._left is not None
@@ -85,6 +90,7 @@ class Site:
     def undoom(self) -> None:
         self.doom = self._left = None
         self._last_words = False
+        self._told = 0
 
     def _mortal(self) -> None:
         if self._left == 0:

@@ -57,6 +57,8 @@ class Crash(Value, frozen=True, tag=True):
 
     ``effects``: crash in the middle of a release, the first that has more sends to single receivers, deliveries and
     answers than this, after so many of them; or right after the first delivery that leaves the process.
+    ``about``: a message, such as ``c1:5``. Then it is at the end of a release, the one in which the process tells
+    others about this message for the ``effects``-th time.
     ``down_ns``: how long until it restarts from its disk; None means never.
     """
 
@@ -64,6 +66,7 @@ class Crash(Value, frozen=True, tag=True):
     at: int
     down_ns: int | None = None
     effects: int | Literal["delivery"] | None = None
+    about: str | None = None
 
 
 class Pause(Value, frozen=True, tag=True):

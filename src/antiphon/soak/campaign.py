@@ -151,14 +151,16 @@ class Soak:
     async def _go_through(self, episode: plan.Episode, strikes: Strikes, probe: Probe) -> bool:
         struck = [fault for fault in episode.faults if strikes.can(fault)]
         skipped = [plan.describe(fault) for fault in episode.faults if not strikes.can(fault)]
-        self._faults.update(_kind(fault) for fault in struck)
-        over = max(await asyncio.gather(*(strikes.strike(fault) for fault in struck)), default=time.monotonic())
+        self._faults.update(plan.kind_of(fault) for fault in struck)
+        alone = len(struck) == 1
+        ends = await asyncio.gather(*(strikes.strike(fault, alone=alone) for fault in struck))
+        over = max(ends, default=time.monotonic())
         try:
             await strikes.bring_back()
         except AntiphonError as error:
             self._add("no start", str(error))
             return False
-        self.outcome.unfelt = len(strikes.unfelt)
+        self.outcome.unfelt = dict(sorted(strikes.unfelt.items()))
         delivered = await probe.seconds_until_delivery(over, STUCK_SECONDS)
         heard = await self._clients_heard(over) if delivered is not None else None
         report = EpisodeReport(
@@ -238,12 +240,6 @@ class Soak:
     def _add(self, kind: str, sentence: str) -> None:
         self.outcome.add(kind, sentence, self._episode or None)
         self._tell(f"FOUND {kind}: {sentence}")
-
-
-def _kind(fault: plan.Fault) -> str:
-    if isinstance(fault, plan.Network):
-        return str(fault.kind)
-    return str(fault.__struct_config__.tag)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -65,7 +65,7 @@ def _large(sizes: list[float]) -> float:
 def judge_memory(found: Mapping[str, Memory]) -> list[str]:
     faults = []
     for name, memory in found.items():
-        if memory.growth > GROWTH_MIB_MAX:
+        if memory.growth is not None and memory.growth > GROWTH_MIB_MAX:
             faults.append(
                 f"{name} grew by more than {GROWTH_MIB_MAX:.0f} MiB: to {memory.early} MiB in the first third of the "
                 f"time, and to {memory.late} MiB in the last."

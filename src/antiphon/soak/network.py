@@ -45,6 +45,7 @@ class Trouble:
         self.outward = outward  # of one-way silence: from who dials; otherwise towards it
         self.delay = delay
         self.over = asyncio.Event()
+        self.is_felt = False  # something passes where it is, or was open there
 
     def holds(self, outward: bool) -> bool:
         """Whether bytes in this direction have to wait for the end."""
@@ -237,7 +238,11 @@ class Network:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def on(self, wire: Wire) -> Trouble | None:
-        return next((trouble for trouble in self._troubles if wire in trouble.wires), None)
+        """What is wrong with a wire on which something passes."""
+        found = next((trouble for trouble in self._troubles if wire in trouble.wires), None)
+        if found is not None and found.kind not in (NetworkFault.FREEZE, NetworkFault.RESET):
+            found.is_felt = True
+        return found
 
     def cut(self, length: int, ends: set[int]) -> int:
         """Where in a chunk to cut, so that it is inside a frame."""
@@ -268,7 +273,10 @@ class Network:
             await asyncio.sleep(min(self.random.uniform(*RESET_SECONDS), max(0.0, end - loop.time())))
 
     def _on(self, trouble: Trouble) -> list[Passage]:
-        return [passage for passage in self._passages if passage.wire in trouble.wires]
+        """The connections that it ends, or stops for good."""
+        found = [passage for passage in self._passages if passage.wire in trouble.wires]
+        trouble.is_felt = trouble.is_felt or bool(found)
+        return found
 
 
 def _caller_name(hello: Hello) -> str:

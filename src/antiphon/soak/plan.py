@@ -53,7 +53,7 @@ class Network(Fault, frozen=True, tag="network"):
 
 
 class FullDisk(Fault, frozen=True, tag="full disk"):
-    """``seconds`` count from when the process says that it is full."""
+    """``seconds`` count from when the process says that it is full, or some process that it finds no room to trace."""
 
     disk: str  # a process, or TRACE
     seconds: float
@@ -96,6 +96,11 @@ def describe(fault: Fault) -> str:
         case KillClient():
             return f"kill -9 of client {fault.client}"
     raise AssertionError(f"{fault!r} is a fault that has no words.")
+
+
+def kind_of(fault: Fault) -> str:
+    """Under which name a fault is counted."""
+    return str(fault.kind) if isinstance(fault, Network) else str(fault.__struct_config__.tag)
 
 
 class Planner:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
@@ -39,14 +40,16 @@ class Strikes:
         self._clients = clients
         self._disks = disks
         self._on_finding = on_finding
-        self.unfelt: list[str] = []  # faults that came to nothing
+        self.unfelt: Counter[str] = Counter()  # how many of each kind came to nothing
         self._commands = asyncio.Lock()  # `up` and `down` of one cluster take turns
 
     def can(self, fault: plan.Fault) -> bool:
         return not isinstance(fault, plan.FullDisk) or fault.disk in self._disks
 
-    async def strike(self, fault: plan.Fault) -> float:
-        """Let it happen, and mend it; returns when the fault itself was over, and the mending began."""
+    async def strike(self, fault: plan.Fault, *, alone: bool) -> float:
+        """Let it happen, and mend it; returns when the fault itself was over, and the mending began.
+
+        ``alone``: nothing else is wrong meanwhile."""
         await asyncio.sleep(fault.after)
         match fault:
             case plan.Kill():
@@ -58,16 +61,24 @@ class Strikes:
             case plan.Network():
                 trouble = Trouble(fault.kind, frozenset(fault.wires), outward=fault.outward, delay=fault.delay)
                 await self._network.strike(trouble, fault.seconds)
+                self._note(fault, felt=trouble.is_felt)
             case plan.FullDisk():
                 await self._fill(fault)
             case plan.FailedDisk():
                 return await self._fail_disk(fault)
             case plan.DownUp():
-                return await self._down_and_up(fault)
+                return await self._down_and_up(fault, alone=alone)
             case plan.KillClient():
                 await asyncio.to_thread(self._clients[fault.client].kill)
                 self._clients[fault.client].start()
         return time.monotonic()
+
+    def _note(self, fault: plan.Fault, *, felt: bool) -> None:
+        if not felt:
+            self.unfelt[plan.kind_of(fault)] += 1
+
+    def _is_up(self, process: str) -> bool:
+        return self._folder.process(process).pid() is not None
 
     async def bring_back(self) -> None:
         """Start whatever is down, after all faults are over."""
@@ -106,10 +117,11 @@ class Strikes:
         """Nobody listens where these did; unless another fault's mending has started them again meanwhile."""
         async with self._commands:
             for process in processes:
-                if self._folder.process(process).pid() is None:
+                if not self._is_up(process):
                     self._network.refuse(process)
 
     async def _kill(self, fault: plan.Kill) -> float:
+        self._note(fault, felt=any(map(self._is_up, fault.processes)))
         await self._kill_now(fault.processes)
         await asyncio.sleep(fault.seconds)
         over = time.monotonic()
@@ -120,6 +132,7 @@ class Strikes:
     async def _kill_starting(self, fault: plan.KillStarting) -> float:
         await self._kill_now((fault.process,))
         own = self._folder.process(fault.process)
+        killed = 0
         for moment in fault.moments:
             starting = asyncio.create_task(self._start())
             while (pid := own.pid()) is None and not starting.done():
@@ -128,8 +141,10 @@ class Strikes:
             if pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)  # its start reaps it
+                    killed += 1
             with suppress(AntiphonError):
                 await starting
+        self._note(fault, felt=killed > 0)
         over = time.monotonic()
         with suppress(AntiphonError):
             await self._start()
@@ -137,6 +152,7 @@ class Strikes:
 
     async def _pause(self, fault: plan.Pause) -> float:
         pids = [pid for process in fault.processes if (pid := self._folder.process(process).pid()) is not None]
+        self._note(fault, felt=bool(pids))
         _signal(pids, signal.SIGSTOP)
         try:
             await asyncio.sleep(fault.seconds)
@@ -149,24 +165,27 @@ class Strikes:
         disk = self._disks[fault.disk]
         disk.fill()
         try:
-            if fault.disk != plan.TRACE and not await self._says_full(fault.disk):
-                self.unfelt.append(plan.describe(fault))
+            self._note(fault, felt=await self._says_full(fault.disk))
             await asyncio.sleep(fault.seconds)
         finally:
             disk.free()
 
-    async def _says_full(self, process: str) -> bool:
+    async def _says_full(self, disk: str) -> bool:
+        """Whether the process says so soon; of the trace's disk, whether any does."""
         deadline = time.monotonic() + FELT_SECONDS
+        asked = self._folder.config.processes if disk == plan.TRACE else (disk,)
         while time.monotonic() < deadline:
-            answer = await asyncio.to_thread(cluster.ask, self._folder.config, process)
-            if answer is not None and answer.full:
-                return True
+            for process in asked:
+                answer = await asyncio.to_thread(cluster.ask, self._folder.config, process)
+                if answer is not None and (answer.trace if disk == plan.TRACE else answer.full):
+                    return True
             await asyncio.sleep(LOOK_SECONDS)
         return False
 
     async def _fail_disk(self, fault: plan.FailedDisk) -> float:
         own = self._folder.process(fault.process)
         pid = own.pid()
+        self._note(fault, felt=pid is not None)
         if pid is not None:
             with suppress(ProcessLookupError):
                 fail_writes(pid)
@@ -183,10 +202,19 @@ class Strikes:
             await self._start()
         return over
 
-    async def _down_and_up(self, fault: plan.DownUp) -> float:
+    async def _down_and_up(self, fault: plan.DownUp, *, alone: bool) -> float:
+        """Where nothing else is wrong, every process ends by itself and cleanly: `down` need not kill it."""
         async with self._commands:
-            with suppress(AntiphonError):
+            up = [process for process in self._folder.config.processes if self._is_up(process)]
+            self._note(fault, felt=bool(up))
+            try:
                 await self._command("down", cluster.stop)
+            except AntiphonError as error:
+                if alone:
+                    self._on_finding("down", str(error))
+            killed = [process for process in up if not self._folder.process(process).stopped_cleanly]
+            if alone and killed:
+                self._on_finding("down", f"`down` did not find that {', '.join(killed)} ended cleanly.")
             for process in self._folder.config.processes:
                 self._network.refuse(process)
             await asyncio.sleep(fault.seconds)

@@ -20,7 +20,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True):
     """Something that must not be. It can be looked for again: the seed gives the same episodes."""
 
-    kind: str  # receipts, trace, late, stuck, wedged client, memory, no start, ghost, traceback, reader, not drained
+    # receipts, trace, late, stuck, wedged client, memory, no start, ghost, traceback, reader, not drained, down
+    kind: str
     sentence: str
     seed: int
     episode: int | None = None  # None: found at the end
@@ -42,8 +43,9 @@ class Memory(msgspec.Struct, frozen=True):
     peak: float
 
     @property
-    def growth(self) -> float:
-        return 0.0 if self.early is None or self.late is None else self.late - self.early
+    def growth(self) -> float | None:
+        """None: there was nothing to compare."""
+        return None if self.early is None or self.late is None else self.late - self.early
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -55,7 +57,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     episodes: list[EpisodeReport] = []
     faults: dict[str, int] = {}  # how many of each kind struck
-    unfelt: int = 0  # full disks that the member did not notice in time
+    unfelt: dict[str, int] = {}  # how many of each kind came to nothing: they struck what was down, or silent
     skipped: list[str] = []  # why some kinds could not
     receipts: int = 0  # payloads that clients were told are safe
     unknown: int = 0  # payloads without a receipt
