@@ -19,14 +19,17 @@ import pytest
 
 import antiphon
 from antiphon.checks import check_run
-from antiphon.core.channel import NUMBERED
+from antiphon.core import Process, ProcessId, Topology
+from antiphon.core.channel import NO_FRAMES, NUMBERED
 from antiphon.core.errors import Unavailable, UsageError
+from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, ask
 from antiphon.runtime.net.frames import MAGIC, VERSION, ChannelMarks, FrameKind, Hello, Subscribe, Welcome, encode
 from antiphon.runtime.node import Node, links
 from antiphon.runtime.node import node as node_module
-from antiphon.runtime.node.driver import EXIT_DISK
+from antiphon.runtime.node.company import awaited
+from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 
@@ -255,36 +258,42 @@ def test_a_trace_without_room_does_not_keep_a_process_from_returning(make_cluste
 # Old copies ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", ["tom", "skeen"])
-def test_an_old_copy_gives_no_receipt_before_a_peer_contradicts_it(make_cluster: MakeCluster, protocol: str) -> None:
-    folder = make_cluster({"a": 3}, protocol=protocol)
-    send(folder, 20)
+@pytest.mark.parametrize(
+    ("protocol", "groups", "old", "others"),
+    [("tom", {"a": 3}, "a.3", ["a.1", "a.2"]), ("skeen", {"a": 1, "b": 1}, "a.1", ["b.1"])],
+)
+def test_an_old_copy_gives_no_receipt_before_a_peer_contradicts_it(
+    make_cluster: MakeCluster, protocol: str, groups: dict[str, int], old: str, others: list[str]
+) -> None:
+    folder = make_cluster(groups, protocol=protocol)
+    send(folder, 20, tuple(groups))
     assert cluster.wait_idle(folder, 10)
-    cluster.kill(folder, "a.3")
-    own = folder.process("a.3").path
+    cluster.kill(folder, old)
+    own = folder.process(old).path
     shutil.copytree(own, folder.path / "copy")
     cluster.start(folder)
-    send(folder, 100)
+    send(folder, 100, tuple(groups))
     assert cluster.wait_idle(folder, 10)
     for process in folder.config.processes:
         cluster.kill(folder, process)
     shutil.rmtree(own)
     shutil.move(folder.path / "copy", own)
-    cluster.start(folder, ["a.3"])
-    status = ask(folder.config, "a.3")
+    cluster.start(folder, [old])
+    time.sleep(node_module.MEET_SECONDS + 0.5)
+    status = ask(folder.config, old)
     assert status is not None
-    assert status.returning == ["a.1", "a.2"]
+    assert status.returning == others
 
     async def alone() -> None:
-        async with antiphon.connect(folder.config.addresses["a.3"]) as client:
-            await client.multicast("a", b"x", timeout=1)
+        async with antiphon.connect(folder.config.addresses[old]) as client:
+            await client.multicast(groups, b"x", timeout=1)
 
-    with pytest.raises(Unavailable, match="It was not multicast to a in time"):
+    with pytest.raises(Unavailable, match=r"It was not multicast to .* in time"):
         asyncio.run(alone())
-    pid = pid_of(folder, "a.3")
-    cluster.start(folder, ["a.1", "a.2"])
-    assert ends(pid) == 3
-    assert "old copy" in folder.process("a.3").last_words()
+    pid = pid_of(folder, old)
+    cluster.start(folder, others)
+    assert ends(pid) == EXIT_REFUSED
+    assert "old copy" in folder.process(old).last_words()
 
 
 def test_an_empty_folder_is_an_old_copy_too(make_cluster: MakeCluster) -> None:
@@ -297,8 +306,41 @@ def test_an_empty_folder_is_an_old_copy_too(make_cluster: MakeCluster) -> None:
     cluster.start(folder, ["a.3"])
     pid = pid_of(folder, "a.3")
     cluster.start(folder, ["a.1", "a.2"])
-    assert ends(pid) == 3
+    assert ends(pid) == EXIT_REFUSED
     send(folder, 5)
+
+
+def test_who_has_said_more_than_it_forgot_is_uncovered_by_what_it_said(make_cluster: MakeCluster) -> None:
+    """Alone in its group and with an empty folder it takes itself for new, and says more than in its first life."""
+    folder = make_cluster({"a": 1, "b": 1}, protocol="skeen")
+    send(folder, 10, ("a", "b"))
+    assert cluster.wait_idle(folder, 10)
+    for process in folder.config.processes:
+        cluster.kill(folder, process)
+    shutil.rmtree(folder.process("a.1").path)
+    cluster.start(folder, ["a.1"])
+    send(folder, 50, ("a", "b"))
+    pid = pid_of(folder, "a.1")
+    cluster.start(folder, ["b.1"])
+    assert ends(pid) == EXIT_REFUSED
+    assert "which has sent others" in folder.process("a.1").last_words()
+    assert folder.process("b.1").pid() is not None
+
+
+def test_who_is_alone_in_its_group_waits_for_those_with_whom_it_has_spoken() -> None:
+    topology = Topology.sized({"a": 1, "b": 3, "c": 1})
+
+    def waits(protocol: str, *met: str, spoken_with: tuple[str, ...] = ("b.1", "b.2", "b.3")) -> list[str]:
+        process = Process(ProcessId("a.1"), topology, protocol_named(protocol))
+        return list(awaited(process.protocol, topology, process.me, met, spoken_with))  # type: ignore[arg-type]
+
+    assert waits("skeen", spoken_with=()) == [], "it has never said anything"
+    assert waits("skeen", "b.1", "c.1") == ["b.2", "b.3"]
+    assert waits("skeen", "b.1", "b.2", "b.3") == []
+    assert waits("tom", "b.1") == ["b.2", "b.3"]
+    assert waits("tom", "b.1", "b.2") == [], "a majority of each group"
+    assert waits("tom", spoken_with=("b.1",)) == ["b.1"]
+    assert waits("tom", "b.1", spoken_with=("b.1",)) == []
 
 
 # Crowds -------------------------------------------------------------------------------------------------------------
@@ -383,7 +425,7 @@ def test_a_connection_that_is_open_but_passes_nothing_is_given_up(
         nonlocal calls
         calls += 1
         writers.append(writer)
-        writer.write(encode(FrameKind.WELCOME, Welcome("a.2", 1, [ChannelMarks(t, 0, 0, 0) for t in NUMBERED])))
+        writer.write(encode(FrameKind.WELCOME, Welcome("a.2", 1, [ChannelMarks(t, 0, 0, NO_FRAMES) for t in NUMBERED])))
 
     async def run() -> None:
         server = await asyncio.start_server(welcome_and_fall_silent, *folder.config.address("a.2"))

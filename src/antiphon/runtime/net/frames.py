@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from antiphon.core.buffers import Buffers, Piece
-from antiphon.core.channel import Transport
+from antiphon.core.channel import Prefix, Transport
 from antiphon.core.errors import BadFrame
 from antiphon.core.requests import REQUEST_BYTES_MAX
 
@@ -71,7 +71,7 @@ class ChannelMarks(Control, frozen=True):
     transport: Transport
     sent: int  # the newest number on the channel from it
     forgotten: int  # what it no longer holds of that channel, because it was acknowledged
-    held: int  # the newest number that it holds, durably, of the channel towards it
+    held: Prefix  # what it holds, durably, of the channel towards it
 
 
 class Hello(Control, frozen=True):

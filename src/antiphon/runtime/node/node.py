@@ -157,7 +157,9 @@ class Node:
 
     def _awaited(self) -> list[ProcessId]:
         process = self.driver.process
-        return [] if self.driver.begun else awaited(process.protocol, process.topology, self.me, self._met)
+        if self.driver.begun:
+            return []
+        return awaited(process.protocol, process.topology, self.me, self._met, process.peers())
 
     def _begin_if_known(self) -> None:
         """Take part once enough peers have shown that this journal is not an old copy: no receipt, no vote before.
