@@ -19,12 +19,15 @@ import pytest
 
 import antiphon
 from antiphon.checks import check_run
+from antiphon.cli.cluster import status_command
 from antiphon.core import Process, ProcessId, Topology
 from antiphon.core.channel import NO_FRAMES, NUMBERED
-from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
 from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, ask
+from antiphon.runtime.disk import DiskWatch, UnderWay
+from antiphon.runtime.disk.watch import LOOK_SECONDS
 from antiphon.runtime.net.frames import MAGIC, VERSION, ChannelMarks, FrameKind, Hello, Subscribe, Welcome, encode
 from antiphon.runtime.node import Node, links
 from antiphon.runtime.node import node as node_module
@@ -105,41 +108,127 @@ def test_a_signal_ends_a_process_whose_disk_can_take_nothing(make_cluster: MakeC
 
 
 HANGS = """
-import os, sys, threading, time
+import os, sys, time
 from pathlib import Path
+from antiphon.runtime.disk import committer, files
 from antiphon.runtime.node import node, serve
+path, takes, ends_after = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 node.STOP_SECONDS = node.CLOSE_SECONDS = 0.3
-sync, syncs = os.fdatasync, []
+committer.SYNC_SECONDS_MAX = files.SYNC_SECONDS_MAX = ends_after
+sync = os.fdatasync
 def hang(fd):
-    syncs.append(fd)
-    if len(syncs) > 3:
-        time.sleep(3600)
+    while (path / "hang").exists():
+        time.sleep(0.1)
+    time.sleep(takes)
     sync(fd)
 os.fdatasync = hang
-sys.exit(serve(Path(sys.argv[1]), "a.1"))
+sys.exit(serve(path, "a.1"))
 """
+
+
+@contextmanager
+def a_disk_that_may_hang(folder: ClusterFolder, takes: float, ends_after: float) -> Iterator[subprocess.Popen[str]]:
+    """Runs a.1, of which each sync takes so long, and one never ends when there is a file ``hang``."""
+    arguments = [str(folder.path), str(takes), str(ends_after)]
+    node = subprocess.Popen([sys.executable, "-c", HANGS, *arguments], stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 30
+        while ask(folder.config, "a.1") is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield node
+    finally:
+        node.kill()
+        node.communicate()
+
+
+def becomes(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return holds()
+
+
+def delivered(folder: ClusterFolder, *processes: str) -> list[int]:
+    return [status.delivered for process in processes if (status := ask(folder.config, process)) is not None]
+
+
+def disk_seconds(folder: ClusterFolder) -> float:
+    status = ask(folder.config, "a.1")
+    assert status is not None
+    return status.disk_seconds
 
 
 def test_a_disk_that_hangs_does_not_keep_a_process_alive_that_was_told_to_end(tmp_path: Path) -> None:
     folder = cluster.create(tmp_path / "c", {"a": 1}, trace=False, segment_bytes=1 << 20)
-    node = subprocess.Popen([sys.executable, "-c", HANGS, str(folder.path)])
-    try:
-        deadline = time.monotonic() + 20
-        while ask(folder.config, "a.1") is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        with pytest.raises(Exception, match="unknown"):
-            asyncio.run(_send_until_it_hangs(folder))
+    with a_disk_that_may_hang(folder, 0.0, 60.0) as node:
+        send(folder, 1)
+        (folder.path / "hang").touch()
+        with pytest.raises(OutcomeUnknown):
+            asyncio.run(_send_one(folder))
         node.send_signal(signal.SIGTERM)
-        assert node.wait(10) == EXIT_DISK
-    finally:
-        node.kill()
-        node.wait()
+        assert node.wait(20) == EXIT_DISK
 
 
-async def _send_until_it_hangs(folder: ClusterFolder) -> None:
+@pytest.mark.parametrize("takes", [0.0, 0.05], ids=["on the loop", "on a thread"])
+def test_a_process_whose_disk_hangs_ends(tmp_path: Path, takes: float) -> None:
+    folder = cluster.create(tmp_path / "c", {"a": 1}, trace=False, segment_bytes=1 << 20)
+    with a_disk_that_may_hang(folder, takes, 1.0) as node:
+        send(folder, 3)
+        (folder.path / "hang").touch()
+        with pytest.raises(OutcomeUnknown):
+            asyncio.run(_send_one(folder))
+        assert node.wait(20) == EXIT_DISK
+        assert node.stderr is not None
+        assert node.stderr.read() == "a.1 stops: its disk has not answered for 1 seconds.\n"
+
+
+def test_nobody_waits_for_a_process_whose_disk_hangs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not beat meanwhile: a majority goes on before it ends. When its disk answers, it goes on, too."""
+    folder = cluster.create(tmp_path / "c", {"a": 3}, protocol="tom", trace=False, segment_bytes=1 << 20)
+    with a_disk_that_may_hang(folder, 0.05, 60.0) as node:
+        try:
+            cluster.start(folder, ["a.2", "a.3"])
+            send(folder, 3)
+            assert becomes(lambda: delivered(folder, "a.1", "a.2", "a.3") == [3, 3, 3])
+            (folder.path / "hang").touch()
+            send(folder, 3)
+            assert becomes(lambda: delivered(folder, "a.2", "a.3") == [6, 6]), "though a.1 could be the one that leads"
+            assert delivered(folder, "a.1") == [3]
+            assert becomes(lambda: disk_seconds(folder) > 2)
+            monkeypatch.setenv("COLUMNS", "200")
+            status_command(folder.path)
+            shown = capsys.readouterr().out
+            assert "yes, disk slow" in shown
+            assert "a.1 has waited for its disk for " in shown
+            (folder.path / "hang").unlink()
+            assert becomes(lambda: delivered(folder, "a.1") == [6])
+            assert node.poll() is None
+        finally:
+            for process in ("a.2", "a.3"):
+                cluster.kill(folder, process)
+
+
+def test_a_pause_is_not_taken_for_a_disk_that_hangs() -> None:
+    sync = UnderWay(1.0)
+    watch = DiskWatch(sync)
+    with sync:
+        watch.look()
+        watch.look()  # after however long
+        assert watch.seconds() == LOOK_SECONDS
+        watch.look()
+        assert watch.seconds() == 2 * LOOK_SECONDS
+    with sync:  # another one
+        watch.look()
+        assert watch.seconds(sync) == 0
+    watch.look()
+    assert watch.seconds() == 0
+
+
+async def _send_one(folder: ClusterFolder) -> None:
     async with antiphon.connect(folder.path) as client:
-        for _ in range(10):
-            await client.multicast("a", b"x", timeout=1)
+        await client.multicast("a", b"x", timeout=1)
 
 
 def test_a_start_where_nothing_can_be_written_is_one_sentence(tmp_path: Path) -> None:

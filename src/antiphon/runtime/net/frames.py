@@ -169,6 +169,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes: int
     written_bytes: int  # since the process started: journal, delivered log, snapshots and what was spilled
     last_sync_ms: float
+    disk_seconds: float  # for so long the disk has not answered something that is under way; 0: it does
     connected: list[str]  # the peers that take what this process sends
     lost: dict[str, float]  # the peers that do not, and since when, in seconds since 1970
     refused: dict[str, int]  # connections, by reason
