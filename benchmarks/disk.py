@@ -16,7 +16,7 @@ from collections.abc import Callable
 from mmap import mmap
 from pathlib import Path
 
-from antiphon.runtime.disk.checksum import crc32
+from antiphon.core.checksum import crc32
 
 SIZES = (4 << 10, 96 << 10, 400 << 10)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core import Buffers, GroupId, sessions
-from antiphon.core.channel import Inbox, Outbox
+from antiphon.core.channel import FrameInbox, Inbox, Outbox
 from antiphon.core.errors import Unavailable
 from antiphon.core.requests import Request, encode_request, parse_request
 from antiphon.core.sessions import Mark, OutOfTurn, SessionId, Sessions
@@ -53,6 +53,21 @@ def test_what_is_on_disk_is_let_go_and_not_taken_for_acknowledged() -> None:
     assert (box.acknowledged, box.first_kept) == (1, 3)
     box.acknowledge(3)
     assert (box.acknowledged, box.first_kept, box.size) == (3, 4, 4)
+
+
+@given(st.permutations(range(1, 8)), st.integers(0, 7))
+def test_both_ends_of_a_channel_come_to_the_same_digest(numbers: list[int], let_go: int) -> None:
+    frames = [b"%d" % number for number in range(1, 8)]
+    box, inbox = outbox(*frames), FrameInbox()
+    box.let_go(let_go)
+    seen = {0: 0}
+    for number in numbers:
+        inbox.take_frame(number, Buffers(frames[number - 1][:1], frames[number - 1][1:]))
+        seen[inbox.received] = inbox.digest
+    assert not inbox.early_checksums
+    for received, digest in seen.items():
+        assert box.digest_up_to(received) == (digest if received >= let_go else None)
+    assert outbox(*reversed(frames)).digest_up_to(7) != seen[7]
 
 
 # Sessions -----------------------------------------------------------------------------------------------------------

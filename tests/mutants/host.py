@@ -192,7 +192,7 @@ def forgets_unacknowledged_frames_on_restart(self: Host, data: bytes) -> None:
 
 @instead_of(Host, "go_on")
 def watches_nobody_after_a_restart(self: Host) -> None:
-    self.received = {channel: inbox.received for channel, inbox in self.process.state.inboxes.items()}
+    self.received = {channel: inbox.prefix for channel, inbox in self.process.state.inboxes.items()}
     for (part, timer), due in self.process.state.timers.items():
         self.process.set_timer(part, timer, due)
 

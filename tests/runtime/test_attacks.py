@@ -19,14 +19,20 @@ import pytest
 
 import antiphon
 from antiphon.checks import check_run
-from antiphon.core.channel import NUMBERED
-from antiphon.core.errors import Unavailable, UsageError
+from antiphon.cli.cluster import status_command
+from antiphon.core import Process, ProcessId, Topology
+from antiphon.core.channel import NO_FRAMES, NUMBERED
+from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
+from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, ask
+from antiphon.runtime.disk import DiskWatch, UnderWay
+from antiphon.runtime.disk.watch import LOOK_SECONDS
 from antiphon.runtime.net.frames import MAGIC, VERSION, ChannelMarks, FrameKind, Hello, Subscribe, Welcome, encode
 from antiphon.runtime.node import Node, links
 from antiphon.runtime.node import node as node_module
-from antiphon.runtime.node.driver import EXIT_DISK
+from antiphon.runtime.node.company import awaited
+from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 
@@ -102,41 +108,127 @@ def test_a_signal_ends_a_process_whose_disk_can_take_nothing(make_cluster: MakeC
 
 
 HANGS = """
-import os, sys, threading, time
+import os, sys, time
 from pathlib import Path
+from antiphon.runtime.disk import committer, files
 from antiphon.runtime.node import node, serve
+path, takes, ends_after = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 node.STOP_SECONDS = node.CLOSE_SECONDS = 0.3
-sync, syncs = os.fdatasync, []
+committer.SYNC_SECONDS_MAX = files.SYNC_SECONDS_MAX = ends_after
+sync = os.fdatasync
 def hang(fd):
-    syncs.append(fd)
-    if len(syncs) > 3:
-        time.sleep(3600)
+    while (path / "hang").exists():
+        time.sleep(0.1)
+    time.sleep(takes)
     sync(fd)
 os.fdatasync = hang
-sys.exit(serve(Path(sys.argv[1]), "a.1"))
+sys.exit(serve(path, "a.1"))
 """
+
+
+@contextmanager
+def a_disk_that_may_hang(folder: ClusterFolder, takes: float, ends_after: float) -> Iterator[subprocess.Popen[str]]:
+    """Runs a.1, of which each sync takes so long, and one never ends when there is a file ``hang``."""
+    arguments = [str(folder.path), str(takes), str(ends_after)]
+    node = subprocess.Popen([sys.executable, "-c", HANGS, *arguments], stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 30
+        while ask(folder.config, "a.1") is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield node
+    finally:
+        node.kill()
+        node.communicate()
+
+
+def becomes(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return holds()
+
+
+def delivered(folder: ClusterFolder, *processes: str) -> list[int]:
+    return [status.delivered for process in processes if (status := ask(folder.config, process)) is not None]
+
+
+def disk_seconds(folder: ClusterFolder) -> float:
+    status = ask(folder.config, "a.1")
+    assert status is not None
+    return status.disk_seconds
 
 
 def test_a_disk_that_hangs_does_not_keep_a_process_alive_that_was_told_to_end(tmp_path: Path) -> None:
     folder = cluster.create(tmp_path / "c", {"a": 1}, trace=False, segment_bytes=1 << 20)
-    node = subprocess.Popen([sys.executable, "-c", HANGS, str(folder.path)])
-    try:
-        deadline = time.monotonic() + 20
-        while ask(folder.config, "a.1") is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        with pytest.raises(Exception, match="unknown"):
-            asyncio.run(_send_until_it_hangs(folder))
+    with a_disk_that_may_hang(folder, 0.0, 60.0) as node:
+        send(folder, 1)
+        (folder.path / "hang").touch()
+        with pytest.raises(OutcomeUnknown):
+            asyncio.run(_send_one(folder))
         node.send_signal(signal.SIGTERM)
-        assert node.wait(10) == EXIT_DISK
-    finally:
-        node.kill()
-        node.wait()
+        assert node.wait(20) == EXIT_DISK
 
 
-async def _send_until_it_hangs(folder: ClusterFolder) -> None:
+@pytest.mark.parametrize("takes", [0.0, 0.05], ids=["on the loop", "on a thread"])
+def test_a_process_whose_disk_hangs_ends(tmp_path: Path, takes: float) -> None:
+    folder = cluster.create(tmp_path / "c", {"a": 1}, trace=False, segment_bytes=1 << 20)
+    with a_disk_that_may_hang(folder, takes, 1.0) as node:
+        send(folder, 3)
+        (folder.path / "hang").touch()
+        with pytest.raises(OutcomeUnknown):
+            asyncio.run(_send_one(folder))
+        assert node.wait(20) == EXIT_DISK
+        assert node.stderr is not None
+        assert node.stderr.read() == "a.1 stops: its disk has not answered for 1 seconds.\n"
+
+
+def test_nobody_waits_for_a_process_whose_disk_hangs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not beat meanwhile: a majority goes on before it ends. When its disk answers, it goes on, too."""
+    folder = cluster.create(tmp_path / "c", {"a": 3}, protocol="tom", trace=False, segment_bytes=1 << 20)
+    with a_disk_that_may_hang(folder, 0.05, 60.0) as node:
+        try:
+            cluster.start(folder, ["a.2", "a.3"])
+            send(folder, 3)
+            assert becomes(lambda: delivered(folder, "a.1", "a.2", "a.3") == [3, 3, 3])
+            (folder.path / "hang").touch()
+            send(folder, 3)
+            assert becomes(lambda: delivered(folder, "a.2", "a.3") == [6, 6]), "though a.1 could be the one that leads"
+            assert delivered(folder, "a.1") == [3]
+            assert becomes(lambda: disk_seconds(folder) > 2)
+            monkeypatch.setenv("COLUMNS", "200")
+            status_command(folder.path)
+            shown = capsys.readouterr().out
+            assert "yes, disk slow" in shown
+            assert "a.1 has waited for its disk for " in shown
+            (folder.path / "hang").unlink()
+            assert becomes(lambda: delivered(folder, "a.1") == [6])
+            assert node.poll() is None
+        finally:
+            for process in ("a.2", "a.3"):
+                cluster.kill(folder, process)
+
+
+def test_a_pause_is_not_taken_for_a_disk_that_hangs() -> None:
+    sync = UnderWay(1.0)
+    watch = DiskWatch(sync)
+    with sync:
+        watch.look()
+        watch.look()  # after however long
+        assert watch.seconds() == LOOK_SECONDS
+        watch.look()
+        assert watch.seconds() == 2 * LOOK_SECONDS
+    with sync:  # another one
+        watch.look()
+        assert watch.seconds(sync) == 0
+    watch.look()
+    assert watch.seconds() == 0
+
+
+async def _send_one(folder: ClusterFolder) -> None:
     async with antiphon.connect(folder.path) as client:
-        for _ in range(10):
-            await client.multicast("a", b"x", timeout=1)
+        await client.multicast("a", b"x", timeout=1)
 
 
 def test_a_start_where_nothing_can_be_written_is_one_sentence(tmp_path: Path) -> None:
@@ -255,36 +347,42 @@ def test_a_trace_without_room_does_not_keep_a_process_from_returning(make_cluste
 # Old copies ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", ["tom", "skeen"])
-def test_an_old_copy_gives_no_receipt_before_a_peer_contradicts_it(make_cluster: MakeCluster, protocol: str) -> None:
-    folder = make_cluster({"a": 3}, protocol=protocol)
-    send(folder, 20)
+@pytest.mark.parametrize(
+    ("protocol", "groups", "old", "others"),
+    [("tom", {"a": 3}, "a.3", ["a.1", "a.2"]), ("skeen", {"a": 1, "b": 1}, "a.1", ["b.1"])],
+)
+def test_an_old_copy_gives_no_receipt_before_a_peer_contradicts_it(
+    make_cluster: MakeCluster, protocol: str, groups: dict[str, int], old: str, others: list[str]
+) -> None:
+    folder = make_cluster(groups, protocol=protocol)
+    send(folder, 20, tuple(groups))
     assert cluster.wait_idle(folder, 10)
-    cluster.kill(folder, "a.3")
-    own = folder.process("a.3").path
+    cluster.kill(folder, old)
+    own = folder.process(old).path
     shutil.copytree(own, folder.path / "copy")
     cluster.start(folder)
-    send(folder, 100)
+    send(folder, 100, tuple(groups))
     assert cluster.wait_idle(folder, 10)
     for process in folder.config.processes:
         cluster.kill(folder, process)
     shutil.rmtree(own)
     shutil.move(folder.path / "copy", own)
-    cluster.start(folder, ["a.3"])
-    status = ask(folder.config, "a.3")
+    cluster.start(folder, [old])
+    time.sleep(node_module.MEET_SECONDS + 0.5)
+    status = ask(folder.config, old)
     assert status is not None
-    assert status.returning == ["a.1", "a.2"]
+    assert status.returning == others
 
     async def alone() -> None:
-        async with antiphon.connect(folder.config.addresses["a.3"]) as client:
-            await client.multicast("a", b"x", timeout=1)
+        async with antiphon.connect(folder.config.addresses[old]) as client:
+            await client.multicast(groups, b"x", timeout=1)
 
-    with pytest.raises(Unavailable, match="It was not multicast to a in time"):
+    with pytest.raises(Unavailable, match=r"It was not multicast to .* in time"):
         asyncio.run(alone())
-    pid = pid_of(folder, "a.3")
-    cluster.start(folder, ["a.1", "a.2"])
-    assert ends(pid) == 3
-    assert "old copy" in folder.process("a.3").last_words()
+    pid = pid_of(folder, old)
+    cluster.start(folder, others)
+    assert ends(pid) == EXIT_REFUSED
+    assert "old copy" in folder.process(old).last_words()
 
 
 def test_an_empty_folder_is_an_old_copy_too(make_cluster: MakeCluster) -> None:
@@ -297,8 +395,41 @@ def test_an_empty_folder_is_an_old_copy_too(make_cluster: MakeCluster) -> None:
     cluster.start(folder, ["a.3"])
     pid = pid_of(folder, "a.3")
     cluster.start(folder, ["a.1", "a.2"])
-    assert ends(pid) == 3
+    assert ends(pid) == EXIT_REFUSED
     send(folder, 5)
+
+
+def test_who_has_said_more_than_it_forgot_is_uncovered_by_what_it_said(make_cluster: MakeCluster) -> None:
+    """Alone in its group and with an empty folder it takes itself for new, and says more than in its first life."""
+    folder = make_cluster({"a": 1, "b": 1}, protocol="skeen")
+    send(folder, 10, ("a", "b"))
+    assert cluster.wait_idle(folder, 10)
+    for process in folder.config.processes:
+        cluster.kill(folder, process)
+    shutil.rmtree(folder.process("a.1").path)
+    cluster.start(folder, ["a.1"])
+    send(folder, 50, ("a", "b"))
+    pid = pid_of(folder, "a.1")
+    cluster.start(folder, ["b.1"])
+    assert ends(pid) == EXIT_REFUSED
+    assert "which has sent others" in folder.process("a.1").last_words()
+    assert folder.process("b.1").pid() is not None
+
+
+def test_who_is_alone_in_its_group_waits_for_those_with_whom_it_has_spoken() -> None:
+    topology = Topology.sized({"a": 1, "b": 3, "c": 1})
+
+    def waits(protocol: str, *met: str, spoken_with: tuple[str, ...] = ("b.1", "b.2", "b.3")) -> list[str]:
+        process = Process(ProcessId("a.1"), topology, protocol_named(protocol))
+        return list(awaited(process.protocol, topology, process.me, met, spoken_with))  # type: ignore[arg-type]
+
+    assert waits("skeen", spoken_with=()) == [], "it has never said anything"
+    assert waits("skeen", "b.1", "c.1") == ["b.2", "b.3"]
+    assert waits("skeen", "b.1", "b.2", "b.3") == []
+    assert waits("tom", "b.1") == ["b.2", "b.3"]
+    assert waits("tom", "b.1", "b.2") == [], "a majority of each group"
+    assert waits("tom", spoken_with=("b.1",)) == ["b.1"]
+    assert waits("tom", "b.1", spoken_with=("b.1",)) == []
 
 
 # Crowds -------------------------------------------------------------------------------------------------------------
@@ -383,7 +514,7 @@ def test_a_connection_that_is_open_but_passes_nothing_is_given_up(
         nonlocal calls
         calls += 1
         writers.append(writer)
-        writer.write(encode(FrameKind.WELCOME, Welcome("a.2", 1, [ChannelMarks(t, 0, 0, 0) for t in NUMBERED])))
+        writer.write(encode(FrameKind.WELCOME, Welcome("a.2", 1, [ChannelMarks(t, 0, 0, NO_FRAMES) for t in NUMBERED])))
 
     async def run() -> None:
         server = await asyncio.start_server(welcome_and_fall_silent, *folder.config.address("a.2"))

@@ -202,8 +202,16 @@ def _answer(process: str, view: tuple[str, list[str]] | None) -> StatusAnswer:
     return msgspec.convert(
         {
             **{"process": process, "incarnation": 1, "delivered": 0, "pending": 0, "waits_for": [], "view": view},
-            **{"unacknowledged": 0, "journal_bytes": 0, "written_bytes": 0, "last_sync_ms": 0.0, "connected": []},
-            **{"lost": {}, "refused": {}, "datagrams": {}, "full": False, "returning": [], "trace": ""},
+            **{"unacknowledged": 0, "journal_bytes": 0, "written_bytes": 0, "last_sync_ms": 0.0, "disk_seconds": 0.0},
+            **{
+                "connected": [],
+                "lost": {},
+                "refused": {},
+                "datagrams": {},
+                "full": False,
+                "returning": [],
+                "trace": "",
+            },
             **{"draining": False, "counters": {}},
         },
         StatusAnswer,

@@ -15,7 +15,7 @@ import pytest
 
 import antiphon
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import NUMBERED
+from antiphon.core.channel import NO_FRAMES, NUMBERED, Prefix
 from antiphon.core.errors import Unavailable
 from antiphon.core.model import Message, MessageId, ProcessId, Topology
 from antiphon.core.process import Process
@@ -76,7 +76,7 @@ def hello(config: ClusterConfig, **changes: object) -> bytes:
         "role": "peer",
         "name": "orders.2",
         "to": VICTIM,
-        "channels": [ChannelMarks(transport, 0, 0, 0) for transport in NUMBERED],
+        "channels": [ChannelMarks(transport, 0, 0, NO_FRAMES) for transport in NUMBERED],
     }
     return encode(FrameKind.HELLO, Hello(**{**fields, **changes}))  # type: ignore[arg-type]
 
@@ -144,7 +144,7 @@ def test_a_forged_hello_stops_nobody(make_cluster: MakeCluster) -> None:
     """Nobody proves who calls: numbers that would be a reason to stop are asked for again at the peer's own address."""
     folder: ClusterFolder = make_cluster({"orders": 2})
     config = folder.config
-    far = [ChannelMarks(transport, 0, 10**9, 10**9) for transport in NUMBERED]
+    far = [ChannelMarks(transport, 0, 10**9, Prefix(10**9, 0)) for transport in NUMBERED]
     assert is_closed(call(config, hello(config, incarnation=1, channels=far)))
     newest = call(config, hello(config, incarnation=1 << 40))
     newest.recv(1 << 16)
@@ -204,7 +204,7 @@ class Squatter:
 
 
 def a_welcome(process: str, incarnation: int, held: int = 0) -> bytes:
-    channels = [ChannelMarks(transport, 0, 0, held) for transport in NUMBERED]
+    channels = [ChannelMarks(transport, 0, 0, Prefix(held, 0)) for transport in NUMBERED]
     return encode(FrameKind.WELCOME, Welcome(process, incarnation, channels))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -155,6 +156,29 @@ def test_deliveries_wait_for_room_and_keep_their_order(tmp_path: Path) -> None:
         assert not delivered.full
         assert [decode_event(record).position for record in delivered.history(0)] == list(range(30))
         delivered.close()
+
+    asyncio.run(run())
+
+
+def test_deliveries_that_the_disk_does_not_take_hold_the_process_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivered_module, "TAIL_BYTES", 500)
+    monkeypatch.setattr(delivered_module, "BEHIND_BYTES", 2000)
+    jobs: list[Callable[[], None]] = []
+
+    async def run() -> None:
+        delivered = DeliveredLog(SegmentedLog.open(tmp_path / "log", IDENTITY), jobs.append)
+        while not delivered.is_behind:
+            delivered.append(event(delivered.end, 10))
+            delivered.flush()
+            delivered.trim()
+        assert len(jobs) > 5, "nothing is forgotten that is not durable"
+        for job in jobs:
+            job()
+        delivered.trim()
+        assert not delivered.is_behind
+        delivered.abandon()
 
     asyncio.run(run())
 

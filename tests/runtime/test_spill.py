@@ -66,6 +66,23 @@ def test_a_large_one_goes_to_disk_piece_by_piece_and_is_read_back(tmp_path: Path
     spills.close()
 
 
+def test_a_log_knows_the_digest_of_all_frames_up_to_one(tmp_path: Path) -> None:
+    outbox, spills = make(tmp_path)
+    push(outbox, 400)
+    expected = {number: outbox.digest_up_to(number) for number in (11, 200, 201, 390)}
+    outbox = Outbox()
+    push(outbox, 200)
+    outbox.acknowledge(10)
+    spills.relieve(PEER, outbox)
+    push(outbox, 190)
+    spills.relieve(PEER, outbox)
+    push(outbox, 10)
+    assert {number: spills.digest_up_to(PEER, number) for number in expected} == expected
+    assert spills.digest_up_to(PEER, 10) is None, "it was acknowledged"
+    assert spills.digest_up_to(PEER, 391) is None, "it is in memory"
+    spills.close()
+
+
 def test_frames_leave_the_memory_only_when_the_disk_has_them(tmp_path: Path) -> None:
     jobs: list[tuple[Callable[[], None], Callable[[], None]]] = []
     outbox = Outbox()

@@ -25,6 +25,8 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.net.frames import StatusAnswer
 
+DISK_SLOW_SECONDS = 2.0  # for something that is under way
+
 
 def register(app: typer.Typer) -> None:
     app.command("up")(up_command)
@@ -176,14 +178,20 @@ def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
     if status is None:
         return ["" if pid is None else str(pid), "no" if pid is None else "no answer", "", "", "", "", ""]
     refused = ", ".join(f"{reason} {count}" for reason, count in status.refused.items())
-    state = "disk full" if status.full else "draining" if status.draining else "waiting" if status.returning else ""
+    states = {
+        "disk slow": status.disk_seconds >= DISK_SLOW_SECONDS,
+        "disk full": status.full,
+        "draining": status.draining,
+        "waiting": bool(status.returning),
+    }
+    state = next((name for name, holds in states.items() if holds), "")
     return [
         str(pid or ""),
         f"yes, {state}" if state else "yes",
         str(status.delivered),
         str(status.pending),
         f"{status.journal_bytes / (1 << 20):.1f}",
-        f"{status.last_sync_ms:.2f}",
+        f"{max(status.last_sync_ms, status.disk_seconds * 1000):.2f}",
         refused or "none",
     ]
 
@@ -193,6 +201,8 @@ def _notes(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
     for process, status in statuses.items():
         if status is None:
             continue
+        if status.disk_seconds >= DISK_SLOW_SECONDS:
+            yield f"{process} has waited for its disk for {status.disk_seconds:.0f} seconds; if that goes on, it ends."
         if status.returning:
             yield f"{process} has just been started and waits for {', '.join(status.returning)} before it takes part."
         if status.waits_for:

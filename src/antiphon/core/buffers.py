@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from antiphon.core.checksum import crc32
 from antiphon.core.errors import BadFrame
 
 Piece = bytes | memoryview
@@ -28,16 +29,27 @@ _LENGTH_BYTES, _pack_length, _unpack_length = _LENGTH.size, _LENGTH.pack, _LENGT
 class Buffers:
     """A run of bytes, in the pieces in which it came."""
 
-    __slots__ = ("decoded", "pieces", "size")
+    __slots__ = ("_checksum", "decoded", "pieces", "size")
 
     def __init__(self, *pieces: Piece) -> None:
         self.pieces = pieces
         self.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         self.decoded: Any = None  # what it was found to hold, so that it is read once
+        self._checksum = -1
 
     def joined(self) -> Piece:
         """All of it in one piece; a copy only where there are several."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+    @property
+    def checksum(self) -> int:
+        """Of all bytes, in whatever pieces they came; worked out once."""
+        if self._checksum < 0:
+            found = 0
+            for piece in self.pieces:
+                found = crc32(piece, found)
+            self._checksum = found
+        return self._checksum
 
     def __bytes__(self) -> bytes:
         return b"".join(self.pieces)

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from antiphon.core.buffers import Buffers
+from antiphon.core.checksum import crc32
 from antiphon.core.model import ProcessId
 
 
@@ -44,6 +46,25 @@ def channels_to(to: tuple[ProcessId, ...], transport: Transport) -> tuple[Channe
     return tuple([channel_to(peer, transport) for peer in to])
 
 
+class Prefix(NamedTuple):
+    """The first frames of a channel: how many, and a digest of them all.
+
+    What a receiver holds is a prefix of what its sender sent. If the digests differ, the sender has forgotten what it
+    said, and has said something else since.
+    """
+
+    frames: int = 0
+    digest: int = 0
+
+
+NO_FRAMES = Prefix()
+
+
+def digest_with(digest: int, checksum: int) -> int:
+    """The digest of some frames and of the one that follows them, which has this checksum."""
+    return crc32(checksum.to_bytes(4, "little"), digest)
+
+
 class Inbox(msgspec.Struct, array_like=True):
     """Which numbers of a stream were taken: all up to ``received``, and some beyond where they have no order."""
 
@@ -64,10 +85,31 @@ class Inbox(msgspec.Struct, array_like=True):
             self.early.remove(self.received)
 
 
+class FrameInbox(Inbox, array_like=True):
+    """The same of a channel, with a digest of the frames up to ``received``."""
+
+    digest: int = 0
+    early_checksums: dict[int, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def prefix(self) -> Prefix:
+        return Prefix(self.received, self.digest)
+
+    def take_frame(self, number: int, frame: Buffers) -> None:
+        following = self.received + 1
+        self.take(number)
+        if number == self.received:  # most come in order, and nothing waits for them
+            self.digest = digest_with(self.digest, frame.checksum)
+            return
+        self.early_checksums[number] = frame.checksum
+        for taken in range(following, self.received + 1):
+            self.digest = digest_with(self.digest, self.early_checksums.pop(taken))
+
+
 class Outbox:
     """Frames for one channel that were let out, from the first that the peer has not acknowledged."""
 
-    __slots__ = ("acknowledged", "frames", "sent", "size", "spilled")
+    __slots__ = ("acknowledged", "digest", "frames", "sent", "size", "spilled")
 
     def __init__(self, sent: int = 0, acknowledged: int = 0) -> None:
         self.sent = sent  # the number of the newest frame
@@ -75,6 +117,7 @@ class Outbox:
         self.frames: deque[Buffers] = deque()  # the newest ones, up to ``sent``
         self.size = 0  # of the frames kept, in bytes
         self.spilled = acknowledged  # frames up to this one are no longer kept here: acknowledged, or on disk
+        self.digest = 0  # of these
 
     def push(self, number: int, frame: Buffers) -> None:
         assert number == self.sent + 1, "a channel's frames are let out in the order of their numbers"
@@ -94,9 +137,20 @@ class Outbox:
 
     def let_go(self, number: int) -> None:
         """Keep nothing up to ``number`` in memory: it was acknowledged, or is on disk."""
-        if number > self.spilled:
-            self.size -= sum([self.frames.popleft().size for _ in range(self.spilled, number)])
-            self.spilled = number
+        for _ in range(self.spilled, number):
+            frame = self.frames.popleft()
+            self.size -= frame.size
+            self.digest = digest_with(self.digest, frame.checksum)
+        self.spilled = max(self.spilled, number)
+
+    def digest_up_to(self, number: int) -> int | None:
+        """Of the first ``number`` frames; None if it cannot be told from what is kept here."""
+        if not self.spilled <= number <= self.sent:
+            return None
+        digest = self.digest
+        for frame in islice(self.frames, number - self.spilled):
+            digest = digest_with(digest, frame.checksum)
+        return digest
 
     def frames_from(self, number: int) -> Iterator[tuple[int, Buffers]]:
         """The frames kept here from ``number`` on, with their numbers."""

@@ -13,14 +13,14 @@ have not acknowledged belongs to the host; it is part of a snapshot, and a repla
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any, Protocol
 
 import msgspec
 
 from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_inside
-from antiphon.core.channel import ChannelId, Inbox, Outbox, Transport
+from antiphon.core.channel import NO_FRAMES, ChannelId, FrameInbox, Outbox, Prefix, Transport
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, UsageError
 from antiphon.core.events import Event
@@ -29,7 +29,7 @@ from antiphon.core.model import ProcessId
 from antiphon.core.process import Process
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
-_NOBODY = (ChannelId(ProcessId(""), _DATAGRAM), Inbox())  # a channel on which nothing comes
+_NOBODY = (ChannelId(ProcessId(""), _DATAGRAM), FrameInbox())  # a channel on which nothing comes
 
 
 class Journal(Protocol):
@@ -55,7 +55,7 @@ class Turn(msgspec.Struct, gc=False):
     effects: list[AnyEffect]
     note: Any = None
     channel: ChannelId | None = None  # on which a frame came
-    held: int = 0  # all frames of the channel that are held with it
+    held: Prefix = NO_FRAMES  # all frames of the channel that are held with it
 
 
 class Outside(Protocol):
@@ -77,7 +77,8 @@ class HostState(msgspec.Struct, array_like=True):
 
     process: bytes
     frames: list[Buffers]
-    outboxes: list[tuple[ChannelId, int, int, int, list[int]]]  # sent, acknowledged, spilled, places in ``frames``
+    # For each channel: sent, acknowledged, spilled, the digest of what was spilled, places in ``frames``.
+    outboxes: list[tuple[ChannelId, int, int, int, int, list[int]]]
 
 
 class Host:
@@ -86,9 +87,9 @@ class Host:
         self.journal = journal
         self.outside = outside
         self.outboxes: dict[ChannelId, Outbox] = {}
-        self.received: dict[ChannelId, int] = {}  # what is held, durably, of each channel: what may be acknowledged
+        self.received: dict[ChannelId, Prefix] = {}  # what is held, durably, of each channel: what may be acknowledged
         self.fresh: dict[ChannelId, None] = {}  # channels of which more is held than was last asked for
-        self._asked: tuple[ChannelId, Inbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
+        self._asked: tuple[ChannelId, FrameInbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
         self._held: deque[Turn] = deque()
         self._index = 0  # where there is no journal
         self.journaled_bytes = 0  # since the last snapshot
@@ -134,7 +135,7 @@ class Host:
             channel = ChannelId(happened.sender, happened.transport)
             inbox = process.inbox(channel)
         effects = process.step(happened, inbox)
-        return Turn(index, happened, seq, state.seq, effects, note, channel, inbox.received)
+        return Turn(index, happened, seq, state.seq, effects, note, channel, inbox.prefix)
 
     def is_new(self, channel: ChannelId, number: int) -> bool:
         """Whether a frame was not taken before. BadFrame: frames before it on a FIFO channel are missing."""
@@ -253,16 +254,36 @@ class Host:
         fresh, self.fresh = self.fresh, {}
         return fresh
 
-    def check_peer(self, channel: ChannelId, *, held: int, forgotten: int) -> None:
-        """The peer's numbers in a handshake. JournalBehind: they prove that this process has forgotten something."""
+    def check_peer(
+        self,
+        channel: ChannelId,
+        *,
+        held: Prefix = NO_FRAMES,
+        forgotten: int = 0,
+        digest_on_disk: Callable[[int], int | None] = lambda number: None,
+    ) -> None:
+        """What the peer holds of this process, and what it no longer keeps for it, as it says in a handshake.
+
+        JournalBehind: that proves that this process has forgotten something. ``digest_on_disk`` is that of the first
+        frames of the channel where only the disk knows it. What neither has was acknowledged to this same journal.
+        """
         me, peer = self.process.me, channel.peer
-        sent = self.process.state.sent.get(channel, 0)
+        box = self.outbox(channel)
         mine = self.process.inbox(channel).received
-        if held > sent:
+        if held.frames > box.sent:
             raise JournalBehind(
-                f"{peer} holds {held} frames of {me}, whose journal knows of only {sent}: "
+                f"{peer} holds {held.frames} frames of {me}, whose journal knows of only {box.sent}: "
                 f"it was cut, is an old copy, or was never kept, so {me} must not run on it."
             )
+        if held.frames > box.acknowledged:
+            digest = box.digest_up_to(held.frames)
+            if digest is None:
+                digest = digest_on_disk(held.frames)
+            if digest not in (None, held.digest):
+                raise JournalBehind(
+                    f"{peer} holds {held.frames} frames of {me}, which has sent others according to its journal: "
+                    f"it was cut, is an old copy, or was never kept, and went on; {me} must not run on it."
+                )
         if forgotten > mine:
             raise JournalBehind(
                 f"{me} once acknowledged {forgotten} frames of {peer}, but its journal holds only {mine}: "
@@ -276,7 +297,7 @@ class Host:
         assert not self._held, "a snapshot holds only what was released"
         places: dict[int, int] = {}
         frames: list[Buffers] = []
-        outboxes: list[tuple[ChannelId, int, int, int, list[int]]] = []
+        outboxes: list[tuple[ChannelId, int, int, int, int, list[int]]] = []
         for channel, box in self.outboxes.items():
             kept = []
             for frame in box.frames:
@@ -285,7 +306,7 @@ class Host:
                     place = places[id(frame)] = len(frames)
                     frames.append(frame)
                 kept.append(place)
-            outboxes.append((channel, box.sent, box.acknowledged, box.spilled, kept))
+            outboxes.append((channel, box.sent, box.acknowledged, box.spilled, box.digest, kept))
         state = encode_inside(HostState(self.process.snapshot(), frames, outboxes))
         self.journaled_bytes, self.state_bytes = 0, len(state)
         return state
@@ -298,9 +319,9 @@ class Host:
         self.state_bytes = len(data)
         self.process.restore(state.process)
         self._asked = _NOBODY  # inboxes are others now
-        for channel, sent, acknowledged, spilled, kept in state.outboxes:
+        for channel, sent, acknowledged, spilled, digest, kept in state.outboxes:
             box = self.outboxes[channel] = Outbox(sent, acknowledged)
-            box.spilled = spilled
+            box.spilled, box.digest = spilled, digest
             box.frames.extend(state.frames[place] for place in kept)
             box.size = sum(frame.size for frame in box.frames)
 
@@ -319,7 +340,7 @@ class Host:
                 elif type(effect) is Log:
                     self.outside.on_event(effect.event)
             self.outside.on_turns([turn], replayed=True)
-        self.received = {channel: inbox.received for channel, inbox in self.process.state.inboxes.items()}
+        self.received = {channel: inbox.prefix for channel, inbox in self.process.state.inboxes.items()}
 
     def go_on(self) -> None:
         """The process is what it was: arm its timers, and watch whom it watches."""

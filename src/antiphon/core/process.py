@@ -10,7 +10,7 @@ import msgspec
 
 from antiphon.core import inputs
 from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_beside, encode_inside
-from antiphon.core.channel import ChannelId, Inbox, Transport, channels_to
+from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
@@ -53,7 +53,7 @@ class ProcessState(msgspec.Struct, array_like=True):
     suspects: list[ProcessId] = []
     turn: dict[int, None] = {}  # the parts that want to hear of the turn's end
     sent: dict[ChannelId, int] = {}  # the newest number on each channel
-    inboxes: dict[ChannelId, Inbox] = {}
+    inboxes: dict[ChannelId, FrameInbox] = {}
     sessions: Sessions = msgspec.field(default_factory=Sessions)
     gathering: Gathering = msgspec.field(default_factory=Gathering)
     parts: list[bytes] = []
@@ -99,7 +99,7 @@ class Process:
 
     # The host's side --------------------------------------------------------------------------------------------
 
-    def step(self, happened: inputs.AnyInput, inbox: Inbox | None = None) -> list[AnyEffect]:
+    def step(self, happened: inputs.AnyInput, inbox: FrameInbox | None = None) -> list[AnyEffect]:
         """Handle one input. The effects are to be released, in order, once the input is durable.
 
         ``inbox``: of the numbered channel on which a frame came, where the host has it at hand.
@@ -111,7 +111,7 @@ class Process:
         if type(happened) is Receive:  # most are; so this one is handled here
             sender, transport, frame = happened.sender, happened.transport, happened.frame
             if transport is not _DATAGRAM:
-                (inbox or self.inbox(ChannelId(sender, transport))).take(happened.number)
+                (inbox or self.inbox(ChannelId(sender, transport))).take_frame(happened.number, frame)
             index, message = frame.decoded or self._decode_once(frame)
             self.state.seq += 1  # the frame's own event; its row is made of the input
             self.parts[index].handlers[type(message)](sender, message)
@@ -204,11 +204,16 @@ class Process:
         for part, part_state in zip(self.parts, state.parts, strict=True):
             part.restore(part_state)
 
-    def inbox(self, channel: ChannelId) -> Inbox:
+    def inbox(self, channel: ChannelId) -> FrameInbox:
         found = self.state.inboxes.get(channel)
         if found is None:
-            found = self.state.inboxes[channel] = Inbox()
+            found = self.state.inboxes[channel] = FrameInbox()
         return found
+
+    def peers(self) -> set[ProcessId]:
+        """Those with whom it has exchanged numbered frames."""
+        state = self.state
+        return {channel.peer for channel in (*state.sent, *(c for c, box in state.inboxes.items() if box.received))}
 
     # The components' side ---------------------------------------------------------------------------------------
 

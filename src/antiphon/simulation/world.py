@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Any, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import NUMBERED, ChannelId, Transport, channel_to
+from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId, Transport, channel_to
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.effects import Reply, SetTimer
 from antiphon.core.errors import BadFrame
@@ -238,7 +238,7 @@ class World:
             source = self.sites[channel.peer]
             if source.up:
                 box = source.host.outbox(channel_to(site.id, channel.transport))
-                box.acknowledge(min(received[channel], box.sent))
+                box.acknowledge(min(received[channel].frames, box.sent))
 
     # The network ------------------------------------------------------------------------------------------------
 
@@ -280,11 +280,11 @@ class World:
             if box is None:
                 continue
             channel = ChannelId(link.source, transport)
-            held = target.host.received.get(channel, 0)
+            held = target.host.received.get(channel, NO_FRAMES)
             if source.up:
-                source.host.check_peer(ChannelId(link.target, transport), held=held, forgotten=0)
-            target.host.check_peer(channel, held=0, forgotten=box.acknowledged)
-            box.acknowledge(min(held, box.sent))
+                source.host.check_peer(ChannelId(link.target, transport), held=held)
+            target.host.check_peer(channel, forgotten=box.acknowledged)
+            box.acknowledge(min(held.frames, box.sent))
             steps = dict(source.steps)
             for number, frame in list(box.frames_from(box.acknowledged + 1)):
                 self.transmit(link, transport, number, frame, steps)

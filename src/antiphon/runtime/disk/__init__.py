@@ -5,5 +5,15 @@ from antiphon.runtime.disk.delivered import DeliveredLog
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.disk.log import JournalIdentity, SegmentedLog
 from antiphon.runtime.disk.spill import Spills
+from antiphon.runtime.disk.watch import DiskWatch, UnderWay
 
-__all__ = ["Committer", "DeliveredLog", "JournalIdentity", "SegmentedLog", "Spills", "acquired"]
+__all__ = [
+    "Committer",
+    "DeliveredLog",
+    "DiskWatch",
+    "JournalIdentity",
+    "SegmentedLog",
+    "Spills",
+    "UnderWay",
+    "acquired",
+]

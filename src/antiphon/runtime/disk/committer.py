@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 
 from antiphon.runtime.disk.log import Blocks, SegmentedLog
+from antiphon.runtime.disk.watch import SYNC_SECONDS_MAX, UnderWay
 
 SLOW_SECONDS = 0.03  # after a sync that took longer, a thread does the next ones ...
 QUICK_SECONDS = 0.01  # ... until so many in a row ...
@@ -32,6 +33,7 @@ class Committer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._quick = QUICK_IN_A_ROW  # quick syncs in a row
         self._under_way: Future[None] | None = None
+        self.syncing = UnderWay(SYNC_SECONDS_MAX)
         self.is_failed = False
 
     @property
@@ -79,7 +81,8 @@ class Committer:
     def _write(self, taken: Blocks) -> None:
         begun = perf_counter()
         try:
-            self._log.write_blocks(taken)
+            with self.syncing:
+                self._log.write_blocks(taken)
         except BaseException:
             self.is_failed = True  # whatever else happens: nothing after this is ever called durable
             raise

@@ -17,10 +17,12 @@ from antiphon.core.buffers import Buffers
 from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull
 from antiphon.core.events import Event, decode_event, encode_event
 from antiphon.runtime.disk.log import SegmentedLog
+from antiphon.runtime.disk.watch import UnderWay
 
 FLUSH_BYTES = 4 << 20
 FLUSH_SECONDS = 0.25
 TAIL_BYTES = 4 << 20  # of durable records, kept for subscribers that are a little behind
+BEHIND_BYTES = 32 << 20  # kept in memory only while the disk does not keep up
 
 
 class DeliveredLog:
@@ -50,6 +52,15 @@ class DeliveredLog:
     @property
     def full(self) -> bool:
         return bool(self._waiting)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether much more is kept in memory than subscribers need: what is not durable must be."""
+        return self._tail_bytes > BEHIND_BYTES
+
+    @property
+    def reserving(self) -> UnderWay:
+        return self._log.reserving
 
     @property
     def written_bytes(self) -> int:

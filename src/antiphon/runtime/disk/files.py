@@ -17,6 +17,7 @@ from pathlib import Path
 
 from antiphon.core.errors import JournalError, JournalFull, UsageError
 from antiphon.runtime.disk.locks import acquired
+from antiphon.runtime.disk.watch import SYNC_SECONDS_MAX, UnderWay
 
 FILE_BYTES_MAX = 1 << 30  # what is written by one system call, which Linux caps below 2 GiB
 
@@ -45,6 +46,7 @@ class LogFiles:
         self.segment_bytes = segment_bytes
         self.recycled: deque[Spare] = deque()  # files of removed segments, durably without their names
         self.make_room: Callable[[], bool] = lambda: False  # have others give something back; whether they did
+        self.reserving = UnderWay(SYNC_SECONDS_MAX)  # a segment, by the event loop
         self._recycled_max = recycled_max
         self.folder_fd = -1
         self._spares: list[Spare] = []

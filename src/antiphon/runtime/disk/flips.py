@@ -7,7 +7,7 @@ earlier, until it is the change that a flip in the last byte makes.
 
 from __future__ import annotations
 
-from antiphon.runtime.disk.checksum import crc32
+from antiphon.core.checksum import crc32
 
 _ZERO = crc32(b"\0")
 _CHANGES = [crc32(bytes([byte])) ^ _ZERO for byte in range(256)]  # made by the last byte, if it differs so

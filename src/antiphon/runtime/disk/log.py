@@ -30,6 +30,7 @@ from antiphon.runtime.disk import segments as disk
 from antiphon.runtime.disk.files import FILE_BYTES_MAX, LogFiles, Spare
 from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot
 from antiphon.runtime.disk.unwritten import Blocks, Unwritten
+from antiphon.runtime.disk.watch import UnderWay
 from antiphon.runtime.disk.writer import Writer
 
 __all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
@@ -117,6 +118,11 @@ class SegmentedLog:
     def bytes_on_disk(self) -> int:
         """Reserved space included."""
         return self._snapshot_bytes + sum(segment.size for segment in self._segments) + self._files.spare_bytes
+
+    @property
+    def reserving(self) -> UnderWay:
+        """Whether `append` waits for the disk."""
+        return self._files.reserving
 
     @property
     def written_bytes(self) -> int:

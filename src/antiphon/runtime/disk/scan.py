@@ -17,8 +17,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from pathlib import Path
 
+from antiphon.core.checksum import crc32
 from antiphon.core.errors import JournalCorrupt
-from antiphon.runtime.disk.checksum import crc32
 from antiphon.runtime.disk.flips import one_flip_explains
 from antiphon.runtime.disk.segments import (
     BLOCK_MAGIC,

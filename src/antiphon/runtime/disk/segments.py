@@ -26,10 +26,10 @@ from typing import NamedTuple
 import msgspec
 
 from antiphon.core.buffers import Buffers
+from antiphon.core.checksum import crc32
 from antiphon.core.errors import JournalCorrupt, JournalError
-from antiphon.runtime.disk.checksum import crc32
 
-FORMAT = 3  # of what records and snapshots hold; the magics below are of the files' own layout
+FORMAT = 4  # of what records and snapshots hold; the magics below are of the files' own layout
 
 RECORDS = 1  # block kind: records
 CLOSE = 2  # block kind: the journal was closed cleanly here; holds no record

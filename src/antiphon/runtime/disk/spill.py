@@ -14,15 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import ChannelId, Outbox
+from antiphon.core.channel import ChannelId, Outbox, digest_with
 from antiphon.core.errors import JournalFull
 from antiphon.runtime.disk.log import SEGMENT_BYTES, JournalIdentity, SegmentedLog
 
-NUMBER = struct.Struct("<Q")  # of a frame, before it
+HEAD = struct.Struct("<QI")  # before a frame: its number, and the digest of all up to it
 
 
 class _Log:
-    """The frames of one channel, each after its number, which follow one another without a gap."""
+    """The frames of one channel, each behind a head, whose numbers follow one another without a gap."""
 
     def __init__(self, log: SegmentedLog) -> None:
         self.log = log
@@ -30,7 +30,7 @@ class _Log:
         self.pruned = log.first_index
         if log.durable_index > log.first_index:
             (record,) = log.read(log.first_index, 1)
-            self.zeroth: int | None = NUMBER.unpack_from(record)[0] - log.first_index  # the number of record 0
+            self.zeroth: int | None = HEAD.unpack_from(record)[0] - log.first_index  # the number of record 0
         else:
             self.zeroth = None
 
@@ -95,9 +95,12 @@ class Spills:
         if kept.zeroth is None:
             kept.zeroth = box.first_kept - kept.log.next_index
         following = kept.numbers.stop
+        digest = box.digest_up_to(following - 1)
+        assert digest is not None, "the log ends where the memory begins, or later"
         try:
             for number, frame in box.frames_from(following):
-                kept.log.append(Buffers(NUMBER.pack(number), *frame.pieces))
+                digest = digest_with(digest, frame.checksum)
+                kept.log.append(Buffers(HEAD.pack(number, digest), *frame.pieces))
                 following = number + 1
         except JournalFull:
             pass
@@ -105,18 +108,21 @@ class Spills:
 
     def read(self, channel: ChannelId, number: int, last: int) -> Iterator[bytes]:
         """The frames from ``number`` to ``last``; ends early if they are no longer there."""
-        if channel not in self._logs and not self._path(channel).exists():
-            return
-        try:
-            kept = self._open(channel)
-        except JournalFull:
-            return  # it cannot even be opened; the peer is dialled again until there is room
-        if kept.zeroth is None or number not in kept.numbers:
-            return
+        kept = self._open_existing(channel)
+        if kept is None or kept.zeroth is None or number not in kept.numbers:
+            return  # if it cannot even be opened, the peer is dialled again until there is room
         for index, record in kept.log.replay(number - kept.zeroth):
             if kept.zeroth + index > last:
                 return
-            yield record[NUMBER.size :]
+            yield record[HEAD.size :]
+
+    def digest_up_to(self, channel: ChannelId, number: int) -> int | None:
+        """Of the first ``number`` frames; None if the last of these is not here."""
+        kept = self._open_existing(channel)
+        if kept is None or kept.zeroth is None or number not in kept.numbers:
+            return None
+        found = kept.log.read(number - kept.zeroth, 1)
+        return HEAD.unpack_from(found[0])[1] if found else None
 
     def acknowledged(self, channel: ChannelId, box: Outbox) -> None:
         """The peer holds more than before: what it has need not be kept here."""
@@ -156,6 +162,15 @@ class Spills:
 
     def _path(self, channel: ChannelId) -> Path:
         return self._folder / f"{channel.peer}-{channel.transport.name.lower()}"
+
+    def _open_existing(self, channel: ChannelId) -> _Log | None:
+        """None: there is none, or no room to open it."""
+        if channel not in self._logs and not self._path(channel).exists():
+            return None
+        try:
+            return self._open(channel)
+        except JournalFull:
+            return None
 
     def _open(self, channel: ChannelId) -> _Log:
         kept = self._logs.get(channel)

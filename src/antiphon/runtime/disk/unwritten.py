@@ -66,7 +66,9 @@ class Unwritten:
     def _make_room(self, size: int) -> None:
         """Reserve a new segment for a record that does not fit into the present one."""
         # The file itself makes the block's overhead a few bytes larger: a grain is more than that.
-        spare = self._files.reserve_segment(block_bytes(size) - self._room_behind(self._header_bytes, 0) + GRAIN)
+        needed = block_bytes(size) - self._room_behind(self._header_bytes, 0) + GRAIN
+        with self._files.reserving:
+            spare = self._files.reserve_segment(needed)
         self._finish_block()
         self._growing_spare = spare
         self._end, self._size = self._header_bytes, spare.size

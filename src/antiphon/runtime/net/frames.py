@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from antiphon.core.buffers import Buffers, Piece
-from antiphon.core.channel import Transport
+from antiphon.core.channel import Prefix, Transport
 from antiphon.core.errors import BadFrame
 from antiphon.core.requests import REQUEST_BYTES_MAX
 
@@ -71,7 +71,7 @@ class ChannelMarks(Control, frozen=True):
     transport: Transport
     sent: int  # the newest number on the channel from it
     forgotten: int  # what it no longer holds of that channel, because it was acknowledged
-    held: int  # the newest number that it holds, durably, of the channel towards it
+    held: Prefix  # what it holds, durably, of the channel towards it
 
 
 class Hello(Control, frozen=True):
@@ -169,6 +169,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes: int
     written_bytes: int  # since the process started: journal, delivered log, snapshots and what was spilled
     last_sync_ms: float
+    disk_seconds: float  # for so long the disk has not answered something that is under way; 0: it does
     connected: list[str]  # the peers that take what this process sends
     lost: dict[str, float]  # the peers that do not, and since when, in seconds since 1970
     refused: dict[str, int]  # connections, by reason

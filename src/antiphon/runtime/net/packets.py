@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from isal.isal_zlib import crc32
 
 from antiphon.core.buffers import Buffers, Piece
+from antiphon.core.checksum import crc32
 from antiphon.core.errors import AntiphonError
 
 MAGIC = b"anti"

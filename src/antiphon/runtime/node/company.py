@@ -9,20 +9,33 @@ from antiphon.core.component import OrderingProtocol
 
 
 def awaited(
-    protocol: OrderingProtocol, topology: Topology, me: ProcessId, met: Collection[ProcessId]
+    protocol: OrderingProtocol,
+    topology: Topology,
+    me: ProcessId,
+    met: Collection[ProcessId],
+    spoken_with: Collection[ProcessId],
 ) -> list[ProcessId]:
-    """The members of its group that a process still has to meet before it begins; empty when it met enough.
+    """Those whom a process still has to meet before it begins; empty when it met enough.
 
-    A peer's numbers uncover a journal that is an old copy, if that peer heard of what is missing: the more are met, the
-    better. With fewer than the protocol needs to order a message nothing could be ordered anyway. It is no proof: where
-    just those are away who heard of it, an old copy passes.
+    What a peer holds uncovers a journal that is an old copy, if that peer heard of what is missing: the more are met,
+    the better. Asked are the other members of its group. With fewer than the protocol needs to order a message nothing
+    could be ordered anyway. Who is alone in its group asks those outside with whom, as its journal says, it has spoken,
+    by the same measure. It is no proof: where just those are away who heard of it, an old copy passes.
     """
-    members = topology.groups[topology.group_of[me]]
-    others = [member for member in members if member != me]
-    missing = [member for member in others if member not in met]
-    if protocol.assumes(protocol.options).failures is Failures.CRASH_RECOVERY:
-        return missing
-    return missing if len(others) - len(missing) < len(members) // 2 else []
+    own = topology.group_of[me]
+    if len(topology.groups[own]) > 1:
+        asked = {own: [member for member in topology.groups[own] if member != me]}
+    else:
+        asked = {group: [m for m in members if m in spoken_with] for group, members in topology.groups.items()}
+    needs_all = protocol.assumes(protocol.options).failures is Failures.CRASH_RECOVERY
+    found: list[ProcessId] = []
+    for group, peers in asked.items():
+        missing = [peer for peer in peers if peer not in met]
+        others_in_majority = len(topology.groups[group]) // 2 + (group != own)
+        enough = len(peers) if needs_all else min(len(peers), others_in_majority)
+        if len(peers) - len(missing) < enough:
+            found += missing
+    return found
 
 
 def too_few_keep_up(

@@ -21,7 +21,8 @@ from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalF
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
-from antiphon.runtime.disk import Committer, DeliveredLog, SegmentedLog, Spills
+from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, SegmentedLog, Spills, UnderWay
+from antiphon.runtime.disk.watch import JOB_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ FULL_TOLD_SECONDS = 2.0  # for so long after a refusal the status says so
 SNAPSHOT_INPUTS = 50_000  # taken between two snapshots at most, so that a restart takes seconds
 OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing more is read until it is taken
 UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing more is read
+SILENT_SECONDS = 1.0  # a process that has waited for its disk for so long does not say that it takes part
 
 
 class Ending(NamedTuple):
@@ -78,6 +80,11 @@ class Driver:
         self.watched: tuple[ProcessId, ...] = ()  # for failures
         self._alarms = Alarms(self._on_alarm)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
+        self._job = UnderWay(JOB_SECONDS_MAX)  # of that thread
+        self._inputs_wait = [self.delivered.reserving]
+        if journal is not None and self._committer is not None:
+            self._inputs_wait += [journal.reserving, self._committer.syncing]
+        self.disk_watch = DiskWatch(self._job, *self._inputs_wait)
         self._loop: asyncio.AbstractEventLoop
         self._full_at = -FULL_TOLD_SECONDS  # when an input was last refused
         self.begun = False  # before that it only says what it holds, and takes nothing
@@ -117,6 +124,12 @@ class Driver:
     def is_full(self) -> bool:
         """Whether inputs are being refused for want of room on the disk."""
         return self.delivered.full or time.monotonic() - self._full_at < FULL_TOLD_SECONDS
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the disk keeps this process from taking part for so long that nobody should wait for it."""
+        jobs = (self._job,) if self.congested else ()
+        return self.disk_watch.seconds(*self._inputs_wait, *jobs) >= SILENT_SECONDS
 
     def when_durable(self, action: Callable[[], None]) -> None:
         """Run ``action`` when everything handled so far is durable and released."""
@@ -175,10 +188,9 @@ class Driver:
             self._run_due(index)
         if self.recorder is not None and self.recorder.is_due:
             self.submit(partial(self.recorder.keep, self.recorder.take()))
-        if self.journal is not None:
-            if not host.held and self._snapshot_is_due():
-                self.snapshot()
-            self._set_congested()
+        if self.journal is not None and not host.held and self._snapshot_is_due():
+            self.snapshot()
+        self._set_congested()
 
     def _run_due(self, index: int) -> None:
         due = [action for at, action in self._after if at <= index]
@@ -188,9 +200,11 @@ class Driver:
 
     def _set_congested(self) -> None:
         """Too much waits for the disk, or a snapshot for a moment in which nothing does: then nothing more is read."""
-        assert self.journal is not None
-        is_behind = self.journal.buffered_bytes > UNSYNCED_BYTES_MAX
-        congested = is_behind or (self.host.held > 0 and self._snapshot_is_due(OVERDUE))
+        journal = self.journal
+        congested = self.delivered.is_behind
+        if journal is not None and not congested:
+            is_behind = journal.buffered_bytes > UNSYNCED_BYTES_MAX
+            congested = is_behind or (self.host.held > 0 and self._snapshot_is_due(OVERDUE))
         if congested != self.congested:
             self.congested = congested
             self.on_congested()
@@ -323,10 +337,15 @@ class Driver:
 
     def submit(self, job: Callable[[], object], then: Callable[[], None] | None = None) -> None:
         """Run a job on the disk thread, after those submitted before; and then another on the event loop."""
-        future = self._disk.submit(job)
+
+        def run() -> None:
+            with self._job:
+                job()
+
+        future = self._disk.submit(run)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._job_done, done, then))
 
-    def _job_done(self, done: Future[object], then: Callable[[], None] | None) -> None:
+    def _job_done(self, done: Future[None], then: Callable[[], None] | None) -> None:
         error = done.exception()
         if self.stopped:
             return
@@ -336,6 +355,7 @@ class Driver:
         if then is not None:
             then()
         self.delivered.trim()
+        self._set_congested()
 
     def fail(self, code: int, sentence: str) -> None:
         """Stop at once and leave the disk as it is."""

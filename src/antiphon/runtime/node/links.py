@@ -169,8 +169,8 @@ class PeerLink:
             return
         for mark in welcome.channels:
             channel = self.channels[mark.transport]
-            self._acknowledge(channel, mark.held)
-            channel.next = max(mark.held, channel.box.acknowledged) + 1
+            self._acknowledge(channel, mark.held.frames)
+            channel.next = max(mark.held.frames, channel.box.acknowledged) + 1
         self.newest_incarnation = welcome.incarnation
         self.ready = True
         self.absent_since = None

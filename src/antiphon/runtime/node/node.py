@@ -119,6 +119,7 @@ class Node:
         server = await self.port.listen((host, port))
         self.datagrams.open()
         self._started_at = loop.time()
+        self.driver.disk_watch.start(self._on_hang)
         self._start_tasks()
         self._begin_if_known()
         gc.collect()
@@ -136,6 +137,7 @@ class Node:
             self.datagrams.close()
             with suppress(Exception):  # the exit code stands, whatever else fails on the way
                 self.driver.abandon()
+            self.driver.disk_watch.stop()
             await asyncio.sleep(0)
             if self._last_resort is not None:
                 self._last_resort.cancel()
@@ -157,7 +159,9 @@ class Node:
 
     def _awaited(self) -> list[ProcessId]:
         process = self.driver.process
-        return [] if self.driver.begun else awaited(process.protocol, process.topology, self.me, self._met)
+        if self.driver.begun:
+            return []
+        return awaited(process.protocol, process.topology, self.me, self._met, process.peers())
 
     def _begin_if_known(self) -> None:
         """Take part once enough peers have shown that this journal is not an old copy: no receipt, no vote before.
@@ -203,10 +207,12 @@ class Node:
 
     async def _beat(self) -> None:
         """Say to all peers that this process takes part: a connection that is open and silent is broken."""
+        driver = self.driver
         while True:
             self._begin_if_known()
-            for link in self.links.values() if self.driver.begun else ():
-                link.heartbeat()
+            if driver.begun and not driver.is_held_up:
+                for link in self.links.values():
+                    link.heartbeat()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _keep_alive(self) -> None:
@@ -269,6 +275,12 @@ class Node:
         self.port.close()
         self._end(code)
         tell(f"{self.me} stops: {sentence}")
+
+    def _on_hang(self, seconds: float) -> None:
+        """The disk does not answer; nothing orderly can be done, and even to say so may take for ever."""
+        self._end_surely(EXIT_DISK, FAIL_SECONDS)
+        tell(f"{self.me} stops: its disk has not answered for {seconds:.0f} seconds.")
+        os._exit(EXIT_DISK)
 
     def end_in_time(self) -> None:
         """The process was told to end; from here on it does, in an orderly way or not."""
@@ -340,6 +352,7 @@ class Node:
             journal_bytes=journal.bytes_on_disk if journal is not None else 0,
             written_bytes=driver.written_bytes,
             last_sync_ms=round(journal.last_sync_seconds * 1e3, 3) if journal is not None else 0.0,
+            disk_seconds=driver.disk_watch.seconds(),
             connected=[link.peer for link in self.links.values() if link.ready],
             lost={link.peer: link.lost_at for link in self.links.values() if not link.ready},
             refused=dict(self.port.refused),

@@ -1,17 +1,18 @@
 """The handshake between two processes, and the incoming half of their channels: frames in, acknowledgements out.
 
-Every connection begins with a handshake in which both sides say what they hold: that trims the outboxes, and it
-uncovers a process whose journal lacks what it once did.
+Every connection begins with a handshake in which both sides say what they hold, with a digest: that trims the outboxes,
+and it uncovers a process whose journal lacks what it once did.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 
 from antiphon.core import ProcessId
 from antiphon.core.buffers import COPIED_MAX, Buffers
-from antiphon.core.channel import NUMBERED, ChannelId, Transport
+from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId, Transport
 from antiphon.core.errors import BadFrame, JournalFull
 from antiphon.core.inputs import Receive
 from antiphon.runtime.net import FrameStream, ReceivedFrame
@@ -32,7 +33,7 @@ def marks(driver: Driver, peer: ProcessId) -> list[ChannelMarks]:
     for transport in NUMBERED:
         channel = ChannelId(peer, transport)
         box = host.outbox(channel)
-        found.append(ChannelMarks(transport, box.sent, box.acknowledged, host.received.get(channel, 0)))
+        found.append(ChannelMarks(transport, box.sent, box.acknowledged, host.received.get(channel, NO_FRAMES)))
     return found
 
 
@@ -41,7 +42,13 @@ def check_marks(driver: Driver, peer: ProcessId, channels: list[ChannelMarks]) -
     if [mark.transport for mark in channels] != list(NUMBERED):
         raise BadFrame("A handshake names every numbered channel once.")
     for mark in channels:
-        driver.host.check_peer(ChannelId(peer, mark.transport), held=mark.held, forgotten=mark.forgotten)
+        channel = ChannelId(peer, mark.transport)
+        driver.host.check_peer(
+            channel,
+            held=mark.held,
+            forgotten=mark.forgotten,
+            digest_on_disk=partial(driver.spills.digest_up_to, channel),
+        )
 
 
 class PeerCaller:
@@ -56,7 +63,7 @@ class PeerCaller:
         self._driver = driver
         self._stream = stream
         self._channels = {transport: ChannelId(peer, transport) for transport in NUMBERED}
-        self._acknowledged = {c: driver.host.received.get(c, 0) for c in self._channels.values()}
+        self._acknowledged = {c: driver.host.received.get(c, NO_FRAMES).frames for c in self._channels.values()}
         self._bytes = 0  # taken since the last acknowledgement
         self._timer: asyncio.TimerHandle | None = None
         self._refused: deque[ReceivedFrame] = deque()  # frames that found the disk full
@@ -135,7 +142,7 @@ class PeerCaller:
             self._timer = None
         self._bytes = 0
         for channel, before in self._acknowledged.items():
-            held = self._driver.host.received.get(channel, 0)
+            held = self._driver.host.received.get(channel, NO_FRAMES).frames
             if held > before:
                 self._acknowledged[channel] = held
                 self._stream.write(encode_ack(channel.transport, held))
