@@ -214,9 +214,11 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
 
 
 def _receipts(spark: Any, folder: ClusterFolder, taken: Taken) -> Any:
+    from antiphon.pipeline import schema
+    from antiphon.pipeline.local import local_table
+
     rows = [(folder.config.run, client, list(groups), number, 1) for client, groups, number in taken.accepted]
-    schema = "run string, client string, destinations array<string>, first long, payloads long"
-    return spark.createDataFrame(rows, schema)
+    return local_table(spark, rows, schema.RECEIPTS)
 
 
 def _conclude(console: Console, outcome: DemoOutcome) -> None:

@@ -65,6 +65,17 @@ RUNS = StructType(
     ]
 )
 
+# What a client was told is safe: so many of its payloads, from the first on.
+RECEIPTS = StructType(
+    [
+        StructField("run", TEXT),
+        StructField("client", TEXT),
+        StructField("destinations", TEXTS),
+        StructField("first", LongType()),
+        StructField("payloads", LongType()),
+    ]
+)
+
 VIOLATIONS = StructType(
     [
         StructField("run", TEXT, nullable=False),
