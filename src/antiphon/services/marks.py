@@ -1,6 +1,6 @@
 """Where clients are, told among the machines of a view (core/sessions.py says what for, and why it is right).
 
-S1-S10 are the lines of docs/protocols/membership.md. A mark travels in the causal graph, so who delivers a message has
+S1-S10 are the lines of docs/protocols/marks.md. A mark travels in the causal graph, so who delivers a message has
 heard of all marks that its sender had heard of.
 """
 

@@ -171,7 +171,7 @@ class Membership(Component):
         return machines[number % len(machines)]
 
     def on_suspect(self, process: ProcessId) -> None:  # M2
-        self.given_up.pop(process, None)  # M4: it is out of reach, and may come back
+        self.given_up.pop(process, None)  # it is out of reach, and may come back
         self.consider()
 
     def on_trust(self, process: ProcessId) -> None:
