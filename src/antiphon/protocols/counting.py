@@ -212,7 +212,7 @@ class CombiningCounter(Counter):
         if self.me not in self.topology.group_of:
             raise BadFrame(f"{self.me} is in no group, and counts nothing.")
         if isinstance(message, Ask) and not 0 < message.count < WANTED_MAX:
-            raise BadFrame("Who asks wants at least one number.")
+            raise BadFrame("Who asks wants at least one number, and not billions.")
         if isinstance(message, Give) and not 0 <= message.after < NUMBER_MAX:
             raise BadFrame("Messages are numbered from 1.")
 

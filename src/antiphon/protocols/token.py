@@ -171,7 +171,7 @@ class RotatingToken(OrderingProtocol):
                 raise BadFrame("Messages count from 1.")
         if isinstance(message, Token):
             if not 0 < message.visit < NUMBER_MAX or not 0 <= message.newest < NUMBER_MAX:
-                raise BadFrame("A token counts its visits from 1, and what it numbers.")
+                raise BadFrame("A token counts its visits from 1 and its numbers from 0, and neither comes so far.")
             if not 0 <= message.stable <= message.newest or not 0 <= message.low <= message.newest:
                 raise BadFrame("What everybody has, has a number.")
             if len(message.missing) > self.REPEATED_MAX * len(self.members):

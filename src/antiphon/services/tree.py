@@ -69,16 +69,6 @@ def lightest(nodes: tuple[ProcessId, ...], weights: str) -> dict[ProcessId, Plac
     }
 
 
-def check_weights(weights: str, largest: int) -> None:
-    """Refuse edges to members that not even the largest group has; in a smaller one those beyond it are left out."""
-    for edge in parse_weights(weights):
-        if max(edge.one, edge.other) > largest:
-            raise UsageError(
-                f"The weights {weights!r} have an edge {edge.one}-{edge.other}, "
-                f"but there is no member {max(edge.one, edge.other)}: the largest group has {largest}."
-            )
-
-
 class Edge(NamedTuple):
     """Between two members of a group, by their numbers."""
 
@@ -98,6 +88,16 @@ def parse_weights(text: str) -> list[Edge]:
             )
         edges.append(Edge(int(found[3]), int(found[1]), int(found[2])))
     return edges
+
+
+def check_weights(weights: str, largest: int) -> None:
+    """Refuse edges to members that not even the largest group has; in a smaller one those beyond it are left out."""
+    for edge in parse_weights(weights):
+        if max(edge.one, edge.other) > largest:
+            raise UsageError(
+                f"The weights {weights!r} have an edge {edge.one}-{edge.other}, "
+                f"but there is no member {max(edge.one, edge.other)}: the largest group has {largest}."
+            )
 
 
 @lru_cache(maxsize=1024)
