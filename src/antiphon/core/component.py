@@ -9,7 +9,7 @@ when the class is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
@@ -166,6 +166,11 @@ class OrderingProtocol(Component):
     FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
     added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
+
+    @classmethod
+    def drawn_last(cls, topology: Topology) -> Mapping[str, tuple[str, ...]]:
+        """Options that random runs with these groups draw when all others are drawn, each from these values."""
+        return {}
 
     @property
     def members(self) -> tuple[ProcessId, ...]:

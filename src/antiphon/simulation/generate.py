@@ -124,7 +124,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     sizes = {f"g{i}": rng.choice(HARSH_SIZES if harsh else SIZES) for i in range(1, rng.choice((2, 2, 3)) + 1)}
     topology = Topology.sized(sizes)
     load = _random_load(rng, topology, protocol.declaration.assumes)
-    chosen = _random_options(rng, protocol, options or {}, seed)
+    chosen = _random_options(rng, protocol, topology, options or {}, seed)
     parsed = parse_options(protocol, chosen)
     assumes, watched = protocol.assumes(parsed), protocol.watched(parsed)
     model = fault_model(rng, protocol, parsed)
@@ -175,27 +175,43 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
 
 
 def _random_options(
-    rng: random.Random, protocol: type[OrderingProtocol], given: Mapping[str, str], seed: int
+    rng: random.Random,
+    protocol: type[OrderingProtocol],
+    topology: Topology,
+    given: Mapping[str, str],
+    seed: int,
 ) -> dict[str, str]:
     """All options but those given are drawn, until the protocol does not refuse them together.
 
     One that a protocol got later is drawn apart: whatever else comes of a seed is what it was before.
     """
-    choices, later = option_choices(protocol), protocol.added_options
-    apart = {option: random.Random(f"{seed}/{option}/{protocol.declaration.name}") for option in later}
-    refused: UsageError | None = None
+    last = protocol.drawn_last(topology)
+    choices = {option: values for option, values in option_choices(protocol).items() if option not in last}
+    later = protocol.added_options
+    apart = {option: random.Random(f"{seed}/{option}/{protocol.declaration.name}") for option in (*later, *last)}
     for attempt in range(OPTION_DRAWS_MAX):
         if attempt % DRAWS_APART == 0:
             first = {option: rng.choice(values) for option, values in choices.items() if option not in later}
         drawn = {**first, **{option: apart[option].choice(choices[option]) for option in later}, **given}
-        try:
-            protocol.check(parse_options(protocol, drawn), FaultModel(False, True))
-        except UsageError as error:
-            refused = error
-        else:
-            return drawn
-    assert refused is not None
-    raise refused
+        refused = _refused(protocol, drawn)
+        if refused is None:
+            break
+    else:
+        assert refused is not None
+        raise refused
+    for option, values in last.items():
+        more = {**drawn, option: apart[option].choice(values), **given}
+        if _refused(protocol, more) is None:  # else it stays as it is when nobody chooses
+            drawn = more
+    return drawn
+
+
+def _refused(protocol: type[OrderingProtocol], options: Mapping[str, str]) -> UsageError | None:
+    try:
+        protocol.check(parse_options(protocol, options), FaultModel(False, True))
+    except UsageError as error:
+        return error
+    return None
 
 
 def _random_commands(
