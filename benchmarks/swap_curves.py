@@ -1,38 +1,63 @@
-"""swap.txt's claims as curves: swap against counting on the same tree, and the load of each node.
+"""swap.txt's claims as curves, measured by Spark from traces: swap against counting, load per node, coming and going.
 
-    python benchmarks/swap_curves.py [--sizes 8,16,32,64,128,256] [--plot docs/protocols/swap_curves.svg]
-    python benchmarks/swap_curves.py --moves [--plot docs/protocols/moving_curves.svg]
+    python benchmarks/swap_curves.py [--sizes 8,16,32,64,128,256] [--plot docs/protocols] [--trace FOLDER]
 
-Simulated, at a constant latency for each link, without faults; everything from the trace. Latency is in links: until a
-message is multicast with its place in the order, and until its last delivery, the mean over all messages. Sequential:
-32 nodes, spread over the tree, multicast one after the other, each when the message before is delivered everywhere;
-concurrent: every node multicasts at once. Messages are multicast along the tree, so that nobody knows more than its
-neighbours; so what a delivery takes is mostly the way through the tree. With --moves: what it costs to leave the tree
-and to enter it, in messages, while eight nodes multicast.
+Simulated, at a constant latency for each link, without faults. Messages are multicast along the tree, so that nobody
+knows more than its neighbours; so what a delivery takes is mostly the way through the tree.
+
+Latency is in links: until a message is multicast with its place in the order, and until its last delivery, the mean
+over all messages. Sequential: 32 nodes, spread over the tree, multicast one after the other, each when the message
+before is delivered everywhere; concurrent: every node multicasts at once.
+
+Load is swap frames that a node takes in, for each of 64 messages. Two halves are the nodes below one half of the root's
+children, and below the other: in a hybrid, below the virtual root, none of whose processes multicasts.
+
+And what it costs to leave the tree and to enter it, in messages, while eight nodes multicast.
+
+--plot draws swap_curves.svg, swap_loads.svg and moving_curves.svg in that folder. Runs that the trace's folder has
+already are not simulated again.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from statistics import mean
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from antiphon.core import ProcessId
-from antiphon.services.tree import places
-from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, Tell, simulate
+from antiphon.pipeline.metrics import journeys, loads, mean_latencies, metrics
+from antiphon.pipeline.read import read_events, read_runs
+from antiphon.services.tree import TreeKind, clusters, places
+from antiphon.simulation import MILLISECOND, Plan, Scenario, Tell, simulate
+from antiphon.trace.parquet import write_run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
 
 GROUP = "g"
+SIZES = (8, 16, 32, 64, 128, 256)
 SEQUENTIAL = 32  # requests, one after the other
-TREE = "balanced"
+LOAD = 64  # messages
+AT_ONCE = 8  # nodes of a half that multicast at the same time
+TURN = 40 * MILLISECOND  # longer than anything takes in these trees
+ENTERING = 2_000 * MILLISECOND  # when all is quiet again
 
 
 class Kind(NamedTuple):
     name: str
     protocol: str
     options: dict[str, str]
+
+    @property
+    def is_counting(self) -> bool:
+        return self.protocol == "counting"
 
 
 KINDS = (
@@ -42,22 +67,60 @@ KINDS = (
     Kind("combining, counting", "counting", {"by": "combining"}),
     Kind("hybrid", "hybrid", {}),
 )
+LOADED = (
+    Kind("arrow", "arrow", {}),
+    Kind("combining", "combining", {}),
+    Kind("hybrid, root=4", "hybrid", {"root": "4"}),
+)
+WHEN = ("sequential", "concurrent")
+TREES: tuple[TreeKind, ...] = ("balanced", "star")
+PATTERNS = (
+    "one sender",
+    "halves take turns, node by node",
+    f"halves take turns, {AT_ONCE} nodes at once",
+    "all senders at once",
+)
 
 
-class Latency(NamedTuple):
-    """In links."""
+class Mover(NamedTuple):
+    """Who leaves, and comes back."""
+
+    name: str
+    tree: TreeKind
+    number: Callable[[int], int]  # by the size of the group
+
+
+MOVERS = (
+    Mover("a leaf", "balanced", lambda n: n),
+    Mover("the middle of a line, with 2 neighbours", "line", lambda n: n // 2),
+    Mover("a node of a balanced tree, with 3 neighbours", "balanced", lambda n: 2),
+    Mover("the middle of a star, with n-1 neighbours", "star", lambda n: 1),
+)
+MOVED = ("arrow", "combining")
+
+
+class Measured(NamedTuple):
+    """Of one run. In links: until a message is multicast, and until it is delivered everywhere."""
 
     multicast: float
     delivery: float
     hops: int  # the most links that a swap took
+    busiest: int  # swap frames that the busiest node takes in
+    together: int  # and all nodes
+    leaving: int  # messages
+    entering: int
 
 
-def members(n: int) -> list[str]:
-    return [f"{GROUP}.{i}" for i in range(1, n + 1)]
+# What is simulated --------------------------------------------------------------------------------------------------
+
+
+def members(n: int) -> tuple[ProcessId, ...]:
+    return tuple(ProcessId(f"{GROUP}.{i}") for i in range(1, n + 1))
 
 
 def diameter(n: int) -> int:
-    tree = places(tuple(ProcessId(p) for p in members(n)), TREE)
+    """Of the balanced tree."""
+    tree = places(members(n), "balanced")
 
     def farthest(start: ProcessId) -> tuple[int, ProcessId]:
         found, reached = {start: 0}, [start]
@@ -68,199 +131,307 @@ def diameter(n: int) -> int:
                     reached.append(q)
         return found[reached[-1]], reached[-1]
 
-    return farthest(farthest(ProcessId(members(n)[0]))[1])[0]
+    return farthest(farthest(members(n)[0])[1])[0]
 
 
-def run(kind: Kind, n: int, plans: Sequence[Plan]) -> Outcome:
-    options = {"tree": TREE, "multicast": "tree", **kind.options}
-    outcome = simulate(Scenario(protocol=kind.protocol, options=options, groups={GROUP: n}, plans=tuple(plans)))
-    assert not outcome.violations, outcome.violations
-    return outcome
+def halves(kind: Kind, n: int, tree: TreeKind) -> tuple[list[ProcessId], list[ProcessId]]:
+    """The nodes below one half of the root's children, and below the other, as the protocol's own tree has them."""
+    nodes = members(n)
+    if kind.protocol == "hybrid":
+        of_clusters = clusters(nodes, tree, 0, int(kind.options["root"]), 1)
+        children = {node: place.children for node, place in of_clusters.items()}
+        tops = [
+            node for node, place in of_clusters.items() if place.parent and of_clusters[place.parent].parent is None
+        ]
+    else:
+        of_nodes = places(nodes, tree)
+        children = {node: place.children for node, place in of_nodes.items()}
+        tops = list(children[nodes[0]])
+
+    def below(some: Iterable[ProcessId]) -> list[ProcessId]:
+        found = list(some)
+        for node in found:
+            found += children[node]
+        return found
+
+    middle = (len(tops) + 1) // 2
+    return below(tops[:middle]), below(tops[middle:])
 
 
-def sequential(n: int) -> list[Plan]:
+def spread(nodes: Sequence[ProcessId], count: int) -> list[ProcessId]:
+    """So many of them, evenly, or all."""
+    return list(nodes[:: max(1, len(nodes) // count)][:count])
+
+
+def timed(n: int, when: str) -> list[Plan]:
+    if when == "concurrent":
+        return [Plan(sender, 0, (GROUP,)) for sender in members(n)]
     gap = 8 * (diameter(n) + 2) * MILLISECOND  # longer than anything takes
     step = max(1, n // SEQUENTIAL)
     senders = [members(n)[(7 * i * step) % n] for i in range(SEQUENTIAL)]
     return [Plan(sender, i * gap, (GROUP,)) for i, sender in enumerate(senders)]
 
 
-def concurrent(n: int) -> list[Plan]:
-    return [Plan(sender, 0, (GROUP,)) for sender in members(n)]
+def turns(kind: Kind, n: int, tree: TreeKind, pattern: str) -> list[Plan]:
+    """Who multicasts at the same time, turn by turn."""
+    nodes, both = members(n), halves(kind, n, tree)
+    at_once: list[list[ProcessId]]
+    if pattern == PATTERNS[0]:
+        at_once = [[nodes[-1]]] * LOAD
+    elif pattern == PATTERNS[1]:
+        at_once = [[both[i % 2][3 * (i // 2) % len(both[i % 2])]] for i in range(LOAD)]
+    elif pattern == PATTERNS[2]:
+        at_once = [spread(both[i % 2], AT_ONCE) for i in range(LOAD)]
+    else:
+        at_once = [[nodes[5 * i % n] for i in range(LOAD)]]
+    plans = (Plan(sender, i * TURN, (GROUP,)) for i, senders in enumerate(at_once) for sender in senders)
+    return list(islice(plans, LOAD))
 
 
-def latency(outcome: Outcome) -> Latency:
-    begun: dict[str, int] = {}
-    ordered: dict[str, int] = {}
-    delivered: dict[str, int] = {}
-    hops: Counter[str] = Counter()
-    for row in outcome.rows:
-        layer = row.layer or ""
-        if row.kind == "multicast":
-            begun[row.message or ""] = row.time_ns
-        elif row.kind == "deliver":
-            delivered[row.message or ""] = max(row.time_ns, delivered.get(row.message or "", 0))
-        elif row.kind == "send" and layer.endswith("/multicast"):
-            for message in row.about or ():
-                ordered[message] = min(row.time_ns, ordered.get(message, row.time_ns))
-        elif row.kind == "send" and row.about:
-            hops[row.about[0]] += 1
-    return Latency(
-        mean(ordered[m] - at for m, at in begun.items() if m in ordered) / MILLISECOND,
-        mean(delivered[m] - at for m, at in begun.items()) / MILLISECOND,
-        max(hops.values(), default=0),
+def record(folder: Path, name: str, scenario: Scenario) -> str:
+    """Write the run's trace, if it is not there. Gives the run's name."""
+    if not (folder / "runs" / f"{name}.json").exists():
+        outcome = simulate(scenario)
+        assert not outcome.violations, outcome.violations
+        write_run(folder, msgspec.structs.replace(outcome.facts, run=name), outcome.observations.rows(receives=False))
+    return name
+
+
+def named(*parts: object) -> str:
+    return "-".join("".join(c if c.isalnum() else "_" for c in str(part)) for part in parts)
+
+
+def record_latency(folder: Path, kind: Kind, n: int, when: str) -> str:
+    options = {"tree": "balanced", "multicast": "tree", **kind.options}
+    plans = tuple(timed(n, when))
+    scenario = Scenario(protocol=kind.protocol, options=options, groups={GROUP: n}, plans=plans)
+    return record(folder, named("latency", kind.name, n, when), scenario)
+
+
+def record_load(folder: Path, kind: Kind, n: int, tree: TreeKind, pattern: str) -> str:
+    options = {"tree": tree, "multicast": "tree", **kind.options}
+    plans = tuple(turns(kind, n, tree, pattern))
+    scenario = Scenario(protocol=kind.protocol, options=options, groups={GROUP: n}, plans=plans)
+    return record(folder, named("load", kind.name, n, tree, pattern), scenario)
+
+
+def record_moves(folder: Path, protocol: str, mover: Mover, n: int) -> str:
+    """One leaves while nodes all over the tree multicast, and enters when all is quiet."""
+    told = members(n)[mover.number(n) - 1]
+    scenario = Scenario(
+        protocol=protocol,
+        options={"moving": "true", "multicast": "tree", "tree": mover.tree},
+        groups={GROUP: n},
+        plans=tuple(Plan(sender, 0, (GROUP,)) for sender in members(n)[:: n // 8]),
+        commands=(Tell(told, MILLISECOND // 2, "leave"), Tell(told, ENTERING, "enter")),
     )
+    return record(folder, named("moves", protocol, n, mover.name), scenario)
 
 
-def loads(kind: Kind, n: int) -> dict[str, tuple[int, float]]:
-    """By who multicasts: frames of the swap that the busiest node takes in, and that a node takes in on average."""
-    nodes = members(n)
-    tree = places(tuple(ProcessId(p) for p in nodes), TREE)
-    left, right = tree[ProcessId(nodes[0])].children[:2]
-    patterns: dict[str, Callable[[int], str]] = {
-        "one sender": lambda i: nodes[-1],
-        "two halves take turns": lambda i: (left, right)[i % 2],
-        "all senders": lambda i: nodes[(5 * i) % n],
-    }
-    found = {}
-    for name, sender in patterns.items():
-        plans = [Plan(sender(i), i * 40 * MILLISECOND, (GROUP,)) for i in range(128)]
-        taken = Counter(
-            peer
-            for row in run(kind, n, plans).rows
-            if row.kind == "send" and not (row.layer or "").endswith("/multicast")
-            for peer in row.peers or ()
-        )
-        found[name] = (max(taken.values(), default=0), sum(taken.values()) / n)
-    return found
+# What Spark measures ------------------------------------------------------------------------------------------------
+
+SPREAD, MOVING = "layer like '%/multicast'", "layer like '%/moving'"
 
 
-class Mover(NamedTuple):
-    """Who leaves, and comes back."""
+def measure(events: DataFrame, runs: DataFrame) -> dict[str, Measured]:
+    """All runs in one job; what comes back is one row for each."""
+    from pyspark.sql import functions as F
 
-    name: str
-    tree: str
-    number: Callable[[int], int]  # by the size of the group
-
-
-MOVERS = (
-    Mover("a leaf", "balanced", lambda n: n),
-    Mover("the middle of a line, with 2 neighbours", "line", lambda n: n // 2),
-    Mover("a node of a balanced tree, with 3 neighbours", "balanced", lambda n: 2),
-    Mover("the middle of a star, with n-1 neighbours", "star", lambda n: 1),
-)
-
-
-def moves(protocol: str, mover: Mover, n: int) -> tuple[int, int]:
-    """The messages that it takes to leave while nodes all over the tree multicast, and to enter when all is quiet."""
-    told, later = members(n)[mover.number(n) - 1], 2_000 * MILLISECOND
-    options = {"moving": "true", "multicast": "tree", "tree": mover.tree}
-    commands = (Tell(told, MILLISECOND // 2, "leave"), Tell(told, later, "enter"))
-    plans = tuple(Plan(sender, 0, (GROUP,)) for sender in members(n)[:: n // 8])
-    outcome = simulate(Scenario(protocol=protocol, options=options, groups={GROUP: n}, plans=plans, commands=commands))
-    assert not outcome.violations, outcome.violations
-    sent = [
-        (row.time_ns, len(row.peers or ()))
-        for row in outcome.rows
-        if row.kind == "send" and (row.layer or "").endswith("/moving") and not row.about
+    ways = journeys(events)
+    multicast = ways.filter(SPREAD).groupBy("run").agg(F.avg("after_ms").alias("multicast"))
+    swaps = ways.filter(f"not {SPREAD}").groupBy("run", "message").agg(F.sum("frames").alias("frames"))
+    taken = loads(events).filter(f"not {SPREAD}").groupBy("run", "process").agg(F.sum("frames").alias("frames"))
+    tables = [
+        multicast,
+        mean_latencies(metrics(events, runs).latencies).select("run", F.col("last_ms_mean").alias("delivery")),
+        swaps.groupBy("run").agg(F.max("frames").alias("hops")),
+        taken.groupBy("run").agg(F.max("frames").alias("busiest"), F.sum("frames").alias("together")),
+        upkeep(events.filter(F.col("time_ns") < ENTERING), "leaving"),
+        upkeep(events.filter(F.col("time_ns") >= ENTERING), "entering"),
     ]
-    return sum(count for at, count in sent if at < later), sum(count for at, count in sent if at >= later)
+    found = runs.select("run")
+    for table in tables:
+        found = found.join(table, on="run", how="left")
+    rows = found.fillna(0).collect()
+    return {row["run"]: Measured(*(row[field] for field in Measured._fields)) for row in rows}
 
 
-def tell_moves(sizes: Sequence[int], plot: Path | None) -> None:
+def upkeep(events: DataFrame, name: str) -> DataFrame:
+    """What the part that lets nodes move sends of its own, besides the messages that it carries for others."""
+    from pyspark.sql import functions as F
+
+    return loads(events).filter(MOVING).groupBy("run").agg(F.sum("upkeep").alias(name))
+
+
+# What is shown ------------------------------------------------------------------------------------------------------
+
+Found = Mapping[str, Measured]
+
+
+def heads(names: Iterable[object]) -> None:
+    cells = ["", *(str(name) for name in names)]
+    print(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
+    print("| --- " * len(cells) + "|")
+
+
+def row(name: str, cells: Iterable[object]) -> None:
+    print(f"| {name} | {' | '.join(str(cell) for cell in cells)} |", flush=True)
+
+
+def tell_latencies(found: Found, sizes: Sequence[int]) -> None:
+    for when in WHEN:
+        print(f"\n{when}: until it is multicast / until delivered everywhere, in links; the most hops of a swap\n")
+        heads(f"n = {n} (diameter {diameter(n)})" for n in sizes)
+        for kind in KINDS:
+            points = [found[named("latency", kind.name, n, when)] for n in sizes]
+            hops = ["" if kind.is_counting else f"; {p.hops}" for p in points]  # numbers travel, too
+            row(kind.name, (f"{p.multicast:.1f} / {p.delivery:.1f}{h}" for p, h in zip(points, hops, strict=True)))
+
+
+def load(found: Found, kind: Kind, n: int, tree: TreeKind, pattern: str) -> tuple[float, float]:
+    """For each message: frames that the busiest node takes in, and all nodes together."""
+    point = found[named("load", kind.name, n, tree, pattern)]
+    return point.busiest / LOAD, point.together / LOAD
+
+
+def tell_loads(found: Found, sizes: Sequence[int]) -> None:
+    n = 64 if 64 in sizes else sizes[-1]
+    print(f"\nswap frames for each message, n = {n}: at the busiest node, and at all nodes together\n")
+    heads(PATTERNS)
+    for tree in TREES:
+        for kind in LOADED:
+            points = [load(found, kind, n, tree, pattern) for pattern in PATTERNS]
+            row(f"{tree}: {kind.name}", (f"{busiest:.2f}, {together:.2f}" for busiest, together in points))
+
+
+def tell_moves(found: Found, sizes: Sequence[int]) -> None:
     print("\nto leave / to enter, in messages\n")
-    print(f"| | {' | '.join(f'n = {size}' for size in sizes)} |")
-    print(f"| --- |{' --- |' * len(sizes)}")
-    curves: dict[str, list[int]] = {}
-    entering = [0] * len(sizes)  # the most that anybody needs
+    heads(f"n = {n}" for n in sizes)
     for mover in MOVERS:
-        points = [moves("arrow", mover, size) for size in sizes]
-        assert points == [moves("combining", mover, size) for size in sizes]
-        curves[f"to leave: {mover.name}"] = [left for left, _ in points]
-        entering = [max(most, entered) for most, (_, entered) in zip(entering, points, strict=True)]
-        print(f"| {mover.name} | {' | '.join(f'{left} / {entered}' for left, entered in points)} |", flush=True)
-    if plot is not None:
-        draw_moves(plot, sizes, {**curves, "to enter: anybody": entering})
+        by_protocol = [[found[named("moves", protocol, n, mover.name)] for n in sizes] for protocol in MOVED]
+        costs = [[(point.leaving, point.entering) for point in points] for points in by_protocol]
+        assert costs[0] == costs[1], "arrow and combining take the same"
+        row(mover.name, (f"{leaving} / {entering}" for leaving, entering in costs[0]))
 
 
-def draw_moves(path: Path, sizes: Sequence[int], curves: dict[str, list[int]]) -> None:
-    import matplotlib as mpl
+# What is drawn ------------------------------------------------------------------------------------------------------
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
-    for name, values in curves.items():
-        line = "--" if "enter" in name else "-"
-        axes.plot(sizes, values, line, marker="o", markersize=3, linewidth=1.3, label=name)
+def curve(
+    axes: Axes, sizes: Sequence[int], name: str, values: Sequence[float], line: str = "-", width: float = 1.3
+) -> None:
+    axes.plot(sizes, values, line, marker="o", markersize=width + 1.7, linewidth=width, label=name)
+
+
+def finish(axes: Axes, sizes: Sequence[int], title: str = "") -> None:
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.set_xlabel("nodes")
-    axes.set_ylabel("messages")
+    axes.set_title(title, fontsize=9)
     axes.grid(alpha=0.25)
-    figure.legend(fontsize=8, loc="outside lower center")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
 
 
-def draw(path: Path, sizes: Sequence[int], curves: dict[tuple[str, str], list[Latency]]) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
+def draw_latencies(found: Found, sizes: Sequence[int]) -> Figure:
     from matplotlib import pyplot as plt
 
     figure, rows = plt.subplots(2, 2, figsize=(9, 6), layout="constrained", sharex=True)
-    for column, when in enumerate(("sequential", "concurrent")):
-        for row, (field, label) in enumerate((("multicast", "until it is multicast"), ("delivery", "until delivered"))):
-            axes = rows[row][column]
+    for column, when in enumerate(WHEN):
+        for line, (field, label) in enumerate(
+            (("multicast", "until it is multicast"), ("delivery", "until delivered"))
+        ):
+            axes = rows[line][column]
             for kind in KINDS:
-                values = [getattr(point, field) for point in curves[kind.name, when]]
-                dashes = "--" if "counting" in kind.name else "-"
-                axes.plot(sizes, values, dashes, marker="o", markersize=3, linewidth=1.3, label=kind.name)
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(sizes, [str(size) for size in sizes])
+                values = [getattr(found[named("latency", kind.name, n, when)], field) for n in sizes]
+                curve(axes, sizes, kind.name, values, "--" if kind.is_counting else "-")
+            finish(axes, sizes, f"{when}: {label}")
             axes.set_ylim(bottom=0)
-            axes.set_title(f"{when}: {label}", fontsize=10)
-            axes.grid(alpha=0.25)
-    rows[0][0].set_ylabel("links")
-    rows[1][0].set_ylabel("links")
-    rows[1][0].set_xlabel("nodes")
-    rows[1][1].set_xlabel("nodes")
+            rows[line][0].set_ylabel("links")
+            rows[1][column].set_xlabel("nodes")
     rows[0][1].legend(fontsize=8)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    return figure
+
+
+def draw_loads(found: Found, sizes: Sequence[int]) -> Figure:
+    """Where curves are the same, the narrower ones lie on the wider ones."""
+    from matplotlib import pyplot as plt
+
+    shape = (len(TREES), len(PATTERNS))
+    figure, rows = plt.subplots(*shape, figsize=(12, 5.4), layout="constrained", sharex=True, sharey=True)
+    for line, tree in enumerate(TREES):
+        for column, pattern in enumerate(PATTERNS):
+            axes = rows[line][column]
+            for kind, mark, width in zip(LOADED, ("-", "--", ":"), (5.0, 2.6, 1.3), strict=True):
+                values = [load(found, kind, n, tree, pattern)[0] for n in sizes]
+                curve(axes, sizes, kind.name, values, mark, width)
+            finish(axes, sizes, f"{tree}: {pattern}")
+            axes.set_ylim(0, 1.08)
+            rows[-1][column].set_xlabel("nodes")
+        rows[line][0].set_ylabel("frames at the busiest node")
+    figure.legend(*rows[0][0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=len(LOADED))
+    return figure
+
+
+def draw_moves(found: Found, sizes: Sequence[int]) -> Figure:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
+    entering = [0] * len(sizes)  # the most that anybody needs
+    for mover in MOVERS:
+        points = [found[named("moves", MOVED[0], n, mover.name)] for n in sizes]
+        curve(axes, sizes, f"to leave: {mover.name}", [point.leaving for point in points])
+        entering = [max(most, point.entering) for most, point in zip(entering, points, strict=True)]
+    curve(axes, sizes, "to enter: anybody", entering, "--")
+    finish(axes, sizes)
+    axes.set_yscale("log", base=2)
+    axes.set_xlabel("nodes")
+    axes.set_ylabel("messages")
+    figure.legend(fontsize=8, loc="outside lower center")
+    return figure
+
+
+PICTURES = {"swap_curves.svg": draw_latencies, "swap_loads.svg": draw_loads, "moving_curves.svg": draw_moves}
+
+
+def draw(folder: Path, found: Found, sizes: Sequence[int], names: Iterable[str] = PICTURES) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    for name in names:
+        PICTURES[name](found, sizes).savefig(folder / name, metadata={"Date": None})
+
+
+def record_all(folder: Path, sizes: Sequence[int]) -> None:
+    for n in sizes:
+        for kind in KINDS:
+            for when in WHEN:
+                record_latency(folder, kind, n, when)
+        for kind in LOADED:
+            for tree in TREES:
+                for pattern in PATTERNS:
+                    record_load(folder, kind, n, tree, pattern)
+        for protocol in MOVED:
+            for mover in MOVERS:
+                record_moves(folder, protocol, mover, n)
 
 
 def main() -> None:
+    from antiphon.pipeline.session import spark_session
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="8,16,32,64,128,256")
-    parser.add_argument("--plot", type=Path)
-    parser.add_argument("--moves", action="store_true", help="what it costs to leave and to enter")
+    parser.add_argument("--sizes", default=",".join(str(size) for size in SIZES))
+    parser.add_argument("--plot", type=Path, help="draw the curves into this folder")
+    parser.add_argument("--trace", type=Path, help="keep the runs here")
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.sizes.split(",")]
-    if arguments.moves:
-        tell_moves(sizes, arguments.plot)
-        return
-    curves: dict[tuple[str, str], list[Latency]] = {}
-    for when, plans in (("sequential", sequential), ("concurrent", concurrent)):
-        print(f"\n{when}: until it is multicast / until delivered everywhere, in links; the most hops of a swap\n")
-        print(f"| | {' | '.join(f'n = {size} (diameter {diameter(size)})' for size in sizes)} |")
-        print(f"| --- |{' --- |' * len(sizes)}")
-        for kind in KINDS:
-            points = curves[kind.name, when] = [latency(run(kind, size, plans(size))) for size in sizes]
-            hops = ["" if "counting" in kind.name else f"; {point.hops}" for point in points]  # numbers travel, too
-            cells = [f"{p.multicast:.1f} / {p.delivery:.1f}{h}" for p, h in zip(points, hops, strict=True)]
-            print(f"| {kind.name} | {' | '.join(cells)} |", flush=True)
-    print("\nload: swap frames that the busiest of 64 nodes takes in, and a node on average, for 128 messages\n")
-    found = {kind.name: loads(kind, 64) for kind in KINDS if "counting" not in kind.name}
-    patterns = list(next(iter(found.values())))
-    print(f"| | {' | '.join(patterns)} |")
-    print(f"| --- |{' --- |' * len(patterns)}")
-    for name, by_pattern in found.items():
-        print(f"| {name} | {' | '.join(f'{most}, {average:.1f}' for most, average in by_pattern.values())} |")
+    with tempfile.TemporaryDirectory(prefix="swap_curves") as temporary:
+        folder = arguments.trace or Path(temporary)
+        record_all(folder, sizes)
+        spark = spark_session("swap_curves")
+        found = measure(read_events(spark, folder), read_runs(spark, folder))
+        spark.stop()
+    for tell in (tell_latencies, tell_loads, tell_moves):
+        tell(found, sizes)
     if arguments.plot is not None:
-        draw(arguments.plot, sizes, curves)
+        draw(arguments.plot, found, sizes)
 
 
 if __name__ == "__main__":

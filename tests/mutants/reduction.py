@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.core import GroupId, Message, MessageId, ProcessId
+from antiphon.services.numbered import Answer, Have
 from antiphon.services.reduction import OrderedBySwap
-from antiphon.services.spread import Pair, Spread
+from antiphon.services.spread import ChannelSpread, NumberedPairs, NumberedSpread, Pair
 from antiphon.services.swap import BOTTOM
 from mutants.parts import with_parts
 
@@ -68,14 +69,14 @@ class HandsToOneAfterTheOther(OrderedBySwap):
         return members[self.handed % len(members)]
 
 
-class DoesNotFlood(Spread):
+class DoesNotFlood(ChannelSpread):
     """Only the neighbours of the node that multicasts get anything."""
 
     def on_pair(self, sender: ProcessId, pair: Pair) -> None:
         self.received(pair.place, pair.message)
 
 
-class FloodsToOneNeighbour(Spread):
+class FloodsToOneNeighbour(ChannelSpread):
     """Along a line one never sees it."""
 
     def on_pair(self, sender: ProcessId, pair: Pair) -> None:
@@ -84,11 +85,36 @@ class FloodsToOneNeighbour(Spread):
         self.received(pair.place, pair.message)
 
 
-class LeavesOutTheLastMember(Spread):
+class LeavesOutTheLastMember(ChannelSpread):
     def multicast(self, place: MessageId | int, m: Message) -> None:
         members = self.members()
         to = members if self.options.kind == "direct" else (self.me, *self.neighbours())
         self.send(to[: max(1, len(to) - 1)], Pair(place, m))
+
+
+class SaysNothingOfThePredecessor(NumberedSpread):
+    """Over datagrams. To those who get it, everything is the first message."""
+
+    def multicast(self, place: MessageId | int, m: Message) -> None:
+        assert isinstance(place, MessageId)
+        self.numbered.multicast(m, {})
+        self.received(place, m)
+
+
+class NamesNothingThatIsMissing(NumberedPairs):
+    """Over datagrams. The newest is repeated, but nothing before it is fetched."""
+
+    def on_answer(self, timer: Answer) -> None:
+        stream = self.streams[timer.sender]
+        stream.answered = 0
+        self.send(timer.sender, Have(stream.inbox.received, []))
+
+
+def _over_pairs(protocol: Any, kind: type[NumberedPairs]) -> Any:
+    """The streams are a part of a part."""
+    mutant = with_parts(protocol, with_parts(NumberedSpread, kind))  # type: ignore[type-var]
+    mutant.__name__ = mutant.__qualname__ = kind.__name__
+    return mutant
 
 
 def reduction_mutants(protocol: Any) -> tuple[Any, ...]:
@@ -106,4 +132,6 @@ def reduction_mutants(protocol: Any) -> tuple[Any, ...]:
     return (
         *mixed,
         *(with_parts(protocol, kind) for kind in (DoesNotFlood, FloodsToOneNeighbour, LeavesOutTheLastMember)),
+        with_parts(protocol, SaysNothingOfThePredecessor),
+        _over_pairs(protocol, NamesNothingThatIsMissing),
     )

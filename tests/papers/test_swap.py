@@ -13,10 +13,9 @@ from antiphon.core.errors import UsageError
 from antiphon.protocols import protocols
 from antiphon.reproduce.swap import Stage, Travelling, arrow_figures, combining_figures
 from antiphon.reproduce.swap_figures import strip
-from antiphon.services.tree import places
+from antiphon.services.tree import clusters, places
 from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, simulate
 from antiphon.simulation.campaign import scenarios
-from benchmarked import benchmark
 
 ROOT = Path(__file__).parents[2]
 SIZES = range(2, 17)
@@ -162,7 +161,7 @@ def test_the_links_from_source_to_sink_are_at_most_the_diameter_of_the_tree(n: i
 def test_nor_are_there_more_in_runs_with_faults() -> None:
     reached = 0
     for scenario in islice(
-        scenarios(protocols()["arrow"], 7_000, {"by": "travel", "gaps": "false", "moving": "false"}), 100
+        scenarios(protocols()["arrow"], 7_000, {"by": "travel", "gaps": "false", "moving": "false", "weights": ""}), 100
     ):
         outcome = simulate(scenario)
         destinations = {row.message: row.destinations for row in outcome.rows if row.kind == "multicast"}
@@ -335,9 +334,19 @@ def test_several_groups_are_refused() -> None:
 @pytest.mark.parametrize("protocol", ["arrow", "combining", "hybrid"])
 def test_along_the_tree_a_node_talks_to_its_neighbours_only(protocol: str, tree: str) -> None:
     """A hybrid's processes know their cluster's tree and one process of the cluster above, besides."""
-    outcome = run(protocol, 12, at_once(members(12), times=2), tree=tree, multicast="tree")
+    options = {"root": "4", "inner": "2"} if protocol == "hybrid" else {}
+    outcome = run(protocol, 12, at_once(members(12), times=2), tree=tree, multicast="tree", **options)
     pairs = {frozenset((row.process, peer)) for row in outcome.rows if row.kind == "send" for peer in row.peers}
-    if protocol != "hybrid":
+    if protocol == "hybrid":
+        of_clusters = clusters(Topology.sized({"g": 12}).processes, tree, 0, 4, 2)  # type: ignore[arg-type]
+        known = {
+            frozenset((node, peer))
+            for node, place in of_clusters.items()
+            for peer in (*place.within.neighbours, *place.neighbours, place.parent)
+        }
+        assert pairs <= known
+        assert all(len(place.within.neighbours) < 4 for place in of_clusters.values())
+    else:
         assert all(distance(12, tree, *sorted(pair)) == 1 for pair in pairs)
         assert len(pairs) == 11
     floods = [row for row in outcome.rows if row.kind == "send" and row.layer.endswith("/multicast")]
@@ -345,21 +354,26 @@ def test_along_the_tree_a_node_talks_to_its_neighbours_only(protocol: str, tree:
     assert len({frozenset((row.process, peer)) for row in floods for peer in row.peers}) == 11
 
 
-def test_the_curves_show_what_the_paper_says() -> None:
-    """A slice of benchmarks/swap_curves.py, whose result is on the page of the reduction."""
-    curves = benchmark("swap_curves")
-    kinds = {kind.name: kind for kind in curves.KINDS}
-    for plans in (curves.sequential(8), curves.concurrent(8)):
-        found = {name: curves.latency(curves.run(kind, 8, plans)) for name, kind in kinds.items()}
-        for way in ("arrow", "combining"):
-            assert found[f"{way}, swap"].multicast <= found[f"{way}, counting"].multicast
-            assert found[f"{way}, swap"].delivery <= found[f"{way}, counting"].delivery
-            assert found[f"{way}, swap"].hops <= curves.diameter(8)
-
-
-def test_the_cost_of_leaving_depends_on_the_degree_of_the_node_and_not_on_the_size_of_the_group() -> None:
-    curves = benchmark("swap_curves")
-    for mover, degree in zip(curves.MOVERS, (1, 2, 3, None), strict=True):
-        for n in (8, 16):
-            for protocol in ("arrow", "combining"):
-                assert curves.moves(protocol, mover, n) == (3 * (degree or n - 1), 2)
+@pytest.mark.parametrize(
+    ("protocol", "by", "layer"),
+    [
+        ("arrow", "travel", None),
+        ("combining", "travel", None),
+        ("counting", "combining", None),
+        ("arrow", "reduction", "swap"),
+        ("combining", "reduction", "swap"),
+        ("counting", "arrow", "counter"),
+    ],
+)
+def test_what_goes_to_others_than_neighbours(protocol: str, by: str, layer: str | None) -> None:
+    """The answer of a swap, to its source, and a number that travels, from sink to sink: each over one link."""
+    outcome = run(protocol, 12, at_once(members(12)), by=by, multicast="tree")
+    far = [
+        (row.layer, row.about, peer)
+        for row in outcome.rows
+        if row.kind == "send"
+        for peer in row.peers
+        if distance(12, "balanced", row.process, peer) > 1
+    ]
+    assert {found for found, _, _ in far} == ({f"{protocol}/{layer}"} if layer else set())
+    assert all(about[0].startswith(f"{peer}:") for _, about, peer in far), "to the source of the message"

@@ -22,7 +22,7 @@ from antiphon import checks
 from antiphon.checks import Status, check_run
 from antiphon.core.errors import TraceError, UsageError
 from antiphon.pipeline import kernel, schema, session
-from antiphon.pipeline.metrics import latency_histogram, metrics, timeline
+from antiphon.pipeline.metrics import journeys, latency_histogram, loads, mean_latencies, metrics, timeline
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.pipeline.receipts import compare
 from antiphon.pipeline.report import write_report
@@ -394,6 +394,12 @@ def test_figures_counted_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     assert (by_groups[2].messages, by_groups[2].deliveries, by_groups[2].latency_ms_max) == (1, 2, 4.0)
     by_layer = {row.layer: (row.sends, row.bytes, row.sends_per_multicast) for row in measured.by_layer.collect()}
     assert by_layer == {"x": (3, 210, 1.5), "x/y": (1, 50, 0.5)}
+    means = {row.run: (row.latency_ms_mean, row.last_ms_mean) for row in mean_latencies(measured.latencies).collect()}
+    assert means == {"small": (7.0, 9.5)}
+    ways = {(row.message, row.layer): (row.after_ms, row.frames) for row in journeys(events).collect()}
+    assert ways == {("m1", "x"): (0.0, 2), ("m1", "x/y"): (1.0, 1)}
+    taken = {(row.process, row.layer): (row.frames, row.upkeep) for row in loads(events).collect()}
+    assert taken == {("b1", "x"): (1, 0), ("b2", "x"): (1, 0), ("a1", "x/y"): (1, 0), ("a1", "x"): (1, 1)}
 
 
 def test_what_clients_were_told_is_compared_with_what_was_delivered(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from antiphon.core import (
     Buffers,
+    GroupId,
     Message,
     MessageId,
     OrderingProtocol,
@@ -36,10 +37,11 @@ from antiphon.runtime import cluster
 from antiphon.services.combining import Combining, Window
 from antiphon.services.entering import Carried, Found, HandOver, Join, Joined, Lock, Locked, Unlock
 from antiphon.services.hybrid import Hybrid
+from antiphon.services.numbered import Copy
 from antiphon.services.reduction import Hand
 from antiphon.services.spread import NUMBER_MAX, Pair
 from antiphon.services.swap import BOTTOM, Result, Swap
-from antiphon.services.tree import clusters, lightest, places
+from antiphon.services.tree import band, clusters, lightest, pieces, places, ring, weighted_clusters
 from antiphon.simulation import MILLISECOND, Distance, Plan, Scenario, random_scenario, simulate
 from antiphon.simulation.campaign import scenarios
 from antiphon.simulation.search import Scope, explore
@@ -188,16 +190,55 @@ def test_an_arrow_takes_as_long_as_the_path_to_the_sink_is_heavy(seed: int) -> N
         ({"weights": "1-1:3"}, "'1-1:3' is not an edge with its weight"),
         ({"weights": "1-2:3"}, "The weights '1-2:3' span no tree: no edge leads to a.3; sequencer and token"),
         ({"weights": "1-2:3,2-3:1,1-9:4"}, "have an edge 1-9, but there is no member 9: the largest group has 3."),
-        ({"weights": "1-2:3,2-3:1", "gaps": "true"}, "arrow with weights cannot lose a node"),
     ],
 )
 def test_weights_that_make_no_tree(options: dict[str, str], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=sentence):
         simulate(Scenario(protocol="arrow", options=options, groups={"a": 3}, plans=()))
-    with pytest.raises(UsageError, match=sentence if "gaps" not in options else "failure detector"):
+    with pytest.raises(UsageError, match=sentence):
         cluster.create(tmp_path / "c", {"a": 3}, protocol="arrow", options=options)
-    with pytest.raises(UsageError, match="weights are for arrow, combining and counting"):
-        simulate(Scenario(protocol="hybrid", options={"weights": "1-2:3"}, groups={"a": 2}, plans=()))
+
+
+def test_a_hybrid_takes_the_lightest_tree_for_its_root_and_what_hangs_on_it() -> None:
+    """A connected part of the tree is the root; message by message it is the combining tree, or the arrow protocol."""
+    weights = band(9)
+    tree, found = lightest(nodes(9), weights), weighted_clusters(nodes(9), weights, (), 4)
+    top = {node for node, place in found.items() if place.parent is None}
+    assert reached({node: found[node].within.neighbours for node in top}) == top
+    assert len(top) == 4
+    for node, place in found.items():
+        assert {*place.within.neighbours, *place.children, place.parent} - {None} == set(tree[node].neighbours)
+    plans = tuple(Plan(node, i % 2 * MILLISECOND, A) for i, node in enumerate(nodes(9)))
+    for name, root in (("combining", "1"), ("arrow", "16")):
+        same, hybrid = (
+            simulate(Scenario(protocol=each, options={"weights": weights, **more}, groups={"a": 9}, plans=plans))
+            for each, more in ((name, {}), ("hybrid", {"root": root}))
+        )
+        assert same.violations == hybrid.violations == []
+        assert same.messages_sent == hybrid.messages_sent
+    with pytest.raises(UsageError, match="use it with inner=1"):
+        simulate(Scenario(protocol="hybrid", options={"weights": "1-2:3", "inner": "2"}, groups={"a": 2}, plans=()))
+
+
+@pytest.mark.parametrize(
+    ("graph", "dead", "left"),
+    [
+        (ring(6), "3", ["12456"]),
+        (ring(6), "36", ["12", "45"]),
+        (band(6), "36", ["1245"]),
+        (band(6), "34", ["12", "56"]),
+    ],
+)
+def test_what_is_left_of_a_graph_without_some(graph: str, dead: str, left: list[str]) -> None:
+    """Where the edges lead round the dead there is one tree, and else one for each piece."""
+    gone = tuple(ProcessId(f"a.{i}") for i in dead)
+    tree, found = lightest(nodes(6), graph, gone), pieces(nodes(6), graph, gone)
+    assert sorted("".join(sorted(node[-1] for node in piece)) for piece in set(found.values())) == left
+    for piece in found.values():
+        assert_spanning({node: tree[node].neighbours for node in piece})
+        assert tree[piece[0]].parent is None
+    edges = {frozenset(f"a.{i}" for i in edge.split(":")[0].split("-")) for edge in graph.split(",")}
+    assert all(frozenset((node, other)) in edges for node in tree for other in tree[node].neighbours)
 
 
 # One chain ----------------------------------------------------------------------------------------------------------
@@ -433,6 +474,42 @@ def test_forged_swaps(name: str) -> None:
     for wire in (*GOOD[name], *BAD):
         with pytest.raises(BadFrame):
             check(name, wire, at="c1")
+
+
+def test_forged_copies_over_datagrams() -> None:
+    over = {"over": "datagrams"}
+    a, b, c = GroupId("a"), GroupId("b"), ProcessId("c")
+    for copy in (Copy(M, (1,), {}), Copy(M, (2,), {a: {c: 1}})):
+        check("arrow", copy, **over)
+        with pytest.raises(BadFrame):
+            check("arrow", copy, at="c1", **over)
+    for past in ({b: {c: 1}}, {a: {c: 1}, b: {c: 1}}, {a: {}}, {a: {c: 1, ONE: 1}}, {a: {c: 0}}):
+        with pytest.raises(BadFrame):
+            check("arrow", Copy(M, (1,), past), **over)
+    for groups in (("b",), ("a", "b")):
+        with pytest.raises(BadFrame):
+            check("arrow", Copy(message(*groups), (1,) * len(groups), {}), **over)
+
+
+@pytest.mark.parametrize("options", [{"multicast": "tree"}, {"gaps": "true"}])
+def test_over_datagrams_everybody_is_known_and_returns(options: dict[str, str]) -> None:
+    scenario = Scenario(protocol="arrow", options={"over": "datagrams", **options}, groups={"a": 3}, plans=())
+    with pytest.raises(UsageError, match="use over=channels with multicast=tree or gaps=true"):
+        simulate(scenario)
+
+
+@pytest.mark.parametrize("name", SWAPS)
+def test_the_reduction_stands_on_another_reliable_multicast(name: str) -> None:
+    """Over datagrams, of which one in ten is lost, and one in ten doubled: what is lost is fetched."""
+    plans = tuple(Plan(f"a.{1 + i % 5}", i * MILLISECOND, A) for i in range(40))
+    options = {"over": "datagrams", "tree": "star"}
+    outcome = simulate(
+        Scenario(protocol=name, options=options, groups={"a": 5}, plans=plans, loss=0.1, duplication=0.1)
+    )
+    assert outcome.violations == []
+    assert outcome.deliveries == 5 * 40
+    copies = [row for row in outcome.rows if row.kind == "send" and row.layer == f"{name}/multicast/numbered"]
+    assert sum(len(row.peers or ()) for row in copies if row.about) > 4 * 40, "some were sent again"
 
 
 def test_forged_counts() -> None:

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from antiphon.checks import check_run
-from antiphon.core import Promise, Topology
+from antiphon.core import ProcessId, Promise, Topology
 from antiphon.protocols import protocols
+from antiphon.protocols.arrow import ArrowMulticast
+from antiphon.services.tree import Place, lightest, places, ring
 from antiphon.simulation import (
     MILLISECOND,
     Crash,
@@ -254,6 +256,70 @@ def test_what_an_order_with_gaps_does_not_promise(name: str, promise: Promise) -
         return any(violation.property == promise.value for violation in check_run(facts, outcome.rows))
 
     assert any(breaks(seed) for seed in range(SEEDS))
+
+
+def assert_led_round_the_dead(name: str, multicast: str, mutant: Any = None) -> None:
+    """A ring of five, a.1 to a.5, without a.3: the survivors send along the edges of the ring only, and all deliver.
+
+    Without a.5 as well it falls apart, into a.1 and a.2, and a.4: each piece goes on by itself, in one order.
+    """
+    late, later = 1_000 * MILLISECOND, 3_000 * MILLISECOND
+    members = [f"a.{i}" for i in range(1, 6)]
+    plans = [Plan(sender, 0, ("a",)) for sender in members]
+    plans += [Plan(sender, late, ("a",)) for sender in members if sender != "a.3"]
+    plans += [Plan(sender, later + i * MILLISECOND, ("a",)) for i, sender in ((0, "a.1"), (9, "a.2"), (20, "a.4"))]
+    outcome = simulate(
+        Scenario(
+            protocol=name,
+            options={"gaps": "true", "weights": ring(5), "multicast": multicast},
+            groups={"a": 5},
+            plans=tuple(plans),
+            faults=(Crash("a.3", 100 * MILLISECOND), Crash("a.5", 2_000 * MILLISECOND)),
+        ),
+        mutant,
+    )
+    assert outcome.violations == []
+    logs: dict[str, list[str]] = {member: [] for member in members}
+    edges = {frozenset((f"a.{i}", f"a.{i % 5 + 1}")) for i in range(1, 6)}
+    for row in outcome.rows:
+        if row.kind == "deliver":
+            logs[row.process].append(str(row.message))
+        elif row.kind == "send" and multicast == "tree":
+            assert all(frozenset((row.process, peer)) in edges for peer in row.peers or ())
+    assert len(logs["a.3"]) == 5
+    assert len(logs["a.5"]) == 5 + 4, "all that live deliver what they multicast round a.3"
+    assert logs["a.1"] == logs["a.2"]
+    assert logs["a.1"][:9] == logs["a.4"][:9]
+    assert sorted(logs["a.1"][9:]) == ["a.1:3", "a.2:3"]
+    assert logs["a.4"][9:] == ["a.4:3"]
+
+
+@pytest.mark.parametrize("multicast", ["direct", "tree"])
+@pytest.mark.parametrize("name", SWAPS)
+def test_redundant_edges_lead_round_a_dead_node(name: str, multicast: str) -> None:
+    assert_led_round_the_dead(name, multicast)
+
+
+class MulticastsBeyondItsPiece(ArrowMulticast):
+    def nodes(self) -> tuple[ProcessId, ...]:
+        return tuple(p for p in self.members if p not in self.dead(self.group))
+
+
+class KeepsTheDeadInItsTree(ArrowMulticast):
+    def place(self) -> Place:
+        return lightest(self.members, self.options.weights)[self.me]
+
+
+class TakesAnyEdge(ArrowMulticast):
+    def place(self) -> Place:
+        return places(self.nodes(), "line")[self.me]
+
+
+@pytest.mark.parametrize("mutant", [MulticastsBeyondItsPiece, KeepsTheDeadInItsTree, TakesAnyEdge])
+def test_mistakes_with_redundant_edges(mutant: Any) -> None:
+    multicast = "direct" if mutant is MulticastsBeyondItsPiece else "tree"
+    with pytest.raises(AssertionError):
+        assert_led_round_the_dead("arrow", multicast, mutant)
 
 
 def test_a_sink_that_crashes_with_the_value() -> None:

@@ -24,6 +24,7 @@ NOT_CAUSAL = [
 def broken(name: str, options: dict[str, str], seed: int, promise: Promise) -> bool:
     whole = {"gaps": "false"} if name != "counting" else {}
     whole |= {"moving": "false"} if name in ("arrow", "combining") else {}
+    whole |= {"weights": ""} | ({"over": "channels"} if name != "counting" else {})
     outcome: Outcome = simulate(random_scenario(protocols()[name], seed, {**whole, **options}))
     assert outcome.violations == []
     facts = msgspec.structs.replace(outcome.facts, promises=[promise.value])

@@ -113,8 +113,8 @@ def latency_histogram(events: DataFrame) -> DataFrame:
     """Latencies counted in narrow buckets, by run, measure and number of destination groups.
 
     Buckets keep the largest latency in them. Unlike a sketch they add up exactly, so one small table gives the
-    percentiles of a run, of each number of groups, and the picture. The measure `multicasts` has one entry per message,
-    delivered or not.
+    percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
+    per message, delivered or not.
     """
     multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
     messages = (
@@ -135,8 +135,17 @@ def latency_histogram(events: DataFrame) -> DataFrame:
     return (
         messages.select("run", "groups", F.inline(entries))
         .groupBy("run", "measure", "groups", bucket.alias("bucket"))
-        .agg(F.count(F.lit(1)).alias("count"), F.max("latency_ns").alias("top_ns"))
+        .agg(F.count(F.lit(1)).alias("count"), F.max("latency_ns").alias("top_ns"), F.sum("latency_ns").alias("sum_ns"))
     )
+
+
+def mean_latencies(latencies: DataFrame) -> DataFrame:
+    """Of a histogram, one row per run: the exact means, in milliseconds."""
+    columns = []
+    for measure in (EACH, LAST):
+        count, total = (F.sum(F.when(F.col("measure") == measure, F.col(name))) for name in ("count", "sum_ns"))
+        columns.append(F.try_divide(total.cast("double"), count * 1e6).alias(f"{measure}_mean"))
+    return latencies.groupBy("run").agg(*columns)
 
 
 def _entry(measure: str, at: Column) -> Column:
@@ -174,4 +183,38 @@ def timeline(events: DataFrame, *, buckets: int = 120) -> DataFrame:
         .withColumn("bucket", F.floor(F.col("since_ns") / F.col("width_ns")))
         .groupBy("run", "process", "kind", "bucket", "width_ns")
         .agg(F.count(F.lit(1)).alias("count"), F.min("since_ns").alias("first_ns"))
+    )
+
+
+def journeys(events: DataFrame) -> DataFrame:
+    """What each layer sent about each message: one row per run, message and layer. It grows with the messages.
+
+    `after_ms`: from the message's multicast to the layer's first frame about it. `frames`: those that it leads; a frame
+    about several messages is counted for the first of them only.
+    """
+    begun = events.filter("kind = 'multicast'").groupBy("run", "message").agg(F.min("time_ns").alias("sent_ns"))
+    about = F.posexplode("about").alias("place", "message")
+    frames = (
+        events.filter("kind = 'send'")
+        .select("run", "layer", "time_ns", F.array_size("peers").alias("receivers"), about)
+        .groupBy("run", "message", "layer")
+        .agg(
+            F.min("time_ns").alias("first_ns"),
+            F.coalesce(F.sum(F.when(F.col("place") == 0, F.col("receivers"))), F.lit(0)).alias("frames"),
+        )
+    )
+    after = ((F.col("first_ns") - F.col("sent_ns")) / 1e6).alias("after_ms")
+    return frames.join(begun, on=["run", "message"], how="inner").select("run", "message", "layer", after, "frames")
+
+
+def loads(events: DataFrame) -> DataFrame:
+    """What was sent to each process: one row per run, process and layer, with its frames.
+
+    `upkeep` is those of them that are about no message at all. A process to which nothing was sent has no row.
+    """
+    sent = events.filter("kind = 'send'").select(
+        "run", "layer", F.explode("peers").alias("process"), F.coalesce(F.array_size("about"), F.lit(0)).alias("about")
+    )
+    return sent.groupBy("run", "process", "layer").agg(
+        F.count(F.lit(1)).alias("frames"), F.count_if(F.col("about") == 0).alias("upkeep")
     )

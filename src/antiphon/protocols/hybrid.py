@@ -13,7 +13,7 @@ from antiphon.services.combining import WindowMs
 from antiphon.services.hybrid import Hybrid, HybridOptions
 from antiphon.services.reduction import PROMISES, OrderedBySwap, SwapOptions
 from antiphon.services.swap import DistributedSwap
-from antiphon.services.tree import ClusterPlace, clusters
+from antiphon.services.tree import ClusterPlace, clusters, weighted_clusters
 
 
 class HybridMulticastOptions(SwapOptions, frozen=True):
@@ -36,9 +36,10 @@ class HybridMulticast(OrderedBySwap):
     @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
         super().check(options, model)
-        if options.weights:
+        if options.weights and options.inner > 1:
             raise UsageError(
-                "hybrid has a tree of clusters, not of members: weights are for arrow, combining and counting."
+                "hybrid with weights takes its edges from a tree, in which one process of a cluster below the root "
+                f"would have an edge up, and not each of inner={options.inner}: use it with inner=1."
             )
 
     @classmethod
@@ -50,6 +51,8 @@ class HybridMulticast(OrderedBySwap):
         nodes, options = self.nodes(), self.options
         if not nodes:
             return ClusterPlace()
+        if options.weights:
+            return weighted_clusters(self.members, options.weights, self.dead(self.group), options.root)[self.me]
         return clusters(nodes, options.tree, options.seed, options.root, options.inner)[self.me]
 
     def neighbours(self) -> tuple[ProcessId, ...]:

@@ -8,14 +8,15 @@ need keep an order: there is nothing on it to be overtaken.
 from __future__ import annotations
 
 from antiphon.core import MessageId, ProcessId
-from antiphon.services.swap import LinkedSwap, Swap
+from antiphon.services.swap import BOTTOM, LinkedSwap, Swap
 
 
 class Arrow(LinkedSwap):
     """The nodes of a tree, each of which knows only in which direction the object's value is: at a sink."""
 
     def begin_anew(self) -> None:
-        super().begin_anew()  # L1
+        self.link = self.place().parent or self.me  # L1
+        self.value = BOTTOM
 
     def enter(self, swap: Swap) -> None:  # L2
         link, self.link = self.link, self.me  # L3

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from antiphon.core import ProcessId, Timer, Transport
-from antiphon.services.swap import LinkedSwap, Swap
+from antiphon.services.swap import BOTTOM, LinkedSwap, Swap
 
 WindowMs = Annotated[int, msgspec.Meta(ge=0, le=10_000)]  # 0: what one turn of the process brings
 
@@ -34,19 +34,20 @@ class Combining(LinkedSwap):
     met: list[Swap]  # what came to this node and has not gone on, in the order in which it came
 
     def begin_anew(self) -> None:
-        super().begin_anew()  # L1
+        self.link = self.place().parent or self.me
+        self.value = BOTTOM  # L1
         self.met = []
 
-    def enter(self, swap: Swap) -> None:  # L2
-        if self.link == self.me:
-            self.designate(swap, self.value)  # L3
-            self.value = swap.b  # L4
-        else:
-            self.wait_for_others(swap)
-
-    def on_swap(self, sender: ProcessId, swap: Swap) -> None:  # L5
+    def on_swap(self, sender: ProcessId, swap: Swap) -> None:  # L2
         if sender in self.neighbours() and sender != self.link:
             self.enter(swap)
+
+    def enter(self, swap: Swap) -> None:  # L3
+        if self.link == self.me:
+            self.designate(swap, self.value)  # L4
+            self.value = swap.b  # L5
+        else:
+            self.wait_for_others(swap)
 
     def wait_for_others(self, swap: Swap) -> None:
         self.met.append(swap)  # L6

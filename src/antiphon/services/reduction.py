@@ -23,15 +23,16 @@ from antiphon.core import (
     ProcessId,
     Promise,
     Table,
+    Topology,
     Transport,
     Wire,
 )
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.keys import Key
 from antiphon.services.gaps import Eras
-from antiphon.services.spread import Spread, SpreadKind, SpreadOptions
+from antiphon.services.spread import ChannelSpread, NumberedSpread, Spread, SpreadKind, SpreadOptions
 from antiphon.services.swap import BOTTOM, DistributedSwap
-from antiphon.services.tree import Place, TreeKind, check_weights, lightest, parse_weights, places
+from antiphon.services.tree import Place, TreeKind, band, check_weights, lightest, parse_weights, pieces, places, ring
 
 SwapKind = TypeVar("SwapKind", bound=DistributedSwap)
 
@@ -73,6 +74,11 @@ class TreeProtocol(OrderingProtocol):
     delivered: int
 
     @classmethod
+    def drawn_last(cls, topology: Topology) -> dict[str, tuple[str, ...]]:
+        n = max(len(members) for members in topology.groups.values())
+        return {"weights": ("", "", ring(n), band(n)) if n > 1 else ("",)}
+
+    @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
         if options.weights:
             parse_weights(options.weights)
@@ -80,29 +86,37 @@ class TreeProtocol(OrderingProtocol):
     def initialise(self) -> None:
         if self.options.weights:
             check_weights(self.options.weights, max(len(members) for members in self.topology.groups.values()))
+        kind, options = self.spread_kind()
         self.spread = self.part(
-            Spread,
-            "multicast",
-            SpreadOptions(self.options.multicast),
-            received=self.when_received,
-            members=self.nodes,
-            neighbours=self.neighbours,
+            kind, "multicast", options, received=self.when_received, members=self.nodes, neighbours=self.neighbours
         )
         self.delivered = 0
 
+    def spread_kind(self) -> tuple[type[Spread], msgspec.Struct | None]:
+        """The unordered multicast, with its options."""
+        return ChannelSpread, SpreadOptions(self.options.multicast)
+
     def nodes(self) -> tuple[ProcessId, ...]:
-        """The members of this process's group that live; nobody, at a process outside all groups."""
+        """The members of this process's group that live; nobody, at a process outside all groups.
+
+        In a graph: those that live and to which a path of edges leads, round the dead.
+        """
         members = self.members
         dead = self.dead(self.group) if members else ()
-        return tuple(p for p in members if p not in dead) if dead else members
+        if not dead:
+            return members
+        if self.options.weights:
+            return pieces(members, self.options.weights, dead)[self.me]
+        return tuple(p for p in members if p not in dead)
 
     def place(self) -> Place:
         """Where this process is in the tree of its group."""
-        nodes, options = self.nodes(), self.options
-        if not nodes:
+        options = self.options
+        if not self.members:
             return Place()
-        tree = lightest(nodes, options.weights) if options.weights else places(nodes, options.tree, options.seed)
-        return tree[self.me]
+        if options.weights:
+            return lightest(self.members, options.weights, self.dead(self.group))[self.me]
+        return places(self.nodes(), options.tree, options.seed)[self.me]
 
     def neighbours(self) -> tuple[ProcessId, ...]:
         return self.place().neighbours
@@ -156,6 +170,7 @@ class TreeProtocol(OrderingProtocol):
 class SwapOptions(TreeOptions, frozen=True):
     by: Literal["travel", "reduction"] = "travel"  # whether the message travels with its swap, or waits for the answer
     gaps: bool = False  # whether members may crash for good, and the application is told where messages may be missing
+    over: Literal["channels", "datagrams"] = "channels"  # under the unordered multicast; lost datagrams are fetched
 
 
 class OrderedBySwap(TreeProtocol):
@@ -172,12 +187,16 @@ class OrderedBySwap(TreeProtocol):
     holdback: Table[MessageId, Message]  # by predecessor
 
     @classmethod
+    def drawn_last(cls, topology: Topology) -> dict[str, tuple[str, ...]]:
+        return {**super().drawn_last(topology), "over": ("channels", "datagrams")}
+
+    @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
         super().check(options, model)
-        if options.weights and options.gaps:
+        if options.over == "datagrams" and (options.multicast != "direct" or options.gaps):
             raise UsageError(
-                f"{cls.declaration.name} with weights cannot lose a node, with which the tree may lose its only edges: "
-                "use gaps with tree=balanced, line, star or random."
+                f"{cls.declaration.name} over datagrams repeats to every member until that one has answered: "
+                "use over=channels with multicast=tree or gaps=true."
             )
 
     @classmethod
@@ -198,6 +217,9 @@ class OrderedBySwap(TreeProtocol):
         self.swap_object = self.make_swap_object()
         self.waiting, self.holdback = {}, {}
         self.last = BOTTOM  # S1
+
+    def spread_kind(self) -> tuple[type[Spread], msgspec.Struct | None]:
+        return (NumberedSpread, None) if self.options.over == "datagrams" else super().spread_kind()
 
     def make_swap_object(self) -> DistributedSwap:
         """The swap object of this process's group."""
@@ -255,13 +277,14 @@ class OrderedBySwap(TreeProtocol):
         if not self.options.gaps:
             return ()
         dead = self.dead(self.group)
-        return (len(dead), *dead)
+        # The pieces of a graph have nothing in common but the era: by its first node each has keys of its own.
+        return (len(dead), *dead, *self.nodes()[: bool(self.options.weights)])
 
     def counters(self) -> dict[str, int]:
         return {"discarded": self.eras.discarded} if self.options.gaps else {}
 
     def pending(self) -> int:
-        return len(self.holdback) + len(self.waiting)
+        return len(self.holdback) + len(self.waiting) + self.spread.pending()
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         """Those whose messages are the missing predecessors."""

@@ -96,10 +96,6 @@ class LinkedSwap(DistributedSwap):
     link: ProcessId  # a neighbour or, where the value is, the node itself
     value: MessageId  # meaningful only there
 
-    def begin_anew(self) -> None:
-        self.link = self.place().parent or self.me
-        self.value = BOTTOM
-
     # Entering and leaving (services/entering.py) --------------------------------------------------------------------
 
     def quiesce(self) -> None:

@@ -47,26 +47,55 @@ def places(nodes: tuple[ProcessId, ...], kind: TreeKind, seed: int = 0) -> dict[
 
 
 @lru_cache(maxsize=1024)
-def lightest(nodes: tuple[ProcessId, ...], weights: str) -> dict[ProcessId, Place]:
-    """The tree of the least weight that spans a graph, from its first node on. ``weights``: see ``parse_weights``."""
+def lightest(nodes: tuple[ProcessId, ...], weights: str, dead: tuple[ProcessId, ...] = ()) -> dict[ProcessId, Place]:
+    """The tree of the least weight that spans a graph, from its first node on. ``weights``: see ``parse_weights``.
+
+    Without the dead a graph may fall into pieces; then each has a tree of its own, from its own first node on.
+    """
     edges = [edge for edge in parse_weights(weights) if max(edge.one, edge.other) <= len(nodes)]
-    children: dict[int, list[int]] = {1: []}
+    living = [i for i, node in enumerate(nodes, start=1) if node not in dead]
+    edges = [edge for edge in edges if edge.one in living and edge.other in living]
+    children: dict[int, list[int]] = {}
     parents: dict[int, int] = {}
-    while len(children) < len(nodes):
-        crossing = [edge for edge in edges if (edge.one in children) != (edge.other in children)]
-        if not crossing:
-            missing = next(node for i, node in enumerate(nodes, start=1) if i not in children)
+    for first in living:
+        if first in children:
+            continue
+        if children and not dead:
+            missing = nodes[first - 1]
             raise UsageError(
                 f"The weights {weights!r} span no tree: no edge leads to {missing}; sequencer and token need none."
             )
-        _, one, other = min(crossing)
-        parent, child = (one, other) if one in children else (other, one)
-        children[parent].append(child)
-        children[child], parents[child] = [], parent
+        children[first] = []
+        while crossing := [edge for edge in edges if (edge.one in children) != (edge.other in children)]:
+            _, one, other = min(crossing)
+            parent, child = (one, other) if one in children else (other, one)
+            children[parent].append(child)
+            children[child], parents[child] = [], parent
     return {
         nodes[i - 1]: Place(nodes[parents[i] - 1] if i in parents else None, tuple(nodes[c - 1] for c in below))
         for i, below in children.items()
     }
+
+
+@lru_cache(maxsize=1024)
+def pieces(
+    nodes: tuple[ProcessId, ...], weights: str, dead: tuple[ProcessId, ...]
+) -> dict[ProcessId, tuple[ProcessId, ...]]:
+    """For each node that lives: those that are in the same piece of the graph, the root of its tree first."""
+    tree = lightest(nodes, weights, dead)
+    found: dict[ProcessId, tuple[ProcessId, ...]] = {}
+    for root in (node for node, place in tree.items() if place.parent is None):
+        piece = tuple(_from_the_root(tree, root))
+        found |= dict.fromkeys(piece, piece)
+    return found
+
+
+def _from_the_root(tree: dict[ProcessId, Place], root: ProcessId) -> list[ProcessId]:
+    """Level by level."""
+    found = [root]
+    for node in found:
+        found += tree[node].children
+    return found
 
 
 class Edge(NamedTuple):
@@ -123,6 +152,40 @@ def clusters(
                 within, parents.get(node), children, tuple(dict.fromkeys((*within.neighbours, *above_and_below)))
             )
     return found
+
+
+@lru_cache(maxsize=1024)
+def weighted_clusters(
+    nodes: tuple[ProcessId, ...], weights: str, dead: tuple[ProcessId, ...], root: int
+) -> dict[ProcessId, ClusterPlace]:
+    """The lightest tree, of which the first ``root`` nodes from its root on are one cluster; each other is one."""
+    tree = lightest(nodes, weights, dead)
+    found = {}
+    for node, place in tree.items():
+        top = pieces(nodes, weights, dead)[node][:root]
+        within = tuple(child for child in place.children if node in top and child in top)
+        children = tuple(child for child in place.children if child not in within)
+        inside = Place(place.parent if node in top else None, within)
+        found[node] = ClusterPlace(inside, None if node in top else place.parent, children, place.neighbours)
+    return found
+
+
+def ring(n: int) -> str:
+    """The weights of a graph that holds together without any one node."""
+    return _weights([*_path(n, 1), (1, n)] if n > 2 else _path(n, 1))
+
+
+def band(n: int) -> str:
+    """Each node with the next two: it holds together as long as no two neighbours are gone."""
+    return _weights([*_path(n, 1), *_path(n, 2)])
+
+
+def _path(n: int, step: int) -> list[tuple[int, int]]:
+    return [(i, i + step) for i in range(1, n + 1 - step)]
+
+
+def _weights(edges: list[tuple[int, int]]) -> str:
+    return ",".join(f"{one}-{other}:{(3 * one + other) % 5 + 1}" for one, other in edges)
 
 
 def _in_order(nodes: tuple[ProcessId, ...], kind: TreeKind, seed: int) -> tuple[ProcessId, ...]:
