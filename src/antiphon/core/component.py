@@ -175,11 +175,6 @@ class OrderingProtocol(Component):
         """Options that random runs with these groups draw when all others are drawn, each from these values."""
         return {}
 
-    @classmethod
-    def drawn_last(cls, topology: Topology) -> Mapping[str, tuple[str, ...]]:
-        """Options that random runs with these groups draw when all others are drawn, each from these values."""
-        return {}
-
     @property
     def members(self) -> tuple[ProcessId, ...]:
         """Those of this process's own group; nobody, at a process outside all groups."""
