@@ -344,6 +344,49 @@ def test_a_trace_without_room_does_not_keep_a_process_from_returning(make_cluste
     cluster.stop(folder)
 
 
+TRACE_HANGS = """
+import signal, sys, time
+from pathlib import Path
+signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))  # as serve does, before pyarrow has threads
+from antiphon.runtime.node import driver, recorder, serve, trace_files
+path = Path(sys.argv[1])
+recorder.ROWS_PER_TABLE, trace_files.WAITING_ROWS_MAX, driver.TRACE_SECONDS = 4, 60, 0.5
+write_events = trace_files.write_events
+def hang(*arguments):
+    while (path / "hang").exists():
+        time.sleep(0.1)
+    write_events(*arguments)
+trace_files.write_events = hang
+sys.exit(serve(path, "a.1"))
+"""
+
+
+def test_a_trace_whose_disk_hangs_is_given_up_and_holds_up_nothing_else(tmp_path: Path) -> None:
+    """What is delivered is written, snapshots count, and the process can be stopped, though it ends with a failure."""
+
+    async def one_by_one() -> None:
+        async with antiphon.connect(folder.path) as client:
+            for _ in range(60):
+                await client.multicast("a", bytes(3000), timeout=20)
+
+    settings = {"segment_bytes": 1 << 16, "snapshot_bytes": 1 << 16}
+    folder = cluster.create(tmp_path / "c", {"a": 1}, **settings)  # type: ignore[arg-type]
+    node = subprocess.Popen([sys.executable, "-c", TRACE_HANGS, str(folder.path)])
+    try:
+        assert becomes(lambda: ask(folder.config, "a.1") is not None)
+        send(folder, 5)
+        (folder.path / "hang").touch()
+        asyncio.run(one_by_one())
+        assert becomes(lambda: (status := ask(folder.config, "a.1")) is not None and status.trace == "not whole")
+        assert folder.process("a.1").has_gap
+        assert becomes(lambda: any(folder.process("a.1").journal.glob("snapshot-*.snap")))
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(30) == EXIT_DISK
+    finally:
+        node.kill()
+        node.wait()
+
+
 # Old copies ---------------------------------------------------------------------------------------------------------
 
 

@@ -209,8 +209,10 @@ def _notes(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
             yield f"{process} waits for {', '.join(status.waits_for)} before it can deliver its oldest message."
         if status.trace == "no room":
             yield f"{process} finds no room for its trace."
+        elif status.trace == "slow":
+            yield f"{process} waits for the disk of its trace."
         elif status.trace:
-            yield f"{process} found no room for a part of its trace, which is not whole."
+            yield f"{process} could not write a part of its trace, which is not whole."
 
 
 def _views(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:

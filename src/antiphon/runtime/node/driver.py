@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from antiphon.core import Host, Process, ProcessId
 from antiphon.core.buffers import Piece
@@ -28,11 +27,14 @@ from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 if TYPE_CHECKING:
     from antiphon.runtime.node.recorder import Recorder
 
+Argument = TypeVar("Argument")
+
 EXIT_BUG, EXIT_REFUSED, EXIT_DISK = 1, 3, 4
 FULL_TOLD_SECONDS = 2.0  # for so long after a refusal the status says so
 SNAPSHOT_INPUTS = 50_000  # taken between two snapshots at most, so that a restart takes seconds
 OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing more is read until it is taken
 UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing more is read
+TRACE_SECONDS = 8.0  # that the trace has at the end
 SILENT_SECONDS = 1.0  # a process that has waited for its disk for so long does not say that it takes part
 
 
@@ -187,7 +189,7 @@ class Driver:
         if self._after:
             self._run_due(index)
         if self.recorder is not None and self.recorder.is_due:
-            self.submit(partial(self.recorder.keep, self.recorder.take()))
+            self.recorder.hand_over()
         if self.journal is not None and not host.held and self._snapshot_is_due():
             self.snapshot()
         self._set_congested()
@@ -199,9 +201,10 @@ class Driver:
             action()
 
     def _set_congested(self) -> None:
-        """Too much waits for the disk, or a snapshot for a moment in which nothing does: then nothing more is read."""
-        journal = self.journal
-        congested = self.delivered.is_behind
+        """Too much waits for the disk or for the trace, or a snapshot for a moment in which nothing waits for the disk:
+        then nothing more is read."""
+        journal, recorder = self.journal, self.recorder
+        congested = self.delivered.is_behind or (recorder is not None and recorder.is_behind)
         if journal is not None and not congested:
             is_behind = journal.buffered_bytes > UNSYNCED_BYTES_MAX
             congested = is_behind or (self.host.held > 0 and self._snapshot_is_due(OVERDUE))
@@ -251,6 +254,8 @@ class Driver:
     def recover(self) -> None:
         """Become what the journal says. Nobody outside hears of what is replayed."""
         self._loop = asyncio.get_running_loop()
+        if self.recorder is not None:
+            self.recorder.on_done = lambda done: self._on_loop(self._trace_done, done)
         if self.journal is not None:
             self._replay(self.journal)
         elif self.delivered.end:
@@ -311,29 +316,37 @@ class Driver:
         )
 
     def snapshot(self) -> None:
-        """Take a snapshot now, between two turns: all is released. The disk thread writes it."""
+        """Take a snapshot now, between two turns: all is released. The disk thread writes it, after the trace's."""
         journal = self.journal
         if journal is None or self.delivered.full or self.process.turn_is_open:
             return
         self.delivered.flush()
         delivered = self.delivered.next_index
-        recorder = self.recorder
-        seen = recorder.take() if recorder is not None else None
         index, state = self.host.next_index, self.host.snapshot()
         self._snapshot_index = index
 
         def write() -> None:
             try:
-                traced = recorder is None or seen is None or recorder.write(seen)
-                if traced and self.delivered.durable_index >= delivered:  # else the journal must make them again
+                if self.delivered.durable_index >= delivered:  # else the journal must make them again
                     journal.write_snapshot(index, state)
             except JournalFull:
                 pass  # the older one stays valid; the next attempt comes after as many bytes again
             finally:
                 self._snapshot_pending = False
 
+        def traced(is_safe: bool) -> None:
+            if self.stopped:
+                return
+            if is_safe:
+                self.submit(write)
+            else:
+                self._snapshot_pending = False
+
         self._snapshot_pending = True
-        self.submit(write)
+        if self.recorder is None:
+            self.submit(write)
+        else:
+            self.recorder.write(lambda is_safe: self._on_loop(traced, is_safe))
 
     def submit(self, job: Callable[[], object], then: Callable[[], None] | None = None) -> None:
         """Run a job on the disk thread, after those submitted before; and then another on the event loop."""
@@ -344,6 +357,19 @@ class Driver:
 
         future = self._disk.submit(run)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._job_done, done, then))
+
+    def _on_loop(self, action: Callable[[Argument], None], argument: Argument) -> None:
+        """From another thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(action, argument)
+
+    def _trace_done(self, done: Future[None]) -> None:
+        if self.stopped:
+            return
+        if (error := done.exception()) is not None:
+            self.fail(EXIT_BUG, f"The trace failed: {error!r}.")
+        else:
+            self._set_congested()
 
     def _job_done(self, done: Future[None], then: Callable[[], None] | None) -> None:
         error = done.exception()
@@ -405,7 +431,7 @@ class Driver:
         return Ending(is_clean=is_written and was_clean, is_written=is_written)
 
     def _write_trace(self) -> bool:
-        return self.recorder is None or self.recorder.write(self.recorder.take())
+        return self.recorder is None or self.recorder.finish(TRACE_SECONDS)
 
     def abandon(self) -> None:
         """Release the files, and leave on disk what a crash would leave."""
@@ -413,6 +439,8 @@ class Driver:
         self.delivered.abandon()
         if self.journal is not None:
             self.journal.abandon()
+        if self.recorder is not None:
+            self.recorder.close()
 
     def _stop(self) -> None:
         self.stopped = True

@@ -260,7 +260,7 @@ class Node:
         if ending.is_written:
             self._end(0)
         else:
-            self._on_failure(EXIT_DISK, "its trace or its deliveries found no room; its journal has them.")
+            self._on_failure(EXIT_DISK, "its trace or its deliveries could not be written; its journal has them.")
 
     def _is_idle(self) -> bool:
         driver = self.driver

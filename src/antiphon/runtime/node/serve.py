@@ -81,7 +81,7 @@ async def _salvage(cluster: ClusterFolder, me: ProcessId) -> int:
     driver = Node(cluster, me).driver
     try:
         driver.recover()
-        if driver.recorder is not None and not driver.recorder.write(driver.recorder.take()):
+        if driver.recorder is not None and not driver.recorder.finish():
             raise JournalFull("There is no room for the trace.")
     finally:
         driver.abandon()
