@@ -20,13 +20,13 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.cli import main
-from antiphon.cli.cluster import _views
+from antiphon.cli.cluster import _cells, _notes, _views
 from antiphon.client import connect
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
-from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.runtime.net.frames import Rejected, StatusAnswer
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 
@@ -229,6 +229,23 @@ def test_where_there_are_views_status_says_who_goes_on_with_whom_and_not_that_th
     found[ProcessId("g.1")] = _answer("g.1", None)
     assert cluster.without_majority(folder, found) == {"g": None}
     assert list(_views(found)) == []
+
+
+def test_status_tells_a_process_that_turns_a_command_away_from_one_that_is_silent(path: Path) -> None:
+    folder = cluster.create(path, {"g": 1})
+    busy = Rejected("too many commands", "More than 16 commands asked this process at the same time.")
+    assert _cells(7, busy)[:2] == ["7", "turns away"]
+    assert _cells(7, None)[:2] == ["7", "no answer"]
+    assert _cells(None, None)[:2] == ["", "no"]
+    assert list(_notes({ProcessId("g.1"): busy})) == [f"g.1 turns this command away: {busy.sentence}"]
+    assert cluster.without_majority(folder, {ProcessId("g.1"): busy}) == {}, "it is there"
+    assert cluster.without_majority(folder, {ProcessId("g.1"): Rejected("wrong cluster", "")}) == {"g": None}
+    cluster.start(folder)
+    folder.config = msgspec.structs.replace(folder.config, cluster="another")
+    folder.save()
+    code, shown, _ = antiphon("status", "--dir", str(path))
+    assert code == 1
+    assert "g.1 turns this command away: The caller belongs to cluster 'another', not to this one." in shown
 
 
 def test_a_process_that_does_not_answer_in_time_is_not_said_to_have_failed(

@@ -16,7 +16,7 @@ import antiphon
 from antiphon.core import Host, Message, Process, ProcessId, Topology
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import Reply
-from antiphon.core.errors import JournalBehind, JournalError, JournalFull
+from antiphon.core.errors import JournalBehind, JournalError, JournalFull, Unavailable
 from antiphon.core.events import Delivered, decode_event
 from antiphon.core.inputs import Suspect, Trust
 from antiphon.core.model import GroupId, MessageId
@@ -27,7 +27,8 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.disk import delivered as delivered_module
-from antiphon.runtime.net.frames import HEADER, FrameKind, RouteNumber, data_head, encode, request_head
+from antiphon.runtime.net.frames import HEADER, FrameKind, RouteNumber, StatusAnswer, data_head, encode, request_head
+from antiphon.runtime.net.port import Shares
 from antiphon.runtime.node import Node, detector, links
 from antiphon.runtime.node.detector import HeartbeatDetector
 from antiphon.runtime.node.gateway import ClientCaller
@@ -455,6 +456,25 @@ def test_a_snapshot_does_not_count_before_the_delivered_log_is_durable(
     assert uvloop.run(run()) == []
 
 
+def test_a_crowd_of_clients_does_not_keep_the_commands_out(folder: ClusterFolder) -> None:
+    async def run() -> None:
+        node = open_node(folder)
+        running = asyncio.create_task(node.run())
+        async with antiphon.connect(folder.path) as client:
+            await client.multicast("a", b"x")
+            node.port.shares = Shares(strangers=4, clients=1)
+            async with antiphon.connect(folder.path) as another:
+                with pytest.raises(Unavailable, match="has 1 clients and takes no more"):
+                    await another.multicast("a", b"x", timeout=1)
+            answer = await asyncio.to_thread(cluster.ask, folder.config, "a.1", timeout=20.0)
+        assert isinstance(answer, StatusAnswer)
+        assert answer.refused["too many clients"] >= 1
+        node.stop()
+        assert await running == 0
+
+    asyncio.run(run())
+
+
 def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
     """What the client sent behind it may get other numbers at another member: late bytes must not be believed."""
     process = Process(ProcessId("a.1"), Topology.sized({"a": 1}), protocol_named("skeen"))
@@ -471,7 +491,7 @@ def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
     driver.when_durable = lambda action: action()
     gateway: Any = SimpleNamespace(driver=driver, draining=False, overloaded=False)
     stream: Any = SimpleNamespace(write=lambda *pieces: sent.extend(pieces), flush=lambda: None, is_writable=True)
-    caller = ClientCaller(gateway, "c", stream, is_trusted=True)
+    caller = ClientCaller(gateway, "c", stream)
 
     def request(route: int, first: int) -> tuple[int, memoryview]:
         data = encode_request("c", first, 0, [b"x"])

@@ -22,8 +22,8 @@ from antiphon.core.model import ProcessId, parse_groups
 from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, in_words, protocol_named
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder
-from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.runtime.cluster import Answer, ClusterFolder
+from antiphon.runtime.net.frames import Rejected, StatusAnswer
 
 
 def register(app: typer.Typer) -> None:
@@ -136,45 +136,47 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
     """
     folder = ClusterFolder.load(dir)
     pids = cluster.alive(folder)
-    statuses = cluster.statuses(folder)
-    stalled = cluster.without_majority(folder, statuses)
+    answers = cluster.answers(folder)
+    stalled = cluster.without_majority(folder, answers)
     if json:
-        print(_status_json(folder, pids, statuses, stalled))
-    elif cluster.is_stopped(folder, statuses):
+        print(_status_json(folder, pids, answers, stalled))
+    elif cluster.is_stopped(folder, answers):
         print(f"Every process was stopped cleanly: start them with `antiphon up --dir {dir}`.")
     else:
         table = Table("process", "pid", "alive", "delivered", "pending", "journal MiB", "sync ms", "refused", box=None)
-        for process, status in statuses.items():
-            table.add_row(process, *_cells(pids[process], status))
+        for process, answer in answers.items():
+            table.add_row(process, *_cells(pids[process], answer))
         Console().print(table)
-        for sentence in (*_notes(statuses), *_views(statuses), *_stalls(stalled)):
+        for sentence in (*_notes(answers), *_views(answers), *_stalls(stalled)):
             print(sentence)
-    if None in statuses.values() or stalled:
+    if stalled or not all(isinstance(answer, StatusAnswer) for answer in answers.values()):
         raise typer.Exit(1)
 
 
 def _status_json(
     folder: ClusterFolder,
     pids: Mapping[ProcessId, int | None],
-    statuses: Mapping[ProcessId, StatusAnswer | None],
+    answers: Mapping[ProcessId, Answer],
     stalled: Mapping[str, float | None],
 ) -> str:
     group_of = {member: group for group, members in folder.config.groups.items() for member in members}
     listed = {
         process: {
             "pid": pids[process],
-            "status": msgspec.to_builtins(status),
+            "status": msgspec.to_builtins(answer) if isinstance(answer, StatusAnswer) else None,
+            "rejected": answer.sentence if isinstance(answer, Rejected) else None,
             "group_has_majority": group_of[process] not in stalled,
             "group_without_majority_since": stalled.get(group_of[process]),
         }
-        for process, status in statuses.items()
+        for process, answer in answers.items()
     }
     return msgspec.json.encode(listed).decode()
 
 
-def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
-    if status is None:
-        return ["" if pid is None else str(pid), "no" if pid is None else "no answer", "", "", "", "", ""]
+def _cells(pid: int | None, status: Answer) -> list[str]:
+    if not isinstance(status, StatusAnswer):
+        alive = "turns away" if status is not None else "no" if pid is None else "no answer"
+        return [str(pid or ""), alive, "", "", "", "", ""]
     refused = ", ".join(f"{reason} {count}" for reason, count in status.refused.items())
     state = "disk full" if status.full else "draining" if status.draining else "waiting" if status.returning else ""
     return [
@@ -188,10 +190,12 @@ def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
     ]
 
 
-def _notes(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
+def _notes(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
     """What does not fit into a cell."""
-    for process, status in statuses.items():
-        if status is None:
+    for process, status in answers.items():
+        if isinstance(status, Rejected):
+            yield f"{process} turns this command away: {status.sentence}"
+        if not isinstance(status, StatusAnswer):
             continue
         if status.returning:
             yield f"{process} has just been started and waits for {', '.join(status.returning)} before it takes part."
@@ -203,14 +207,17 @@ def _notes(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
             yield f"{process} found no room for a part of its trace, which is not whole."
 
 
-def _views(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
+def _views(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
     """Who goes on with whom, where the protocol has views."""
     parted: dict[str, list[str]] = {}
-    for process, status in statuses.items():
-        if status is not None and status.view is not None:
-            parted.setdefault(status.view[0], []).append(process)
+    members_of: dict[str, list[str]] = {}
+    for process, status in answers.items():
+        if isinstance(status, StatusAnswer) and status.view is not None:
+            view, members = status.view
+            parted.setdefault(view, []).append(process)
+            members_of.setdefault(view, members)
     for view, processes in parted.items():
-        members = next(s.view[1] for s in statuses.values() if s is not None and s.view and s.view[0] == view)
+        members = members_of[view]
         awaited = [process for process in members if process not in processes]
         more = f" {in_words(awaited)} {'is' if len(awaited) == 1 else 'are'} still in it, too." if awaited else ""
         if len(processes) == 1:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.soak import plan
 from antiphon.soak.clients import LoadClient
 from antiphon.soak.disks import SmallDisk, fail_writes
@@ -159,7 +160,7 @@ class Strikes:
         deadline = time.monotonic() + FELT_SECONDS
         while time.monotonic() < deadline:
             answer = await asyncio.to_thread(cluster.ask, self._folder.config, process)
-            if answer is not None and answer.full:
+            if isinstance(answer, StatusAnswer) and answer.full:
                 return True
             await asyncio.sleep(LOOK_SECONDS)
         return False

@@ -1,9 +1,10 @@
 """Clusters of real processes on this machine: their folder, and how they are created, started, asked and stopped."""
 
-from antiphon.runtime.cluster.control import ask, tell
+from antiphon.runtime.cluster.control import Answer, ask, tell
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.processes import (
     alive,
+    answers,
     create,
     end,
     is_stopped,
@@ -17,9 +18,11 @@ from antiphon.runtime.cluster.processes import (
 )
 
 __all__ = [
+    "Answer",
     "ClusterConfig",
     "ClusterFolder",
     "alive",
+    "answers",
     "ask",
     "create",
     "end",

@@ -19,11 +19,11 @@ from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, in_words, options_of, protocol_named, protocols, protocols_with
-from antiphon.runtime.cluster.control import ask_all
+from antiphon.runtime.cluster.control import Answer, ask_all
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
 from antiphon.runtime.net.datagrams import offers_multicast
-from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.runtime.net.frames import Rejected, StatusAnswer
 
 START_SECONDS = 20.0
 BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
@@ -190,7 +190,7 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> 
         now = time.monotonic()
         if not silent:
             begun_by = begun_by or now + BEGIN_SECONDS
-            returning = [answer for answer in answers.values() if answer is not None and answer.returning]
+            returning = [a for a in answers.values() if isinstance(a, StatusAnswer) and a.returning]
             if failed or not returning or now > begun_by:
                 return failed
         if now > deadline:
@@ -258,37 +258,48 @@ def _ended(pid: int) -> bool:
         os.close(handle)
 
 
+def answers(folder: ClusterFolder) -> dict[ProcessId, Answer]:
+    """What every process says, wherever it runs: its status, or why it does not tell it."""
+    found = ask_all(folder.config, folder.config.processes)
+    return {process: found[process] for process in folder.config.processes}
+
+
 def statuses(folder: ClusterFolder) -> dict[ProcessId, StatusAnswer | None]:
-    """The status of every process, wherever it runs; None where it is down or does not answer."""
-    answers = ask_all(folder.config, folder.config.processes)
-    return {process: answers.get(process) for process in folder.config.processes}
+    """The status of every process, wherever it runs; None where it does not tell it."""
+    return {process: a if isinstance(a, StatusAnswer) else None for process, a in answers(folder).items()}
 
 
-def is_stopped(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> bool:
+def is_stopped(folder: ClusterFolder, found: Mapping[ProcessId, Answer]) -> bool:
     """Whether nothing runs, and everything ended as it should."""
     own = [folder.process(process) for process in folder.config.processes]
     return not any(found.values()) and all(each.stopped_cleanly and each.pid() is None for each in own)
 
 
-def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> dict[str, float | None]:
+def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, Answer]) -> dict[str, float | None]:
     """The groups of which no majority is up, and since when: what the live processes saw, None if nobody did.
 
     None where the protocol has views: there those who are left go on without the others.
     """
-    if any(answer is not None and answer.view is not None for answer in found.values()):
+    told = [answer for answer in found.values() if isinstance(answer, StatusAnswer)]
+    if any(answer.view is not None for answer in told):
         return {}
     lost: dict[str, float] = {}
-    for answer in found.values():
-        for peer, at in (answer.lost if answer is not None else {}).items():
+    for answer in told:
+        for peer, at in answer.lost.items():
             lost[peer] = max(at, lost.get(peer, 0.0))
     stalled: dict[str, float | None] = {}
     for group, members in folder.config.groups.items():
-        down = [ProcessId(member) for member in members if found.get(ProcessId(member)) is None]
+        down = [ProcessId(member) for member in members if not _is_there(found[ProcessId(member)])]
         tolerated = (len(members) - 1) // 2
         if len(down) > tolerated:
             seen = sorted(lost[member] for member in down if member in lost)
             stalled[group] = seen[tolerated] if len(seen) > tolerated else None
     return stalled
+
+
+def _is_there(answer: Answer) -> bool:
+    """Also a process that turns a command away runs, unless it is one of another cluster."""
+    return answer is not None and not (isinstance(answer, Rejected) and answer.reason == "wrong cluster")
 
 
 class Ending(NamedTuple):
@@ -354,8 +365,8 @@ def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> 
     deadline = time.monotonic() + seconds
     before: list[int] | None = None
     while True:
-        answers = list(ask_all(folder.config, running, here=True, drain=drain).values())
-        present = [answer for answer in answers if answer is not None]
+        found = ask_all(folder.config, running, here=True, drain=drain).values()
+        present = [answer for answer in found if isinstance(answer, StatusAnswer)]
         is_idle = len(present) == len(running) and all(_is_idle(answer) for answer in present)
         delivered = [answer.delivered for answer in present]
         if is_idle and delivered == before:

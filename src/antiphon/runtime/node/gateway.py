@@ -9,11 +9,10 @@ from collections.abc import Callable
 import msgspec
 
 from antiphon.core.buffers import COPIED_MAX, Buffers
-from antiphon.core.commands import parse_command
 from antiphon.core.effects import Reply
 from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, Event
-from antiphon.core.inputs import Submit, Tell
+from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId
@@ -29,8 +28,6 @@ from antiphon.runtime.net.frames import (
     StatusAnswer,
     Subscribe,
     Subscribed,
-    TellCommand,
-    Told,
     decode,
     decode_request,
     encode,
@@ -75,8 +72,8 @@ class Gateway:
         for subscriber in list(self.subscribers.values()):
             subscriber.look(_BUSY)
 
-    def open(self, client: str, stream: FrameStream, *, is_trusted: bool) -> ClientCaller:
-        caller = ClientCaller(self, client, stream, is_trusted=is_trusted)
+    def open(self, client: str, stream: FrameStream) -> ClientCaller:
+        caller = ClientCaller(self, client, stream)
         self._clients.setdefault(client, []).append(caller)
         return caller
 
@@ -167,17 +164,15 @@ class ClientCaller:
     """A client that has said who it is, on one connection: requests, or one subscription, or both."""
 
     frame_bytes_max = CLIENT_BYTES_MAX
-    is_client = True
 
-    def __init__(self, gateway: Gateway, client: str, stream: FrameStream, *, is_trusted: bool) -> None:
+    def __init__(self, gateway: Gateway, client: str, stream: FrameStream) -> None:
         self.client = client
         self.write = stream.write
         self.flush = stream.flush
         self._gateway = gateway
         self._driver = gateway.driver
         self._stream = stream
-        self._is_trusted = is_trusted  # it named the cluster
-        self._is_requester = False  # others (readers, status) are never kept waiting
+        self._is_requester = False  # others, readers, are never kept waiting
         self._is_reading = True
         self._routes: dict[int, ClientRoute] = {}
         self._by_destinations: dict[tuple[GroupId, ...], ClientRoute] = {}
@@ -199,12 +194,6 @@ class ClientCaller:
                 self._on_progress(decode(Progress, body))
             elif kind == FrameKind.SUBSCRIBE:
                 self._on_subscribe(decode(Subscribe, body))
-            elif kind == FrameKind.STATUS:
-                self.send(FrameKind.STATUS_ANSWER, self._gateway.status())
-            elif kind == FrameKind.DRAIN and self._is_trusted:
-                self._gateway.drain()
-            elif kind == FrameKind.TELL and self._is_trusted:
-                self._on_tell(decode(TellCommand, body))
             else:
                 raise BadFrame(f"A frame of kind {kind} is out of place.")
         self._submit()
@@ -338,24 +327,6 @@ class ClientCaller:
         progress = [(list(map(str, groups)), sessions.progress(SessionId(self.client, groups))) for groups in asked]
         answer = ProgressAnswer(group, progress)
         self._driver.when_durable(lambda: self.send(FrameKind.PROGRESS_ANSWER, answer))
-
-    def _on_tell(self, wanted: TellCommand) -> None:
-        """Answer when the command is durable: whatever happens then, it is done."""
-        driver, protocol = self._driver, self._driver.process.protocol
-        try:
-            if not driver.begun:
-                raise Unavailable(f"{driver.process.me} has just been started and has yet to meet its peers.")
-            driver.take(Tell(driver.clock(), parse_command(type(protocol), protocol.options, wanted.words)))
-        except UsageError as error:
-            self.send(FrameKind.TOLD, Told("usage", str(error)))
-        except (Unavailable, JournalFull) as error:
-            self.send(FrameKind.TOLD, Told("unavailable", str(error)))
-        else:
-            driver.when_durable(lambda: self._answer(Told()))
-
-    def _answer(self, told: Told) -> None:
-        self.send(FrameKind.TOLD, told)
-        self.flush()
 
     # A subscription ----------------------------------------------------------------------------------------------
 
