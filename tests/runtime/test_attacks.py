@@ -19,10 +19,11 @@ import pytest
 
 import antiphon
 from antiphon.checks import check_run
+from antiphon.core import ProcessId
 from antiphon.core.channel import NUMBERED
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder, ask
+from antiphon.runtime.cluster import ClusterFolder, ask, processes
 from antiphon.runtime.net.frames import MAGIC, VERSION, ChannelMarks, FrameKind, Hello, Subscribe, Welcome, encode
 from antiphon.runtime.node import Node, links
 from antiphon.runtime.node import node as node_module
@@ -158,8 +159,27 @@ def test_a_start_that_fails_says_why_for_each_process(make_cluster: MakeCluster)
         shutil.rmtree(folder.process(process).journal)
     with pytest.raises(Unavailable) as failure:
         cluster.start(folder)
-    assert str(failure.value).count("did not start: ") == 2
-    assert "None" not in str(failure.value)
+    why = "once delivered 5 messages, but its journal knows of only 0: it was cut, or is an old copy."
+    assert str(failure.value) == f"a.1 did not start: a.1 {why} a.2 did not start: a.2 {why}"
+
+
+def test_why_a_process_does_not_start_is_not_what_an_earlier_life_said(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"a": 1})
+    assert cluster.stop(folder)
+    with nothing_can_be_written(), pytest.raises(Unavailable) as failure:
+        cluster.start(folder)
+    silent = "it ended with exit code 4 and could not write why, as on a disk that is full or read-only"
+    assert str(failure.value) == f"a.1 did not start: {silent}."
+
+
+def test_only_a_process_whose_disk_failed_is_said_to_lack_room_for_its_reason() -> None:
+    process = ProcessId("a.1")
+    assert processes._why(process, "", EXIT_DISK).endswith(
+        "could not write why, as on a disk that is full or read-only"
+    )
+    assert processes._why(process, "", 1) == "it ended with exit code 1 and did not say why"
+    assert processes._why(process, "", -signal.SIGKILL) == "it was ended by signal 9"
+    assert processes._why(process, "a.1 stops: Its port is taken.", 2) == "Its port is taken"
 
 
 @pytest.mark.parametrize("content", ["", "not a number"])

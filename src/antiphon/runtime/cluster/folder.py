@@ -247,10 +247,12 @@ class ProcessFolder:
         ended = self._stopped.exists() or self.salvaged.exists() or not self._incarnation.exists()
         return ended and not self.has_gap
 
-    def last_words(self) -> str:
-        """The last line that the process printed."""
+    def last_words(self, since: int = 0) -> str:
+        """The last line that the process printed, behind the first ``since`` bytes of its log."""
         try:
-            lines = self.log.read_text(errors="replace").strip().splitlines()
+            with self.log.open("rb") as log:
+                log.seek(since)
+                lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             return ""
         return lines[-1] if lines else ""

@@ -30,6 +30,7 @@ BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far a
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
 GONE_SECONDS = 18.0  # within which a process that was told to end gives up its lock
 DROP_MAX = 90
+EXIT_DISK = 4  # of a process whose disk failed, docs/operations.md
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
 
 
@@ -124,7 +125,7 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
         _, port = folder.config.listens_on(process)
         if not becomes_free(port):
             raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
-    spawned: dict[ProcessId, int] = {}
+    spawned: dict[ProcessId, Spawned] = {}
     failed: dict[ProcessId, str] = {}
     if folder.config.trace and down:
         _begin_facts(folder, down)
@@ -151,13 +152,21 @@ def _begin_facts(folder: ClusterFolder, started: Iterable[ProcessId]) -> None:
             remove_facts(folder.trace, folder.config.run)
 
 
-def _spawn(folder: ClusterFolder, process: ProcessId) -> int:
-    """A process of its own session, that outlives us; returns its pid."""
+class Spawned(NamedTuple):
+    """A process that was just started, and how long its log was before: what it says itself comes behind that."""
+
+    pid: int
+    logged: int
+
+
+def _spawn(folder: ClusterFolder, process: ProcessId) -> Spawned:
+    """A process of its own session, that outlives us."""
     own = folder.process(process)
     own.path.mkdir(parents=True, exist_ok=True)
     own.log.open("ab").close()  # OSError names it; what the child meets when it opens it would name the program
+    logged = own.log.stat().st_size
     log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawn(
+    pid = os.posix_spawn(
         sys.executable,
         _command(folder, process),
         os.environ,
@@ -168,13 +177,14 @@ def _spawn(folder: ClusterFolder, process: ProcessId) -> int:
         ],
         setsid=True,
     )
+    return Spawned(pid, logged)
 
 
 def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
     return [sys.executable, "-m", "antiphon.runtime.node", "--dir", str(folder.path.resolve()), "--process", process]
 
 
-def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> dict[ProcessId, str]:
+def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned]) -> dict[ProcessId, str]:
     """Wait until each answers and takes part, as far as its peers are up; returns a sentence on each that does not."""
     failed: dict[ProcessId, str] = {}
     deadline, begun_by = time.monotonic() + START_SECONDS, 0.0
@@ -182,9 +192,10 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> 
         running = [process for process in spawned if process not in failed]
         answers = ask_all(folder.config, running, here=True, timeout=1.0)
         for process in running:
-            code = _reap(spawned[process])
+            code = _reap(spawned[process].pid)
             if code is not None:
-                failed[process] = f"{process} did not start: {_why(folder, process, code)}."
+                words = folder.process(process).last_words(spawned[process].logged)
+                failed[process] = f"{process} did not start: {_why(process, words, code)}."
         # One that answered before and no longer does is ending: why it does is worth waiting for.
         silent = [process for process in running if process not in failed and answers[process] is None]
         now = time.monotonic()
@@ -203,12 +214,15 @@ def _late(folder: ClusterFolder, process: ProcessId) -> str:
     return f"{process} was started, but does not answer after {START_SECONDS:.0f} seconds; what it says is in {log}."
 
 
-def _why(folder: ClusterFolder, process: ProcessId, code: int) -> str:
+def _why(process: ProcessId, words: str, code: int) -> str:
     """Why a process ended: its own last words, if it could write any."""
-    words = folder.process(process).last_words()
     if words:
         return words.removeprefix(f"{process} cannot start: ").removeprefix(f"{process} stops: ").rstrip(".")
-    return f"it ended with exit code {code} and could not write why, as on a disk that is full or read-only"
+    if code < 0:
+        return f"it was ended by signal {-code}"
+    if code == EXIT_DISK:
+        return f"it ended with exit code {code} and could not write why, as on a disk that is full or read-only"
+    return f"it ended with exit code {code} and did not say why"
 
 
 def _reap(pid: int) -> int | None:
