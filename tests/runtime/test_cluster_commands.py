@@ -102,6 +102,39 @@ def test_a_cluster_from_up_to_down(path: Path) -> None:
     assert facts["faulty"] == []
 
 
+def test_down_does_not_say_that_all_is_well_when_nothing_runs_any_more(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cluster.create(path, {"a": 1, "b": 1}, trace=False)
+
+    def down() -> tuple[int, list[str]]:
+        monkeypatch.setattr(sys, "argv", ["antiphon", "down", "--dir", str(path)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capsys.readouterr().out.splitlines()
+
+    assert down() == (0, ["Nothing was running."]), "it never ran"
+    cluster.start(folder)
+    for process in folder.config.processes:
+        cluster.kill(folder, process)
+    killed = [
+        "Nothing was running, but some messages may still be under way.",
+        "a.1 and b.1 did not end cleanly: the next `up` repairs what there is to repair.",
+    ]
+    assert down() == (1, killed)
+    assert down() == (1, killed), "and so it stays"
+    cluster.start(folder)
+    for process in folder.config.processes:
+        cluster.kill(folder, process, signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while any(cluster.alive(folder).values()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert down() == (1, killed[:1]), "each ended cleanly, and nobody has looked at what was under way"
+    cluster.start(folder)
+    assert down() == (0, ["2 of 2 processes ended; everything was delivered."])
+    assert down() == (0, ["Nothing was running."])
+
+
 def test_tail_follows(path: Path) -> None:
     folder = cluster.create(path, {"orders": 1}, trace=False)
     cluster.start(folder)

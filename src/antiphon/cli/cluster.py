@@ -257,23 +257,33 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
 
     It waits for that, but no longer than some seconds.
 
-    The exit code is 1 if messages may still be under way, with which the next `up` goes on, or the trace is incomplete.
+    The exit code is 1 if messages may still be under way, with which the next `up` goes on, or the trace is incomplete;
+    also where nothing was running, because it was killed or ended so before.
 
     Example: antiphon down --dir shop
     """
     folder = ClusterFolder.load(dir)
     with folder.commanded():
-        running = [process for process, pid in cluster.alive(folder).items() if pid is not None]
         ending = cluster.end(folder)
     if json:
-        told = {"ended": running, "drained": ending.drained, "untraced": ending.untraced}
-        print(msgspec.json.encode(told).decode())
-    elif not running:
-        print("Nothing was running.")
+        print(msgspec.json.encode(ending._asdict()).decode())
     else:
-        what = "everything was delivered" if ending.delivered else "some messages may still be under way"
-        print(f"{len(running)} of {len(folder.config.processes)} processes ended; {what}.")
-    if ending.untraced and not json:
-        print(f"The trace is incomplete: a part of what {', '.join(ending.untraced)} saw could not be written.")
-    if running and not ending.drained:
+        for sentence in _how_it_ended(ending, len(folder.config.processes)):
+            print(sentence)
+    if not ending.drained:
         raise typer.Exit(1)
+
+
+def _how_it_ended(ending: cluster.Ending, processes: int) -> Iterator[str]:
+    if ending.ended:
+        what = "everything was delivered" if ending.delivered else "some messages may still be under way"
+        yield f"{len(ending.ended)} of {processes} processes ended; {what}."
+    elif ending.delivered:
+        yield "Nothing was running."
+    else:
+        yield "Nothing was running, but some messages may still be under way."
+    unclean = [process for process in ending.unclean if process not in ending.untraced]
+    if unclean:
+        yield f"{in_words(unclean)} did not end cleanly: the next `up` repairs what there is to repair."
+    if ending.untraced:
+        yield f"The trace is incomplete: a part of what {', '.join(ending.untraced)} saw could not be written."

@@ -3,6 +3,7 @@
 from antiphon.runtime.cluster.control import Answer, ask, tell
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.processes import (
+    Ending,
     alive,
     answers,
     create,
@@ -21,6 +22,7 @@ __all__ = [
     "Answer",
     "ClusterConfig",
     "ClusterFolder",
+    "Ending",
     "alive",
     "answers",
     "ask",

@@ -319,8 +319,10 @@ def _is_there(answer: Answer) -> bool:
 class Ending(NamedTuple):
     """How a cluster ended."""
 
+    ended: tuple[ProcessId, ...] = ()  # those that were running
     delivered: bool = False  # all were alive, and nothing was under way
     drained: bool = False  # and all ended cleanly, with nothing of their trace missing
+    unclean: tuple[ProcessId, ...] = ()  # those that did not end cleanly: of all, where none was running
     untraced: tuple[ProcessId, ...] = ()  # those whose trace is not whole
 
 
@@ -330,27 +332,32 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
 
 
 def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Ending:
-    """The same, with what there is to say about it."""
+    """The same, with what there is to say about it; where nothing runs, that is how it ended before."""
+    own = {process: folder.process(process) for process in folder.config.processes}
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
-    down = [process for process in folder.config.processes if process not in pids]
-    if not pids and all(folder.process(process).stopped_cleanly for process in down):
-        return Ending(untraced=_untraced(folder))  # it was stopped before, and its facts are written
-    idle = wait_idle(folder, drain_seconds, drain=True)
+    if not pids and (all(each.was_drained for each in own.values()) or not any(each.has_run for each in own.values())):
+        return Ending(delivered=True, drained=True, untraced=_untraced(folder))  # and its facts are written
+    idle = bool(pids) and wait_idle(folder, drain_seconds, drain=True)
     for pid in pids.values():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     for process in _wait_gone(folder, pids, GONE_SECONDS):
         kill(folder, process)
-    clean = all(folder.process(process).stopped_cleanly for process in pids)
-    delivered = idle and not down
+    unclean = tuple(p for p in pids or own if own[p].has_run and not own[p].stopped_cleanly)
+    delivered = idle and len(pids) == len(own)
+    drained = delivered and not unclean
     if folder.config.trace:
-        for process in folder.config.processes:
+        for process in own:
             _salvage_trace(folder, process)
+        faulty = [p for p in own if p not in pids and (pids or not own[p].stopped_cleanly)]
         try:
-            write_run_facts(folder, drained=delivered and clean, faulty=down)
+            write_run_facts(folder, drained=drained, faulty=faulty)
         except OSError:  # those of the start stand, if any: not drained, and nobody's trace is whole
-            return Ending(delivered, False, tuple(folder.config.processes))
-    return Ending(delivered, delivered and clean, _untraced(folder))
+            return Ending(tuple(pids), delivered, False, unclean, tuple(own))
+    if drained:
+        for each in own.values():
+            each.mark_drained()
+    return Ending(tuple(pids), delivered, drained, unclean, _untraced(folder))
 
 
 def _untraced(folder: ClusterFolder) -> tuple[ProcessId, ...]:
@@ -360,7 +367,7 @@ def _untraced(folder: ClusterFolder) -> tuple[ProcessId, ...]:
 def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
     """Without a journal, or with a damaged one, the end of a killed process's trace is lost; `untraced` says so."""
     own = folder.process(process)
-    if not folder.config.journal or own.stopped_cleanly or not own.journal.exists():
+    if not folder.config.journal or own.stopped_cleanly or own.salvaged.exists() or not own.journal.exists():
         return
     with suppress(OSError), own.log.open("ab") as log:
         ended = subprocess.run([*_command(folder, process), "--salvage-trace"], stdout=log, stderr=log, check=False)
