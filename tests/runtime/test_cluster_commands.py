@@ -370,6 +370,37 @@ def test_down_completes_the_trace_of_a_killed_process(path: Path) -> None:
     assert cluster.wait_idle(folder, 20), "and it still returns"
 
 
+def test_who_runs_from_another_folder_is_not_faulty_but_missing_in_the_trace(path: Path, tmp_path: Path) -> None:
+    here = cluster.create(path, {"a": 1, "b": 1}, protocol="skeen", run="spread")
+    (tmp_path / "there").mkdir()
+    shutil.copy(path / "cluster.json", tmp_path / "there")
+    there = ClusterFolder.load(tmp_path / "there")
+
+    def verdict() -> tuple[list[str], list[str], list[str]]:
+        (facts,) = read_facts(here.trace)
+        violations = check_run(facts, read_rows(here.trace, "spread"))
+        return facts.faulty, facts.incomplete, [str(violation) for violation in violations]
+
+    try:
+        cluster.start(there, ["b.1"])
+        cluster.start(here, ["a.1"])
+        assert antiphon("send", "--dir", str(path), "--to", "a,b", stdin=b"x\n" * 20)[0] == 0
+        assert cluster.end(here).elsewhere == ("b.1",), "it answers"
+        assert verdict() == ([], ["b.1"], [])
+        assert cluster.end(there).ended == ("b.1",)
+        code, shown, _ = antiphon("down", "--dir", str(path))
+        assert code == 1
+        assert "The trace is incomplete: what b.1 saw is where it was started, not here." in shown, "it was heard"
+        assert verdict() == ([], ["b.1"], [])
+        shutil.move(there.path / "b.1", path)
+        for rows in (there.trace / "events" / "run=spread").iterdir():
+            shutil.move(rows, here.trace / "events" / "run=spread")
+        assert not cluster.end(here).elsewhere, "all that there is was put together"
+        assert verdict() == ([], [], [])
+    finally:
+        cluster.kill(there, "b.1")
+
+
 def test_a_folder_of_the_first_edition_is_refused_in_one_sentence(path: Path, refused: Callable[..., str]) -> None:
     path.mkdir()
     first_edition = {

@@ -287,3 +287,5 @@ def _how_it_ended(ending: cluster.Ending, processes: int) -> Iterator[str]:
         yield f"{in_words(unclean)} did not end cleanly: the next `up` repairs what there is to repair."
     if ending.untraced:
         yield f"The trace is incomplete: a part of what {', '.join(ending.untraced)} saw could not be written."
+    if ending.elsewhere:
+        yield f"The trace is incomplete: what {in_words(ending.elsewhere)} saw is where it was started, not here."

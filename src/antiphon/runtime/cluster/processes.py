@@ -324,6 +324,7 @@ class Ending(NamedTuple):
     drained: bool = False  # and all ended cleanly, with nothing of their trace missing
     unclean: tuple[ProcessId, ...] = ()  # those that did not end cleanly: of all, where none was running
     untraced: tuple[ProcessId, ...] = ()  # those whose trace is not whole
+    elsewhere: tuple[ProcessId, ...] = ()  # those that run on another machine or folder, or did: their trace is there
 
 
 def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool:
@@ -346,18 +347,33 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Endin
     unclean = tuple(p for p in pids or own if own[p].has_run and not own[p].stopped_cleanly)
     delivered = idle and len(pids) == len(own)
     drained = delivered and not unclean
+    elsewhere: list[ProcessId] = []
     if folder.config.trace:
         for process in own:
             _salvage_trace(folder, process)
-        faulty = [p for p in own if p not in pids and (pids or not own[p].stopped_cleanly)]
         try:
-            write_run_facts(folder, drained=drained, faulty=faulty)
+            elsewhere = _elsewhere(folder)
+            down = [p for p in own if p not in pids and p not in elsewhere]
+            faulty = [p for p in down if pids or not own[p].stopped_cleanly]
+            write_run_facts(folder, drained=drained, faulty=faulty, incomplete=(*untraced(folder), *elsewhere))
         except OSError:  # those of the start stand, if any: not drained, and nobody's trace is whole
             return Ending(tuple(pids), delivered, False, unclean, tuple(own))
     if drained:
         for each in own.values():
             each.mark_drained()
-    return Ending(tuple(pids), delivered, drained, unclean, _untraced(folder))
+    return Ending(tuple(pids), delivered, drained, unclean, _untraced(folder), tuple(elsewhere))
+
+
+def _elsewhere(folder: ClusterFolder) -> list[ProcessId]:
+    """The processes that never ran here but somewhere: they answer, or somebody here has received something of them."""
+    strange = [process for process in folder.config.processes if not folder.process(process).path.exists()]
+    if not strange:
+        return []
+    from antiphon.trace.parquet import heard_processes  # pyarrow is slow to load
+
+    heard = heard_processes(folder.trace, folder.config.run)
+    found = ask_all(folder.config, strange)
+    return [process for process in strange if process in heard or _is_there(found[process])]
 
 
 def _untraced(folder: ClusterFolder) -> tuple[ProcessId, ...]:
