@@ -20,7 +20,7 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.cli import main
-from antiphon.cli.cluster import _cells, _notes, _views
+from antiphon.cli.cluster import _cells, _cuts, _notes, _views
 from antiphon.client import connect
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, Unavailable
@@ -231,13 +231,14 @@ def test_every_command_has_help_with_an_example(
     assert f"Example: antiphon {command}" in " ".join(capsys.readouterr().out.split())
 
 
-def _answer(process: str, view: tuple[str, list[str]] | None) -> StatusAnswer:
+def _answer(process: str, view: tuple[str, list[str]] | None = None, **more: object) -> StatusAnswer:
     return msgspec.convert(
         {
             **{"process": process, "incarnation": 1, "delivered": 0, "pending": 0, "waits_for": [], "view": view},
             **{"unacknowledged": 0, "journal_bytes": 0, "written_bytes": 0, "last_sync_ms": 0.0, "connected": []},
             **{"lost": {}, "refused": {}, "datagrams": {}, "full": False, "returning": [], "trace": ""},
             **{"draining": False, "counters": {}},
+            **more,
         },
         StatusAnswer,
     )
@@ -262,6 +263,33 @@ def test_where_there_are_views_status_says_who_goes_on_with_whom_and_not_that_th
     found[ProcessId("g.1")] = _answer("g.1", None)
     assert cluster.without_majority(folder, found) == {"g": None}
     assert list(_views(found)) == []
+
+
+def test_status_is_not_well_when_processes_have_no_room_or_do_not_reach_one_another(path: Path) -> None:
+    folder = cluster.create(path, {"g": 3})
+    one, two, three = folder.config.processes
+
+    def look(**each: dict[str, object]) -> tuple[bool, list[str], list[str]]:
+        """Of three processes, each with its peculiarities: whether all is well, who is cut off, which group waits."""
+        found: dict[ProcessId, StatusAnswer | Rejected | None] = {}
+        for process, short in ((one, "one"), (two, "two"), (three, "three")):
+            connected = [peer for peer in folder.config.processes if peer != process]
+            found[process] = _answer(process, **{"connected": connected, **each.get(short, {})})
+        cut = [" ".join((process, *others)) for process, others in cluster.unreached(found).items()]
+        return cluster.is_well(folder, found), cut, list(cluster.without_majority(folder, found))
+
+    alone: dict[str, object] = {"connected": []}
+    assert look() == (True, [], [])
+    assert look(one={"full": True}) == (False, [], []), "like one that is down"
+    assert look(one={"full": True}, two={"full": True}) == (False, [], ["g"])
+    assert look(one={"full": True}, two={"returning": [one]}) == (False, [], ["g"])
+    assert look(one=alone, two=alone, three=alone) == (False, ["g.1 g.2 g.3", "g.2 g.1 g.3", "g.3 g.1 g.2"], ["g"])
+    assert look(one={"connected": [three]}, two={"connected": [three]}) == (False, ["g.1 g.2", "g.2 g.1"], [])
+    assert look(one={"connected": [two]}, two={"connected": [three]}, three={"connected": [one]})[2] == ["g"], "one way"
+    assert list(_cuts({one: [two], two: [one, three]})) == [
+        "g.1 does not reach g.2, though it is there.",
+        "g.2 does not reach g.1 and g.3, though they are there.",
+    ]
 
 
 def test_status_tells_a_process_that_turns_a_command_away_from_one_that_is_silent(path: Path) -> None:

@@ -475,6 +475,29 @@ def test_a_snapshot_does_not_count_before_the_delivered_log_is_durable(
     assert uvloop.run(run()) == []
 
 
+@pytest.mark.parametrize(("protocol", "named"), [("tom", ["a.2", "a.3"]), ("skeen", ["a.2", "a.3", "a.4"])])
+def test_where_a_majority_is_enough_a_message_does_not_wait_for_who_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str, named: list[str]
+) -> None:
+    folder = cluster.create(tmp_path / "four", {"a": 4}, protocol=protocol, trace=False)
+    folder.process("a.1").path.mkdir()
+
+    async def run() -> list[str]:
+        node = open_node(folder)
+        process = node.driver.process
+        others = process.topology.processes[1:]
+        monkeypatch.setattr(process.protocol, "waits_for", lambda: others)
+        process.state.suspects.append(others[0])
+        for peer in others:
+            node.links[peer] = MagicMock(ready=peer != "a.3", unacknowledged=0, lost_at=0.0, peer=peer)
+        try:
+            return node.status().waits_for
+        finally:
+            node.driver.abandon()
+
+    assert asyncio.run(run()) == named
+
+
 def test_a_crowd_of_clients_does_not_keep_the_commands_out(folder: ClusterFolder) -> None:
     async def run() -> None:
         node = open_node(folder)

@@ -137,9 +137,9 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
     folder = ClusterFolder.load(dir)
     pids = cluster.alive(folder)
     answers = cluster.answers(folder)
-    stalled = cluster.without_majority(folder, answers)
+    stalled, unreached = cluster.without_majority(folder, answers), cluster.unreached(answers)
     if json:
-        print(_status_json(folder, pids, answers, stalled))
+        print(_status_json(folder, pids, answers, stalled, unreached))
     elif cluster.is_stopped(folder, answers):
         print(f"Every process was stopped cleanly: start them with `antiphon up --dir {dir}`.")
     else:
@@ -147,9 +147,9 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
         for process, answer in answers.items():
             table.add_row(process, *_cells(pids[process], answer))
         Console().print(table)
-        for sentence in (*_notes(answers), *_views(answers), *_stalls(stalled)):
+        for sentence in (*_notes(answers), *_cuts(unreached), *_views(answers), *_stalls(stalled)):
             print(sentence)
-    if stalled or not all(isinstance(answer, StatusAnswer) for answer in answers.values()):
+    if not cluster.is_well(folder, answers):
         raise typer.Exit(1)
 
 
@@ -158,6 +158,7 @@ def _status_json(
     pids: Mapping[ProcessId, int | None],
     answers: Mapping[ProcessId, Answer],
     stalled: Mapping[str, float | None],
+    unreached: Mapping[ProcessId, list[ProcessId]],
 ) -> str:
     group_of = {member: group for group, members in folder.config.groups.items() for member in members}
     listed = {
@@ -165,6 +166,7 @@ def _status_json(
             "pid": pids[process],
             "status": msgspec.to_builtins(answer) if isinstance(answer, StatusAnswer) else None,
             "rejected": answer.sentence if isinstance(answer, Rejected) else None,
+            "unreached": unreached.get(process, []),
             "group_has_majority": group_of[process] not in stalled,
             "group_without_majority_since": stalled.get(group_of[process]),
         }
@@ -226,11 +228,17 @@ def _views(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
             yield f"{in_words(processes)} are together in view {view}.{more}"
 
 
+def _cuts(unreached: Mapping[ProcessId, list[ProcessId]]) -> Iterator[str]:
+    for process, others in unreached.items():
+        there = "it is there" if len(others) == 1 else "they are there"
+        yield f"{process} does not reach {in_words(others)}, though {there}."
+
+
 def _stalls(stalled: Mapping[str, float | None]) -> Iterator[str]:
     for group, since in stalled.items():
         has = "has" if since is None else "has had"
         when = "" if since is None else f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
-        yield f"Group {group} {has} no majority{when}: what is addressed to it waits until enough processes return."
+        yield f"Group {group} {has} no majority{when}: what is addressed to it waits for enough of its members."
 
 
 def tell_command(

@@ -2,20 +2,17 @@
 
 from antiphon.runtime.cluster.control import Answer, ask, tell
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.health import answers, is_stopped, is_well, statuses, unreached, without_majority
 from antiphon.runtime.cluster.processes import (
     Ending,
     alive,
-    answers,
     create,
     end,
-    is_stopped,
     kill,
     start,
-    statuses,
     stop,
     untraced,
     wait_idle,
-    without_majority,
 )
 
 __all__ = [
@@ -29,11 +26,13 @@ __all__ = [
     "create",
     "end",
     "is_stopped",
+    "is_well",
     "kill",
     "start",
     "statuses",
     "stop",
     "tell",
+    "unreached",
     "untraced",
     "wait_idle",
     "without_majority",

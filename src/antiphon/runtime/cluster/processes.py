@@ -19,11 +19,12 @@ from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, in_words, options_of, protocol_named, protocols, protocols_with
-from antiphon.runtime.cluster.control import Answer, ask_all
+from antiphon.runtime.cluster.control import ask_all
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.health import is_there
 from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
 from antiphon.runtime.net.datagrams import offers_multicast
-from antiphon.runtime.net.frames import Rejected, StatusAnswer
+from antiphon.runtime.net.frames import StatusAnswer
 
 START_SECONDS = 20.0
 BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
@@ -272,50 +273,6 @@ def _ended(pid: int) -> bool:
         os.close(handle)
 
 
-def answers(folder: ClusterFolder) -> dict[ProcessId, Answer]:
-    """What every process says, wherever it runs: its status, or why it does not tell it."""
-    found = ask_all(folder.config, folder.config.processes)
-    return {process: found[process] for process in folder.config.processes}
-
-
-def statuses(folder: ClusterFolder) -> dict[ProcessId, StatusAnswer | None]:
-    """The status of every process, wherever it runs; None where it does not tell it."""
-    return {process: a if isinstance(a, StatusAnswer) else None for process, a in answers(folder).items()}
-
-
-def is_stopped(folder: ClusterFolder, found: Mapping[ProcessId, Answer]) -> bool:
-    """Whether nothing runs, and everything ended as it should."""
-    own = [folder.process(process) for process in folder.config.processes]
-    return not any(found.values()) and all(each.stopped_cleanly and each.pid() is None for each in own)
-
-
-def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, Answer]) -> dict[str, float | None]:
-    """The groups of which no majority is up, and since when: what the live processes saw, None if nobody did.
-
-    None where the protocol has views: there those who are left go on without the others.
-    """
-    told = [answer for answer in found.values() if isinstance(answer, StatusAnswer)]
-    if any(answer.view is not None for answer in told):
-        return {}
-    lost: dict[str, float] = {}
-    for answer in told:
-        for peer, at in answer.lost.items():
-            lost[peer] = max(at, lost.get(peer, 0.0))
-    stalled: dict[str, float | None] = {}
-    for group, members in folder.config.groups.items():
-        down = [ProcessId(member) for member in members if not _is_there(found[ProcessId(member)])]
-        tolerated = (len(members) - 1) // 2
-        if len(down) > tolerated:
-            seen = sorted(lost[member] for member in down if member in lost)
-            stalled[group] = seen[tolerated] if len(seen) > tolerated else None
-    return stalled
-
-
-def _is_there(answer: Answer) -> bool:
-    """Also a process that turns a command away runs, unless it is one of another cluster."""
-    return answer is not None and not (isinstance(answer, Rejected) and answer.reason == "wrong cluster")
-
-
 class Ending(NamedTuple):
     """How a cluster ended."""
 
@@ -373,7 +330,7 @@ def _elsewhere(folder: ClusterFolder) -> list[ProcessId]:
 
     heard = heard_processes(folder.trace, folder.config.run)
     found = ask_all(folder.config, strange)
-    return [process for process in strange if process in heard or _is_there(found[process])]
+    return [process for process in strange if process in heard or is_there(found[process])]
 
 
 def _untraced(folder: ClusterFolder) -> tuple[ProcessId, ...]:

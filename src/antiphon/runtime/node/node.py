@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from antiphon.core import Detector, Gather, Process, ProcessId, Topology
+from antiphon.core import Detector, Failures, Gather, Process, ProcessId, Topology
 from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import Send
 from antiphon.core.errors import JournalError, JournalFull
@@ -335,7 +335,7 @@ class Node:
             incarnation=self.incarnation,
             delivered=driver.delivered.end,
             pending=protocol.pending() + driver.host.held,
-            waits_for=list(protocol.waits_for()),
+            waits_for=self._waits_for(),
             unacknowledged=sum(link.unacknowledged for link in self.links.values()),
             journal_bytes=journal.bytes_on_disk if journal is not None else 0,
             written_bytes=driver.written_bytes,
@@ -351,6 +351,14 @@ class Node:
             view=None if view is None else (str(view[0]), list(view[1])),
             counters=protocol.counters(),
         )
+
+    def _waits_for(self) -> list[str]:
+        """Where a majority is enough, whoever is there and not suspected is not what a message waits for."""
+        process = self.driver.process
+        named, suspects = process.protocol.waits_for(), process.state.suspects
+        if process.protocol.assumes(process.protocol.options).failures is Failures.CRASH_RECOVERY:
+            return list(named)
+        return [p for p in named if p not in self.links or p in suspects or not self.links[p].ready]
 
 
 def tell(sentence: str, stream: TextIO | None = None) -> None:
