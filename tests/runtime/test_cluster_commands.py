@@ -23,7 +23,7 @@ from antiphon.cli import main
 from antiphon.cli.cluster import _cells, _cuts, _notes, _views
 from antiphon.client import connect
 from antiphon.core import ProcessId
-from antiphon.core.errors import AntiphonError, Unavailable
+from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
 from antiphon.runtime.net.frames import Rejected, StatusAnswer
@@ -263,6 +263,25 @@ def test_where_there_are_views_status_says_who_goes_on_with_whom_and_not_that_th
     found[ProcessId("g.1")] = _answer("g.1", None)
     assert cluster.without_majority(folder, found) == {"g": None}
     assert list(_views(found)) == []
+
+
+def test_who_does_not_answer_a_command_may_or_may_not_have_been_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.client.client.ASKING_SECONDS", (0.1,))
+    folder = cluster.create(path, {"g": 1})
+    with socket.create_server(folder.config.address("g.1")):  # it is heard, and says nothing
+        with pytest.raises(OutcomeUnknown) as unknown:
+            cluster.tell(folder.config, "g.1", ["leave"], timeout=0.1)
+        assert str(unknown.value) == "g.1 did not answer: it may or may not have been told."
+
+        async def ask() -> None:
+            async with connect(folder.config.addresses["g.1"]):
+                pass
+
+        with pytest.raises(Unavailable) as silent:
+            asyncio.run(ask())
+        assert str(silent.value) == f"{folder.config.addresses['g.1']} did not answer within 0.1 seconds."
 
 
 def test_status_is_not_well_when_processes_have_no_room_or_do_not_reach_one_another(path: Path) -> None:

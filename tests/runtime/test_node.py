@@ -18,7 +18,7 @@ import antiphon
 from antiphon.core import Host, Message, Process, ProcessId, Topology
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import Reply
-from antiphon.core.errors import JournalBehind, JournalError, JournalFull, Unavailable
+from antiphon.core.errors import JournalBehind, JournalError, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, decode_event
 from antiphon.core.inputs import Suspect, Trust
 from antiphon.core.model import GroupId, MessageId
@@ -498,6 +498,23 @@ def test_where_a_majority_is_enough_a_message_does_not_wait_for_who_is_there(
     assert asyncio.run(run()) == named
 
 
+def test_who_finds_its_address_taken_says_who_it_is(folder: ClusterFolder) -> None:
+    async def run(node: Node) -> None:
+        with socket.socket() as squatter:
+            squatter.bind(folder.config.address("a.1"))
+            squatter.listen()
+            with pytest.raises(UsageError) as refused:
+                await node.run()
+        host, port = folder.config.address("a.1")
+        assert str(refused.value) == f"a.1 cannot listen on {host}:{port}: Address already in use."
+        node.driver.abandon()
+
+    async def start() -> None:
+        await run(open_node(folder))
+
+    uvloop.run(start())
+
+
 def test_a_crowd_of_clients_does_not_keep_the_commands_out(folder: ClusterFolder) -> None:
     async def run() -> None:
         node = open_node(folder)
@@ -506,7 +523,7 @@ def test_a_crowd_of_clients_does_not_keep_the_commands_out(folder: ClusterFolder
             await client.multicast("a", b"x")
             node.port.shares = Shares(strangers=4, clients=1)
             async with antiphon.connect(folder.path) as another:
-                with pytest.raises(Unavailable, match="has 1 clients and takes no more"):
+                with pytest.raises(Unavailable, match="takes no more clients: it has 1 already"):
                     await another.multicast("a", b"x", timeout=1)
             answer = await asyncio.to_thread(cluster.ask, folder.config, "a.1", timeout=20.0)
         assert isinstance(answer, StatusAnswer)

@@ -94,7 +94,7 @@ def tell(config: ClusterConfig, process: str, words: Sequence[str], *, timeout: 
         raise Unavailable(f"{process} is down, and was told nothing.") from None
     except (OSError, BadFrame):
         pass
-    raise OutcomeUnknown(f"{process} did not answer: it may have been told or not.")
+    raise OutcomeUnknown(f"{process} did not answer: it may or may not have been told.")
 
 
 def _hello(config: ClusterConfig) -> bytes:

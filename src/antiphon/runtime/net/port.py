@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from antiphon.core.errors import AntiphonError, BadFrame, UsageError
+from antiphon.core.errors import AntiphonError, BadFrame
 from antiphon.runtime.net.dial import Address
 from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, Oversized, Rejected, decode, encode
 from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
@@ -85,11 +85,9 @@ class Port:
         self.commands: dict[Connection, None] = {}  # the oldest is first
 
     async def listen(self, address: Address) -> asyncio.Server:
+        """OSError: that is not possible there."""
         host, port = address
-        try:
-            return await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
-        except OSError as error:
-            raise UsageError(f"Nobody can listen on {host}:{port}: {error.strerror or error}.") from None
+        return await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
 
     def check(self, hello: Hello) -> None:
         if hello.magic != MAGIC:
@@ -99,7 +97,8 @@ class Port:
         if hello.cluster != self.cluster and (hello.role != "client" or hello.cluster):
             raise Rejection("wrong cluster", f"The caller belongs to cluster {hello.cluster!r}, not to this one.")
         if hello.role == "client" and len(self.clients) >= self.shares.clients:
-            raise Rejection("too many clients", f"This process has {len(self.clients)} clients and takes no more.")
+            sentence = f"This process takes no more clients: it has {len(self.clients)} already."
+            raise Rejection("too many clients", sentence)
 
     def enter(self, connection: Connection, hello: Hello) -> None:
         """Somebody is no stranger any more."""

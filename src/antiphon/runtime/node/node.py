@@ -18,12 +18,12 @@ import msgspec
 from antiphon.core import Detector, Failures, Gather, Process, ProcessId, Topology
 from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import Send
-from antiphon.core.errors import JournalError, JournalFull
+from antiphon.core.errors import JournalError, JournalFull, UsageError
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
-from antiphon.runtime.net import Port
+from antiphon.runtime.net import Port, reason
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.runtime.node.company import awaited, too_few_keep_up
 from antiphon.runtime.node.datagrams import Datagrams
@@ -116,7 +116,10 @@ class Node:
             gc.enable()
         self._connect()
         host, port = self._config.listens_on(self.me)
-        server = await self.port.listen((host, port))
+        try:
+            server = await self.port.listen((host, port))
+        except OSError as error:
+            raise UsageError(f"{self.me} cannot listen on {host}:{port}: {reason(error)}.") from None
         self.datagrams.open()
         self._started_at = loop.time()
         self._start_tasks()

@@ -52,7 +52,7 @@ class Reception:
         if hello.incarnation < link.newest_incarnation:
             raise Rejection(
                 "old incarnation",
-                f"A newer {peer} than incarnation {hello.incarnation} runs: this one is an old copy and must not.",
+                f"A newer {peer} than incarnation {hello.incarnation} runs: this one is an old copy and must not run.",
             )
         try:
             check_marks(driver, peer, hello.channels)
