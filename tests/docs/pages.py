@@ -82,9 +82,8 @@ def blocks(page: Path) -> Iterator[Block]:
             markers.setdefault(found[1], []).append(found[2])
         elif line.strip():
             assert not markers, f"{page.name}: a comment before line {at + 1} belongs to no block"
-            assert not _INDENTED.match(line), (
-                f"{page.name}:{at + 1}: commands stand in a fenced block, not an indented one"
-            )
+            where = f"{page.name}:{at + 1}"
+            assert not _INDENTED.match(line), f"{where}: commands stand in a fenced block, not in an indented one"
         at += 1
 
 

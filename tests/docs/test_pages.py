@@ -96,7 +96,7 @@ def test_examples_are_found_with_their_outputs(tmp_path: Path) -> None:
         ("```\nantiphon status\n```\n", "say what this block is"),
         ("```text\n$ antiphon status\n```\n", "stand in a block called sh or console"),
         ("```output\na\n```\n", "no command prints this"),
-        ("Do this:\n\n    antiphon status\n", "in a fenced block, not an indented one"),
+        ("Do this:\n\n    antiphon status\n", "in a fenced block, not in an indented one"),
         ("<!-- not run: why -->\nwords\n", "belongs to no block"),
     ],
 )
