@@ -128,7 +128,7 @@ def test_with_every_sync_slowed_reading_heartbeats_and_status_go_on(
     """200 ms for every sync at every process: much is under way, and nobody is suspected."""
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW_DISK)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"), prepend=os.pathsep)
     folder = make_cluster({"a": 3}, protocol="tom", trace=True, snapshot_bytes=20_000)
     answers: list[float] = []
 
