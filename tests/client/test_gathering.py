@@ -136,7 +136,7 @@ def test_bad_calls_are_refused_at_once() -> None:
         for payload in ("text", None, 5, bytes(PAYLOAD_BYTES_MAX + 1)):
             with pytest.raises(UsageError):
                 await client.multicast("a", payload)  # type: ignore[arg-type]
-        for timeout in ("x", "5", b"5", [5], float("nan")):
+        for timeout in ("x", "5", b"5", [5], float("nan"), 1j, 10**400, -(10**5000)):
             with pytest.raises(UsageError, match="timeout must be a number of seconds"):
                 await client.multicast("a", b"x", timeout=timeout)  # type: ignore[arg-type]
             with pytest.raises(UsageError, match="timeout must be a number of seconds"):
@@ -152,8 +152,11 @@ def test_a_client_is_used_only_while_it_is_open() -> None:
             client = antiphon.connect(cluster.target)
             with pytest.raises(UsageError, match="not open"):
                 await client.multicast("a", b"x")
+            with pytest.raises(UsageError, match="not open"):
+                _ = client.groups
             async with client:
                 await client.multicast("a", b"x")
+            assert client.groups == {"a": ["a.1"]}, "this it knows for good"
             for call in (client.multicast("a", b"x"), client.multicast_many("a", [b"x"])):
                 with pytest.raises(UsageError, match="not open"):
                     await call
@@ -177,3 +180,18 @@ def test_what_is_neither_a_folder_nor_an_address_is_refused(target: object) -> N
 def test_bad_options_of_a_client_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         antiphon.connect("127.0.0.1:1", **options)  # type: ignore[arg-type]
+
+
+def test_numbers_without_end_are_refused_in_one_short_sentence() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        for number in (10**400, 10**5000):
+            for call in (
+                lambda number=number: antiphon.connect("127.0.0.1:1", linger=number),
+                lambda number=number: antiphon.connect("127.0.0.1:1", batch_bytes=number),
+                lambda number=number: client.subscribe("a", start=number),
+            ):
+                with pytest.raises(UsageError) as refused:
+                    call()
+                assert len(str(refused.value)) < 200
+
+    run({"a": 1}, story)

@@ -39,6 +39,25 @@ def test_destinations_are_in_one_order_everywhere() -> None:
     assert topology.addressees(("b", "a")) == ("b.1", "a.1", "a.2")
 
 
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ("", "There is no group ''; the groups are a, b."),
+        ("orders", "There is no group 'orders'; the groups are a, b."),
+        (["a", "x", "y"], "There are no groups 'x', 'y'; the groups are a, b."),
+        ([], "A multicast needs at least one destination group."),
+        (b"a", "Groups are given as a name, or as a set or list of names."),
+        (["a", 97], "Groups are given as a name, or as a set or list of names."),
+        (([],), "Groups are given as a name, or as a set or list of names."),
+        (5, "Groups are given as a name, or as a set or list of names."),
+    ],
+)
+def test_what_is_no_destination_gets_a_sentence(names: object, sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Topology.sized({"a": 1, "b": 1}).destinations(names)  # type: ignore[arg-type]
+    assert str(refused.value) == sentence
+
+
 def test_a_set_of_groups_from_the_network_has_one_spelling() -> None:
     topology = Topology.sized({"b": 1, "a": 2})
     assert all(topology.is_destination_set(groups) for groups in (("b",), ("a",), ("b", "a"), ("b", "a")))

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LANGUAGES = {"sh", "console", "python", "output", "text"}
 
+_COMMAND = re.compile(r"\s*(\$ |antiphon [a-z]|python |make )")
+_INDENTED = re.compile(rf"(?:    |\t){_COMMAND.pattern}")
 _MARKER = re.compile(r"<!-- (not run|before|instead|exits with|file):? (.+) -->")
 
 
@@ -80,6 +82,8 @@ def blocks(page: Path) -> Iterator[Block]:
             markers.setdefault(found[1], []).append(found[2])
         elif line.strip():
             assert not markers, f"{page.name}: a comment before line {at + 1} belongs to no block"
+            where = f"{page.name}:{at + 1}"
+            assert not _INDENTED.match(line), f"{where}: commands stand in a fenced block, not in an indented one"
         at += 1
 
 
@@ -99,7 +103,7 @@ def examples(page: Path) -> list[Example]:
             kind = "sh" if block.language == "sh" else "python"
             found.append(Example(page, block.line, kind, block.lines, markers=block.markers))
         else:
-            commands = [line for line in block.lines if re.match(r"\s*(\$ |antiphon [a-z]|python |make )", line)]
+            commands = [line for line in block.lines if _COMMAND.match(line)]
             assert not commands, f"{where}: commands stand in a block called sh or console"
     return found
 

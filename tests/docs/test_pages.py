@@ -16,7 +16,7 @@ from docs.pages import PAGES, Example, examples
 from docs.stage import Stage, agrees, masked
 
 PLAYED = [page for page in PAGES if any(example.why_not_run is None for example in examples(page))]
-NOT_RUN = 8
+NOT_RUN = 9
 DEMO_MESSAGES = 300  # as in the README
 
 
@@ -96,6 +96,7 @@ def test_examples_are_found_with_their_outputs(tmp_path: Path) -> None:
         ("```\nantiphon status\n```\n", "say what this block is"),
         ("```text\n$ antiphon status\n```\n", "stand in a block called sh or console"),
         ("```output\na\n```\n", "no command prints this"),
+        ("Do this:\n\n    antiphon status\n", "in a fenced block, not in an indented one"),
         ("<!-- not run: why -->\nwords\n", "belongs to no block"),
     ],
 )

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.core import Failures
+from antiphon.core.component import OrderingProtocol
+from antiphon.core.options import parse_options
+from antiphon.protocols import protocols
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
     [*(ROOT / "src/antiphon/protocols").glob("[a-z]*.py"), *(ROOT / "src/antiphon/services").glob("[a-z]*.py")]
@@ -21,6 +26,18 @@ def lines_of_page(page: Path) -> list[str]:
 def lines_of_code(source: Path) -> list[str]:
     marks = re.findall(r"# ([A-Z]\d+(?: [A-Z]\d+)*)\b", source.read_text())
     return [line for mark in marks for line in mark.split()]
+
+
+def test_operations_says_under_which_protocols_a_process_begins_with_a_majority() -> None:
+    page = " ".join((ROOT / "docs/operations.md").read_text().split())
+    (named,) = re.findall(r"a majority \(itself counted\) under (.*?), and with `-o membership=true`", page)
+
+    def is_enough(kind: type[OrderingProtocol], options: dict[str, str]) -> bool:
+        return kind.assumes(parse_options(kind, options)).failures is not Failures.CRASH_RECOVERY
+
+    assert sorted(re.findall(r"`(\w+)`", named)) == sorted(n for n, kind in protocols().items() if is_enough(kind, {}))
+    with_views = [protocols()[name] for name in ("allack", "toto", "transis")]
+    assert all(is_enough(kind, {"membership": "true"}) for kind in with_views)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: f"{path.parent.stem}-{path.stem}")

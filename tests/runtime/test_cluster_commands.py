@@ -20,13 +20,13 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.cli import main
-from antiphon.cli.cluster import _views
+from antiphon.cli.cluster import _cells, _cuts, _notes, _views
 from antiphon.client import connect
 from antiphon.core import ProcessId
-from antiphon.core.errors import AntiphonError, Unavailable
+from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
-from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.runtime.net.frames import Rejected, StatusAnswer
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 
@@ -100,6 +100,39 @@ def test_a_cluster_from_up_to_down(path: Path) -> None:
     facts = json.loads((path / "trace" / "runs" / "shop.json").read_bytes())
     assert facts["drained"]
     assert facts["faulty"] == []
+
+
+def test_down_does_not_say_that_all_is_well_when_nothing_runs_any_more(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cluster.create(path, {"a": 1, "b": 1}, trace=False)
+
+    def down() -> tuple[int, list[str]]:
+        monkeypatch.setattr(sys, "argv", ["antiphon", "down", "--dir", str(path)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capsys.readouterr().out.splitlines()
+
+    assert down() == (0, ["Nothing was running."]), "it never ran"
+    cluster.start(folder)
+    for process in folder.config.processes:
+        cluster.kill(folder, process)
+    killed = [
+        "Nothing was running, but some messages may still be under way.",
+        "a.1 and b.1 did not end cleanly: the next `up` repairs what there is to repair.",
+    ]
+    assert down() == (1, killed)
+    assert down() == (1, killed), "and so it stays"
+    cluster.start(folder)
+    for process in folder.config.processes:
+        cluster.kill(folder, process, signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while any(cluster.alive(folder).values()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert down() == (1, killed[:1]), "each ended cleanly, and nobody has looked at what was under way"
+    cluster.start(folder)
+    assert down() == (0, ["2 of 2 processes ended; everything was delivered."])
+    assert down() == (0, ["Nothing was running."])
 
 
 def test_tail_follows(path: Path) -> None:
@@ -198,7 +231,7 @@ def test_every_command_has_help_with_an_example(
     assert f"Example: antiphon {command}" in " ".join(capsys.readouterr().out.split())
 
 
-def _answer(process: str, view: tuple[str, list[str]] | None) -> StatusAnswer:
+def _answer(process: str, view: tuple[str, list[str]] | None = None, **more: object) -> StatusAnswer:
     return msgspec.convert(
         {
             **{"process": process, "incarnation": 1, "delivered": 0, "pending": 0, "waits_for": [], "view": view},
@@ -213,6 +246,7 @@ def _answer(process: str, view: tuple[str, list[str]] | None) -> StatusAnswer:
                 "trace": "",
             },
             **{"draining": False, "counters": {}},
+            **more,
         },
         StatusAnswer,
     )
@@ -237,6 +271,69 @@ def test_where_there_are_views_status_says_who_goes_on_with_whom_and_not_that_th
     found[ProcessId("g.1")] = _answer("g.1", None)
     assert cluster.without_majority(folder, found) == {"g": None}
     assert list(_views(found)) == []
+
+
+def test_who_does_not_answer_a_command_may_or_may_not_have_been_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.client.client.ASKING_SECONDS", (0.1,))
+    folder = cluster.create(path, {"g": 1})
+    with socket.create_server(folder.config.address("g.1")):  # it is heard, and says nothing
+        with pytest.raises(OutcomeUnknown) as unknown:
+            cluster.tell(folder.config, "g.1", ["leave"], timeout=0.1)
+        assert str(unknown.value) == "g.1 did not answer: it may or may not have been told."
+
+        async def ask() -> None:
+            async with connect(folder.config.addresses["g.1"]):
+                pass
+
+        with pytest.raises(Unavailable) as silent:
+            asyncio.run(ask())
+        assert str(silent.value) == f"{folder.config.addresses['g.1']} did not answer within 0.1 seconds."
+
+
+def test_status_is_not_well_when_processes_have_no_room_or_do_not_reach_one_another(path: Path) -> None:
+    folder = cluster.create(path, {"g": 3})
+    one, two, three = folder.config.processes
+
+    def look(**each: dict[str, object]) -> tuple[bool, list[str], list[str]]:
+        """Of three processes, each with its peculiarities: whether all is well, who is cut off, which group waits."""
+        found: dict[ProcessId, StatusAnswer | Rejected | None] = {}
+        for process, short in ((one, "one"), (two, "two"), (three, "three")):
+            connected = [peer for peer in folder.config.processes if peer != process]
+            found[process] = _answer(process, **{"connected": connected, **each.get(short, {})})
+        cut = [" ".join((process, *others)) for process, others in cluster.unreached(found).items()]
+        return cluster.is_well(folder, found), cut, list(cluster.without_majority(folder, found))
+
+    alone: dict[str, object] = {"connected": []}
+    assert look() == (True, [], [])
+    assert look(one={"full": True}) == (False, [], []), "like one that is down"
+    assert look(one={"full": True}, two={"full": True}) == (False, [], ["g"])
+    assert look(one={"full": True}, two={"returning": [one]}) == (False, [], ["g"])
+    assert look(one=alone, two=alone, three=alone) == (False, ["g.1 g.2 g.3", "g.2 g.1 g.3", "g.3 g.1 g.2"], ["g"])
+    assert look(one={"connected": [three]}, two={"connected": [three]}) == (False, ["g.1 g.2", "g.2 g.1"], [])
+    assert look(one={"connected": [two]}, two={"connected": [three]}, three={"connected": [one]})[2] == ["g"], "one way"
+    assert list(_cuts({one: [two], two: [one, three]})) == [
+        "g.1 does not reach g.2, though it is there.",
+        "g.2 does not reach g.1 and g.3, though they are there.",
+    ]
+
+
+def test_status_tells_a_process_that_turns_a_command_away_from_one_that_is_silent(path: Path) -> None:
+    folder = cluster.create(path, {"g": 1})
+    busy = Rejected("too many commands", "More than 16 commands asked this process at the same time.")
+    assert _cells(7, busy)[:2] == ["7", "turns away"]
+    assert _cells(7, None)[:2] == ["7", "no answer"]
+    assert _cells(None, None)[:2] == ["", "no"]
+    assert list(_notes({ProcessId("g.1"): busy})) == [f"g.1 turns this command away: {busy.sentence}"]
+    assert cluster.without_majority(folder, {ProcessId("g.1"): busy}) == {}, "it is there"
+    assert cluster.without_majority(folder, {ProcessId("g.1"): Rejected("wrong cluster", "")}) == {"g": None}
+    cluster.start(folder)
+    folder.config = msgspec.structs.replace(folder.config, cluster="another")
+    folder.save()
+    code, shown, _ = antiphon("status", "--dir", str(path))
+    assert code == 1
+    assert "g.1 turns this command away: The caller belongs to cluster 'another', not to this one." in shown
 
 
 def test_a_process_that_does_not_answer_in_time_is_not_said_to_have_failed(
@@ -326,6 +423,37 @@ def test_down_completes_the_trace_of_a_killed_process(path: Path) -> None:
     assert check_run(msgspec.structs.replace(facts, drained=True), rows) == []
     cluster.start(folder)
     assert cluster.wait_idle(folder, 20), "and it still returns"
+
+
+def test_who_runs_from_another_folder_is_not_faulty_but_missing_in_the_trace(path: Path, tmp_path: Path) -> None:
+    here = cluster.create(path, {"a": 1, "b": 1}, protocol="skeen", run="spread")
+    (tmp_path / "there").mkdir()
+    shutil.copy(path / "cluster.json", tmp_path / "there")
+    there = ClusterFolder.load(tmp_path / "there")
+
+    def verdict() -> tuple[list[str], list[str], list[str]]:
+        (facts,) = read_facts(here.trace)
+        violations = check_run(facts, read_rows(here.trace, "spread"))
+        return facts.faulty, facts.incomplete, [str(violation) for violation in violations]
+
+    try:
+        cluster.start(there, ["b.1"])
+        cluster.start(here, ["a.1"])
+        assert antiphon("send", "--dir", str(path), "--to", "a,b", stdin=b"x\n" * 20)[0] == 0
+        assert cluster.end(here).elsewhere == ("b.1",), "it answers"
+        assert verdict() == ([], ["b.1"], [])
+        assert cluster.end(there).ended == ("b.1",)
+        code, shown, _ = antiphon("down", "--dir", str(path))
+        assert code == 1
+        assert "The trace is incomplete: what b.1 saw is where it was started, not here." in shown, "it was heard"
+        assert verdict() == ([], ["b.1"], [])
+        shutil.move(there.path / "b.1", path)
+        for rows in (there.trace / "events" / "run=spread").iterdir():
+            shutil.move(rows, here.trace / "events" / "run=spread")
+        assert not cluster.end(here).elsewhere, "all that there is was put together"
+        assert verdict() == ([], [], [])
+    finally:
+        cluster.kill(there, "b.1")
 
 
 def test_a_folder_of_the_first_edition_is_refused_in_one_sentence(path: Path, refused: Callable[..., str]) -> None:

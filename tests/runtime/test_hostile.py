@@ -128,15 +128,17 @@ def test_a_valid_caller_that_then_talks_nonsense_is_cut_off(make_cluster: MakeCl
     folder: ClusterFolder = make_cluster({"orders": 2})
     config = folder.config
     client = hello(config, role="client", name="mallory")
-    for nonsense in (os.urandom(100).replace(b"\0", b"\1"), encode(FrameKind.TAKEN), encode(FrameKind.REQUEST)):
+    random_bytes = os.urandom(100).replace(b"\0", b"\1")
+    for_commands = [encode(kind) for kind in (FrameKind.STATUS, FrameKind.DRAIN, FrameKind.TELL)]
+    for nonsense in (random_bytes, encode(FrameKind.TAKEN), encode(FrameKind.REQUEST), *for_commands):
         caller = call(config, client)
         caller.recv(1 << 16)
         caller.sendall(nonsense)
         assert is_closed(caller)
-    anonymous = call(config, hello(config, role="client", name="mallory", cluster=""))
-    anonymous.recv(1 << 16)
-    anonymous.sendall(encode(FrameKind.DRAIN))  # only who names the cluster may
-    assert is_closed(anonymous)
+    command = call(config, hello(config, role="command", name="control"))
+    command.recv(1 << 16)
+    command.sendall(encode(FrameKind.SUBSCRIBE))
+    assert is_closed(command)
     asyncio.run(_still_works(folder))
 
 

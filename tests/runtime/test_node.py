@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 import pytest
@@ -17,7 +19,7 @@ import antiphon
 from antiphon.core import Host, Message, Process, ProcessId, Topology
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import Reply
-from antiphon.core.errors import JournalBehind, JournalError, JournalFull
+from antiphon.core.errors import JournalBehind, JournalError, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, decode_event
 from antiphon.core.inputs import Suspect, Trust
 from antiphon.core.model import GroupId, MessageId
@@ -28,8 +30,26 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.disk import delivered as delivered_module
-from antiphon.runtime.net.frames import HEADER, FrameKind, RouteNumber, data_head, encode, request_head
+from antiphon.runtime.net import FrameStream, ReceivedFrame
+from antiphon.runtime.net.frames import (
+    HEADER,
+    MAGIC,
+    VERSION,
+    FrameKind,
+    Hello,
+    Progress,
+    RouteNumber,
+    StatusAnswer,
+    Subscribe,
+    data_head,
+    encode,
+    request_head,
+)
+from antiphon.runtime.net.port import Shares
+from antiphon.runtime.net.stream import FRAMES_AT_ONCE
 from antiphon.runtime.node import Node, detector, links
+from antiphon.runtime.node import gateway as gateway_module
+from antiphon.runtime.node import node as node_module
 from antiphon.runtime.node.detector import HeartbeatDetector
 from antiphon.runtime.node.gateway import ClientCaller
 from antiphon.runtime.node.links import Lag, LinkStream, PeerLink
@@ -479,6 +499,208 @@ def test_a_snapshot_does_not_count_before_the_delivered_log_is_durable(
     assert uvloop.run(run()) == []
 
 
+@pytest.mark.parametrize(("protocol", "named"), [("tom", ["a.2", "a.3"]), ("skeen", ["a.2", "a.3", "a.4"])])
+def test_where_a_majority_is_enough_a_message_does_not_wait_for_who_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str, named: list[str]
+) -> None:
+    folder = cluster.create(tmp_path / "four", {"a": 4}, protocol=protocol, trace=False)
+    folder.process("a.1").path.mkdir()
+
+    async def run() -> list[str]:
+        node = open_node(folder)
+        process = node.driver.process
+        others = process.topology.processes[1:]
+        monkeypatch.setattr(process.protocol, "waits_for", lambda: others)
+        process.state.suspects.append(others[0])
+        for peer in others:
+            node.links[peer] = MagicMock(ready=peer != "a.3", unacknowledged=0, lost_at=0.0, peer=peer)
+        try:
+            return node.status().waits_for
+        finally:
+            node.driver.abandon()
+
+    assert asyncio.run(run()) == named
+
+
+def test_who_finds_its_address_taken_says_who_it_is(folder: ClusterFolder) -> None:
+    async def run(node: Node) -> None:
+        with socket.socket() as squatter:
+            squatter.bind(folder.config.address("a.1"))
+            squatter.listen()
+            with pytest.raises(UsageError) as refused:
+                await node.run()
+        host, port = folder.config.address("a.1")
+        assert str(refused.value) == f"a.1 cannot listen on {host}:{port}: Address already in use."
+        node.driver.abandon()
+
+    async def start() -> None:
+        await run(open_node(folder))
+
+    uvloop.run(start())
+
+
+def test_a_crowd_of_clients_does_not_keep_the_commands_out(folder: ClusterFolder) -> None:
+    async def run() -> None:
+        node = open_node(folder)
+        running = asyncio.create_task(node.run())
+        async with antiphon.connect(folder.path) as client:
+            await client.multicast("a", b"x")
+            node.port.shares = Shares(strangers=4, clients=1)
+            async with antiphon.connect(folder.path) as another:
+                with pytest.raises(Unavailable, match="takes no more clients: it has 1 already"):
+                    await another.multicast("a", b"x", timeout=1)
+            answer = await asyncio.to_thread(cluster.ask, folder.config, "a.1", timeout=20.0)
+        assert isinstance(answer, StatusAnswer)
+        assert answer.refused["too many clients"] >= 1
+        node.stop()
+        assert await running == 0
+
+    asyncio.run(run())
+
+
+def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
+    folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
+    question = encode(FrameKind.PROGRESS, Progress([["a"]] * 300))
+
+    async def run() -> tuple[int, int]:
+        node = open_node(folder)
+        running = asyncio.create_task(node.run())
+        with await call(node, "client") as caller:
+            handed, waiting = 0, 0
+            (connection,) = node.port.connections
+            connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            with suppress(ConnectionError):  # it is left
+                while True:
+                    handed += await asyncio.wait_for(send_some(caller, question * 200), 20)
+                    waiting = max(waiting, connection.transport.get_write_buffer_size())
+        assert not node.port.connections
+        node.stop()
+        assert await running == 0
+        return handed, waiting
+
+    handed, waiting = uvloop.run(run())
+    assert waiting < 1 << 20
+    assert handed > waiting, "much more was asked than is kept"
+
+
+async def call(node: Node, role: str) -> socket.socket:
+    """A connection to a process of this event loop that has said who it is, and reads nothing from then on."""
+    loop, config = asyncio.get_running_loop(), node._config
+    async with asyncio.timeout(20):
+        while True:
+            caller = socket.socket()
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            caller.setblocking(False)
+            try:
+                await loop.sock_connect(caller, config.address("a.1"))
+                break
+            except ConnectionError:  # it does not listen yet
+                caller.close()
+                await asyncio.sleep(0.02)
+        hello = Hello(MAGIC, VERSION, config.cluster, role, "x")  # type: ignore[arg-type]
+        await loop.sock_sendall(caller, encode(FrameKind.HELLO, hello))
+        await loop.sock_recv(caller, 1 << 16)
+    return caller
+
+
+async def send_some(caller: socket.socket, data: bytes) -> int:
+    """As much of it as there is room for now, or soon."""
+    while True:
+        try:
+            return caller.send(data)
+        except BlockingIOError:
+            await asyncio.sleep(0.01)
+
+
+def test_a_reader_that_does_not_read_is_left_and_gives_back_what_waited_for_it(
+    folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 0.3)
+    monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
+
+    async def run() -> None:
+        node = open_node(folder)
+        running = asyncio.create_task(node.run())
+        async with antiphon.connect(folder.path) as client:
+            for _ in range(16):  # more than a socket takes
+                await client.multicast_many("a", [bytes(1 << 16)] * 16)
+        with await call(node, "client") as reader:
+            reader.send(encode(FrameKind.SUBSCRIBE, Subscribe("a", 0)))
+            async with asyncio.timeout(20):
+                while not node.gateway.subscribers:
+                    await asyncio.sleep(0.01)
+                (connection,) = node.port.connections
+                await asyncio.sleep(0.15)
+                assert connection.transport.get_write_buffer_size() > 0
+                while node.gateway.subscribers:
+                    await asyncio.sleep(0.01)
+        assert not node.port.connections
+        assert not node.gateway._stalled
+        node.stop()
+        assert await running == 0
+
+    uvloop.run(run())
+
+
+def test_however_often_a_command_asks_at_once_one_answer_serves(folder: ClusterFolder) -> None:
+    asked = 0
+
+    async def run() -> None:
+        nonlocal asked
+        node = open_node(folder)
+        running = asyncio.create_task(node.run())
+        status = node.gateway.status
+
+        def counted() -> StatusAnswer:
+            nonlocal asked
+            asked += 1
+            return status()
+
+        node.gateway.status = counted
+        with await call(node, "command") as caller:
+            left = encode(FrameKind.STATUS) * 40_000
+            while left:
+                left = left[await asyncio.wait_for(send_some(caller, left), 20) :]
+            await asyncio.sleep(0.2)
+        node.stop()
+        assert await running == 0
+
+    uvloop.run(run())
+    assert 0 < asked < 1000
+
+
+def test_who_stops_reading_amid_what_came_gets_the_rest_when_it_goes_on() -> None:
+    class Reader(FrameStream):
+        found: ClassVar[list[int]] = []
+
+        def on_frames(self, frames: list[ReceivedFrame]) -> None:
+            self.found.extend(int.from_bytes(body) for _, body in frames)
+            self.pause_reading()
+
+    async def run() -> None:
+        reader = Reader()
+        reader.connection_made(MagicMock(is_closing=lambda: False))
+        sent = list(range(2 * FRAMES_AT_ONCE + 10))
+        left = b"".join(HEADER.pack(2, FrameKind.DATA) + number.to_bytes(2) for number in sent)
+        while left:
+            room = reader.get_buffer(-1)
+            size = min(len(room), len(left), 5000)
+            room[:size] = left[:size]
+            left = left[size:]
+            reader.buffer_updated(size)
+        assert reader.found == sent[: len(reader.found)]
+        assert len(reader.found) < FRAMES_AT_ONCE
+        for _ in range(5):
+            reader.resume_reading()
+            await asyncio.sleep(0)
+        assert reader.found == sent
+
+    asyncio.run(run())
+
+
 def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
     """What the client sent behind it may get other numbers at another member: late bytes must not be believed."""
     process = Process(ProcessId("a.1"), Topology.sized({"a": 1}), protocol_named("skeen"))
@@ -495,7 +717,8 @@ def test_behind_a_refused_request_a_route_takes_nothing_more() -> None:
     driver.when_durable = lambda action: action()
     gateway: Any = SimpleNamespace(driver=driver, draining=False, overloaded=False)
     stream: Any = SimpleNamespace(write=lambda *pieces: sent.extend(pieces), flush=lambda: None, is_writable=True)
-    caller = ClientCaller(gateway, "c", stream, is_trusted=True)
+    stream.transport = MagicMock()
+    caller = ClientCaller(gateway, "c", stream)
 
     def request(route: int, first: int) -> tuple[int, memoryview]:
         data = encode_request("c", first, 0, [b"x"])

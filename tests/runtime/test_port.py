@@ -22,7 +22,6 @@ class Guest:
     frame_bytes_max = 1000
 
     def __init__(self, hello: Hello, stream: FrameStream) -> None:
-        self.is_client = hello.role == "client"
         stream.write(b"welcome")
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None: ...
@@ -101,6 +100,30 @@ def test_clients_at_their_limit_do_not_keep_a_peer_out() -> None:
             clients[0].writer.close()
             await asyncio.sleep(0.05)
             assert await (await door.visit()).say("client"), "there is room again"
+
+    asyncio.run(scenario())
+
+
+def test_clients_at_their_limit_do_not_keep_a_command_out_and_of_too_many_commands_the_oldest_is_told() -> None:
+    async def scenario() -> None:
+        async with Door(Shares(strangers=4, clients=0, commands=2)) as door:
+            assert not await (await door.visit()).say("client")
+            commands = [await door.visit() for _ in range(3)]
+            assert [await visit.say("command") for visit in commands] == [True] * 3
+            assert b"More than 2 commands asked this process" in await commands[0].reader.read(200)
+            assert [await visit.is_over() for visit in commands] == [True, False, False]
+            assert door.port.refused["too many commands"] == 1
+            assert len(door.port.commands) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_command_names_the_cluster() -> None:
+    async def scenario() -> None:
+        async with Door(Shares(strangers=4, clients=4)) as door:
+            nameless = await door.visit()
+            nameless.writer.write(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, "", "command", "control")))
+            assert b"wrong cluster" in await nameless.reader.read(200)
 
     asyncio.run(scenario())
 

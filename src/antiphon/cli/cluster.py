@@ -22,8 +22,8 @@ from antiphon.core.model import ProcessId, parse_groups
 from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, in_words, protocol_named
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder
-from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.runtime.cluster import Answer, ClusterFolder
+from antiphon.runtime.net.frames import Rejected, StatusAnswer
 
 DISK_SLOW_SECONDS = 2.0  # for something that is under way
 
@@ -138,45 +138,49 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
     """
     folder = ClusterFolder.load(dir)
     pids = cluster.alive(folder)
-    statuses = cluster.statuses(folder)
-    stalled = cluster.without_majority(folder, statuses)
+    answers = cluster.answers(folder)
+    stalled, unreached = cluster.without_majority(folder, answers), cluster.unreached(answers)
     if json:
-        print(_status_json(folder, pids, statuses, stalled))
-    elif cluster.is_stopped(folder, statuses):
+        print(_status_json(folder, pids, answers, stalled, unreached))
+    elif cluster.is_stopped(folder, answers):
         print(f"Every process was stopped cleanly: start them with `antiphon up --dir {dir}`.")
     else:
         table = Table("process", "pid", "alive", "delivered", "pending", "journal MiB", "sync ms", "refused", box=None)
-        for process, status in statuses.items():
-            table.add_row(process, *_cells(pids[process], status))
+        for process, answer in answers.items():
+            table.add_row(process, *_cells(pids[process], answer))
         Console().print(table)
-        for sentence in (*_notes(statuses), *_views(statuses), *_stalls(stalled)):
+        for sentence in (*_notes(answers), *_cuts(unreached), *_views(answers), *_stalls(stalled)):
             print(sentence)
-    if None in statuses.values() or stalled:
+    if not cluster.is_well(folder, answers):
         raise typer.Exit(1)
 
 
 def _status_json(
     folder: ClusterFolder,
     pids: Mapping[ProcessId, int | None],
-    statuses: Mapping[ProcessId, StatusAnswer | None],
+    answers: Mapping[ProcessId, Answer],
     stalled: Mapping[str, float | None],
+    unreached: Mapping[ProcessId, list[ProcessId]],
 ) -> str:
     group_of = {member: group for group, members in folder.config.groups.items() for member in members}
     listed = {
         process: {
             "pid": pids[process],
-            "status": msgspec.to_builtins(status),
+            "status": msgspec.to_builtins(answer) if isinstance(answer, StatusAnswer) else None,
+            "rejected": answer.sentence if isinstance(answer, Rejected) else None,
+            "unreached": unreached.get(process, []),
             "group_has_majority": group_of[process] not in stalled,
             "group_without_majority_since": stalled.get(group_of[process]),
         }
-        for process, status in statuses.items()
+        for process, answer in answers.items()
     }
     return msgspec.json.encode(listed).decode()
 
 
-def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
-    if status is None:
-        return ["" if pid is None else str(pid), "no" if pid is None else "no answer", "", "", "", "", ""]
+def _cells(pid: int | None, status: Answer) -> list[str]:
+    if not isinstance(status, StatusAnswer):
+        alive = "turns away" if status is not None else "no" if pid is None else "no answer"
+        return [str(pid or ""), alive, "", "", "", "", ""]
     refused = ", ".join(f"{reason} {count}" for reason, count in status.refused.items())
     states = {
         "disk slow": status.disk_seconds >= DISK_SLOW_SECONDS,
@@ -196,10 +200,12 @@ def _cells(pid: int | None, status: StatusAnswer | None) -> list[str]:
     ]
 
 
-def _notes(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
+def _notes(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
     """What does not fit into a cell."""
-    for process, status in statuses.items():
-        if status is None:
+    for process, status in answers.items():
+        if isinstance(status, Rejected):
+            yield f"{process} turns this command away: {status.sentence}"
+        if not isinstance(status, StatusAnswer):
             continue
         if status.disk_seconds >= DISK_SLOW_SECONDS:
             yield f"{process} has waited for its disk for {status.disk_seconds:.0f} seconds; if that goes on, it ends."
@@ -215,14 +221,17 @@ def _notes(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
             yield f"{process} could not write a part of its trace, which is not whole."
 
 
-def _views(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
+def _views(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
     """Who goes on with whom, where the protocol has views."""
     parted: dict[str, list[str]] = {}
-    for process, status in statuses.items():
-        if status is not None and status.view is not None:
-            parted.setdefault(status.view[0], []).append(process)
+    members_of: dict[str, list[str]] = {}
+    for process, status in answers.items():
+        if isinstance(status, StatusAnswer) and status.view is not None:
+            view, members = status.view
+            parted.setdefault(view, []).append(process)
+            members_of.setdefault(view, members)
     for view, processes in parted.items():
-        members = next(s.view[1] for s in statuses.values() if s is not None and s.view and s.view[0] == view)
+        members = members_of[view]
         awaited = [process for process in members if process not in processes]
         more = f" {in_words(awaited)} {'is' if len(awaited) == 1 else 'are'} still in it, too." if awaited else ""
         if len(processes) == 1:
@@ -231,11 +240,17 @@ def _views(statuses: Mapping[ProcessId, StatusAnswer | None]) -> Iterator[str]:
             yield f"{in_words(processes)} are together in view {view}.{more}"
 
 
+def _cuts(unreached: Mapping[ProcessId, list[ProcessId]]) -> Iterator[str]:
+    for process, others in unreached.items():
+        there = "it is there" if len(others) == 1 else "they are there"
+        yield f"{process} does not reach {in_words(others)}, though {there}."
+
+
 def _stalls(stalled: Mapping[str, float | None]) -> Iterator[str]:
     for group, since in stalled.items():
         has = "has" if since is None else "has had"
         when = "" if since is None else f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
-        yield f"Group {group} {has} no majority{when}: what is addressed to it waits until enough processes return."
+        yield f"Group {group} {has} no majority{when}: what is addressed to it waits for enough of its members."
 
 
 def tell_command(
@@ -262,23 +277,35 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
 
     It waits for that, but no longer than some seconds.
 
-    The exit code is 1 if messages may still be under way, with which the next `up` goes on, or the trace is incomplete.
+    The exit code is 1 if messages may still be under way, with which the next `up` goes on, or the trace is incomplete;
+    also where nothing was running, because it was killed or ended so before.
 
     Example: antiphon down --dir shop
     """
     folder = ClusterFolder.load(dir)
     with folder.commanded():
-        running = [process for process, pid in cluster.alive(folder).items() if pid is not None]
         ending = cluster.end(folder)
     if json:
-        told = {"ended": running, "drained": ending.drained, "untraced": ending.untraced}
-        print(msgspec.json.encode(told).decode())
-    elif not running:
-        print("Nothing was running.")
+        print(msgspec.json.encode(ending._asdict()).decode())
     else:
-        what = "everything was delivered" if ending.delivered else "some messages may still be under way"
-        print(f"{len(running)} of {len(folder.config.processes)} processes ended; {what}.")
-    if ending.untraced and not json:
-        print(f"The trace is incomplete: a part of what {', '.join(ending.untraced)} saw could not be written.")
-    if running and not ending.drained:
+        for sentence in _how_it_ended(ending, len(folder.config.processes)):
+            print(sentence)
+    if not ending.drained:
         raise typer.Exit(1)
+
+
+def _how_it_ended(ending: cluster.Ending, processes: int) -> Iterator[str]:
+    if ending.ended:
+        what = "everything was delivered" if ending.delivered else "some messages may still be under way"
+        yield f"{len(ending.ended)} of {processes} processes ended; {what}."
+    elif ending.delivered:
+        yield "Nothing was running."
+    else:
+        yield "Nothing was running, but some messages may still be under way."
+    unclean = [process for process in ending.unclean if process not in ending.untraced]
+    if unclean:
+        yield f"{in_words(unclean)} did not end cleanly: the next `up` repairs what there is to repair."
+    if ending.untraced:
+        yield f"The trace is incomplete: a part of what {', '.join(ending.untraced)} saw could not be written."
+    if ending.elsewhere:
+        yield f"The trace is incomplete: what {in_words(ending.elsewhere)} saw is where it was started, not here."

@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from math import isfinite, isnan
+from math import isnan
 from pathlib import Path
 
 from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, MemberConnection, NoAnswer
@@ -35,6 +35,8 @@ ASKING_SECONDS = (JOIN_SECONDS, *[JOIN_SECONDS_MAX] * 3)  # that a process has t
 
 _ADDRESSES = re.compile(r"[^/,\s]+:\d+(,[^/,\s]+:\d+)*")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
+_NOT_OPEN = "The client is not open: use it inside `async with antiphon.connect(...) as client:`."
+SHOWN_MAX = 60
 
 
 def connect(
@@ -56,13 +58,13 @@ class Client:
         self, target: str | Path, *, name: str | None = None, linger: float = 0.0, batch_bytes: int = BATCH_BYTES
     ) -> None:
         if not isinstance(target, (str, Path)):
-            raise UsageError(f"Connect to a cluster's folder or to its addresses, not to {target!r}.")
+            raise UsageError(f"Connect to a cluster's folder or to its addresses, not to {_shown(target)}.")
         if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise UsageError("A client's name must be 1 to 48 letters, digits, '_' or '-'.")
         if not _is_number(linger) or not 0 <= linger <= LINGER_SECONDS_MAX:
-            raise UsageError(f"The linger time must be 0 to {LINGER_SECONDS_MAX:.0f} seconds, not {linger!r}.")
+            raise UsageError(f"The linger time must be 0 to {LINGER_SECONDS_MAX:.0f} seconds, not {_shown(linger)}.")
         if type(batch_bytes) is not int or not 1 <= batch_bytes <= REQUEST_BYTES_MAX:
-            raise UsageError(f"batch_bytes must be 1 to {REQUEST_BYTES_MAX}, not {batch_bytes!r}.")
+            raise UsageError(f"batch_bytes must be 1 to {REQUEST_BYTES_MAX}, not {_shown(batch_bytes)}.")
         self.name = f"{name or 'client'}-{secrets.token_hex(6)}"
         self._target = target
         self._linger = linger
@@ -131,9 +133,10 @@ class Client:
         else:
             try:
                 deadline = self._loop.time() + timeout
-            except TypeError:
+                is_later = deadline >= self._sender.next_sweep
+            except (TypeError, OverflowError):
                 raise _bad_timeout(timeout) from None
-            if not deadline >= self._sender.next_sweep:  # earlier, or not a number at all
+            if not is_later:  # earlier, or not a number at all
                 self._sweep_by(deadline, timeout)
             route.add(payload, future, deadline, service)
         try:
@@ -176,7 +179,7 @@ class Client:
 
     def _check_open(self) -> Sender:
         if not self._is_open:
-            raise UsageError("The client is not open: use it inside `async with antiphon.connect(...) as client:`.")
+            raise UsageError(_NOT_OPEN)
         return self._sender
 
     def _deadline(self, timeout: float | None) -> float:
@@ -184,9 +187,10 @@ class Client:
             return NO_DEADLINE
         try:
             deadline = self._loop.time() + timeout
-        except TypeError:
+            is_later = deadline >= self._sender.next_sweep
+        except (TypeError, OverflowError):
             raise _bad_timeout(timeout) from None
-        if not deadline >= self._sender.next_sweep:  # as in multicast
+        if not is_later:  # as in multicast
             self._sweep_by(deadline, timeout)
         return deadline
 
@@ -204,13 +208,13 @@ class Client:
         """
         self._check_open()
         if not isinstance(group, str):
-            raise UsageError(f"Subscribe to one group by its name, not to {group!r}.")
+            raise UsageError(f"Subscribe to one group by its name, not to {_shown(group)}.")
         destinations = self._topology.destinations(group)
         if type(start) is not int or not 0 <= start <= NUMBER_MAX:
-            raise UsageError(f"A position must be a whole number from 0 to 2**62, not {start!r}.")
+            raise UsageError(f"A position must be a whole number from 0 to 2**62, not {_shown(start)}.")
         members = self._topology.addressees(destinations)
         if member is not None and member not in members:
-            raise UsageError(f"{member!r} is not a member of {group}: its members are {', '.join(members)}.")
+            raise UsageError(f"{_shown(member)} is not a member of {group}: its members are {', '.join(members)}.")
         subscription = Subscription(group, members, self._join, start, follow, self._subscriptions, member)
         self._subscriptions[subscription] = None
         return subscription
@@ -219,7 +223,9 @@ class Client:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """The groups of the cluster, and their members."""
+        """The groups of the cluster, and their members, once it was found."""
+        if not self._was_opened:
+            raise UsageError(_NOT_OPEN)
         return {group: list(members) for group, members in self._topology.groups.items()}
 
     def check(self, groups: Iterable[str]) -> None:
@@ -263,8 +269,17 @@ class Client:
 
 
 def _bad_timeout(timeout: object) -> UsageError:
-    return UsageError(f"A timeout must be a number of seconds, or None to wait for ever, not {timeout!r}.")
+    return UsageError(f"A timeout must be a number of seconds, or None to wait for ever, not {_shown(timeout)}.")
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    """As the caller wrote it, or the beginning of that."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out numbers of thousands of digits
+        return "one that large"
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Protocol, Self
 
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
-from antiphon.runtime.net.dial import Address, dial
+from antiphon.runtime.net.dial import Address, dial, reason
 from antiphon.runtime.net.frames import (
     MAGIC,
     VERSION,
@@ -53,10 +53,10 @@ class MemberConnection(FrameStream):
                 self.directory = await self._welcomed
         except TimeoutError:
             self.give_up()
-            raise NoAnswer(f"Nobody answers at {host}:{port}: it takes too long.") from None
+            raise NoAnswer(f"{host}:{port} did not answer within {seconds:g} seconds.") from None
         except OSError as error:
             self.give_up()
-            raise Unavailable(f"Nobody answers at {host}:{port}: {error.strerror or error}.") from None
+            raise Unavailable(f"Nobody answers at {host}:{port}: {reason(error)}.") from None
         except BaseException:
             self.give_up()
             raise

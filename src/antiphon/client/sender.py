@@ -11,7 +11,7 @@ from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.progress import GroupProgress
 from antiphon.client.route import Route
 from antiphon.core import Topology
-from antiphon.core.errors import BadFrame, UsageError
+from antiphon.core.errors import BadFrame
 from antiphon.core.model import GroupId, ProcessId
 from antiphon.core.requests import PAYLOADS_MAX
 from antiphon.runtime.net.frames import ProgressAnswer
@@ -60,10 +60,7 @@ class Sender:
 
     def route(self, groups: Iterable[str]) -> Route:
         """The route to a set of groups, however it is written."""
-        try:
-            destinations = self._topology.destinations(groups)
-        except TypeError:
-            raise UsageError("Groups are given as a name, or as a set or list of names.") from None
+        destinations = self._topology.destinations(groups)
         route = self._routes.get(destinations)
         if route is None:
             route = self._routes[destinations] = Route(destinations, self._topology.addressees(destinations), self)

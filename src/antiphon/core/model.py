@@ -19,6 +19,7 @@ Service = Literal["agreed", "causal"]  # how a sender wants a message delivered,
 GROUPS_MAX = 1024
 MEMBERS_MAX = 1024
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_NO_NAMES = "Groups are given as a name, or as a set or list of names."
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -98,15 +99,20 @@ class Topology:
 
     def destinations(self, names: Iterable[str]) -> tuple[GroupId, ...]:
         """Check a user's destination set and put it into the one order that every process uses."""
-        if type(names) is tuple and self.is_destination_set(names):
-            return names
-        wanted = {names} if isinstance(names, str) else set(names)
+        try:
+            if type(names) is tuple and self.is_destination_set(names):
+                return names
+            wanted = {names} if isinstance(names, str) else set(names)
+        except TypeError:  # not a collection, or not of names
+            raise UsageError(_NO_NAMES) from None
         if not wanted:
             raise UsageError("A multicast needs at least one destination group.")
-        unknown = sorted(str(name) for name in wanted - self.groups.keys())
+        if not all(isinstance(name, str) for name in wanted):
+            raise UsageError(_NO_NAMES)
+        unknown = sorted(repr(name) for name in wanted - self.groups.keys())
         if unknown:
-            known = ", ".join(self.groups)
-            raise UsageError(f"There is no group {', '.join(unknown)}; the groups are {known}.")
+            named = f"is no group {unknown[0]}" if len(unknown) == 1 else f"are no groups {', '.join(unknown)}"
+            raise UsageError(f"There {named}; the groups are {', '.join(self.groups)}.")
         return tuple(group for group in self.groups if group in wanted)
 
     def is_destination_set(self, groups: tuple[GroupId, ...]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -60,5 +60,5 @@ def _values(protocol: type[OrderingProtocol], option: str) -> list[str]:
     return option_choices(protocol).get(option, [])
 
 
-def in_words(names: list[str]) -> str:
+def in_words(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -13,6 +13,7 @@ from contextlib import suppress
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.soak import plan
 from antiphon.soak.clients import LoadClient
 from antiphon.soak.disks import SmallDisk, fail_writes
@@ -177,7 +178,7 @@ class Strikes:
         while time.monotonic() < deadline:
             for process in asked:
                 answer = await asyncio.to_thread(cluster.ask, self._folder.config, process)
-                if answer is not None and (answer.trace if disk == plan.TRACE else answer.full):
+                if isinstance(answer, StatusAnswer) and (answer.trace if disk == plan.TRACE else answer.full):
                     return True
             await asyncio.sleep(LOOK_SECONDS)
         return False

@@ -8,11 +8,12 @@ from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from antiphon.core.errors import TraceError
 from antiphon.trace.facts import event_files, write_facts
-from antiphon.trace.schema import TRACE_VERSION, RequestCell, Row, RunFacts
+from antiphon.trace.schema import TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 EVENTS = pa.schema(
     [
@@ -104,6 +105,16 @@ def check_columns(path: Path, found: pa.Schema) -> None:
 def read_rows(folder: Path, run: str) -> list[Row]:
     """All events of one run, each once, by process and seq. For small runs; Spark reads the large ones."""
     return deduplicate(_raw_rows(folder, run))
+
+
+def heard_processes(folder: Path, run: str) -> set[str]:
+    """Those from which something was received, by the rows that are here; whether theirs are here or not."""
+    found: set[str] = set()
+    for path in event_files(folder, run):
+        table = pq.ParquetFile(path).read(columns=["kind", "peers"])
+        received = table.filter(pc.equal(table.column("kind"), EventKind.RECEIVE.value))
+        found.update(pc.unique(pc.list_flatten(received.column("peers"))).to_pylist())
+    return found
 
 
 def _raw_rows(folder: Path, run: str) -> Iterator[Row]:

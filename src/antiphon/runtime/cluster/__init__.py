@@ -1,34 +1,38 @@
 """Clusters of real processes on this machine: their folder, and how they are created, started, asked and stopped."""
 
-from antiphon.runtime.cluster.control import ask, tell
+from antiphon.runtime.cluster.control import Answer, ask, tell
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.health import answers, is_stopped, is_well, statuses, unreached, without_majority
 from antiphon.runtime.cluster.processes import (
+    Ending,
     alive,
     create,
     end,
-    is_stopped,
     kill,
     start,
-    statuses,
     stop,
     untraced,
     wait_idle,
-    without_majority,
 )
 
 __all__ = [
+    "Answer",
     "ClusterConfig",
     "ClusterFolder",
+    "Ending",
     "alive",
+    "answers",
     "ask",
     "create",
     "end",
     "is_stopped",
+    "is_well",
     "kill",
     "start",
     "statuses",
     "stop",
     "tell",
+    "unreached",
     "untraced",
     "wait_idle",
     "without_majority",

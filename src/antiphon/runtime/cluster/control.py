@@ -28,6 +28,8 @@ from antiphon.runtime.net.frames import (
 STATUS_ANSWER_SECONDS = 2.0
 TOLD_SECONDS = 10.0
 
+Answer = StatusAnswer | Rejected | None  # None: nobody is there, or does not answer in time
+
 
 def ask_all(
     config: ClusterConfig,
@@ -36,8 +38,8 @@ def ask_all(
     here: bool = False,
     drain: bool = False,
     timeout: float = STATUS_ANSWER_SECONDS,
-) -> dict[str, StatusAnswer | None]:
-    """The status of each process, None where there is no answer in time; first tells them to drain, if wanted.
+) -> dict[str, Answer]:
+    """The status of each process, as far as it answers; first tells them to drain, if wanted.
 
     ``here``: they run on this machine, and are asked where they listen.
     """
@@ -56,18 +58,18 @@ def ask(
     here: bool = False,
     drain: bool = False,
     timeout: float = STATUS_ANSWER_SECONDS,
-) -> StatusAnswer | None:
+) -> Answer:
     try:
         address = config.listens_on(process) if here else config.address(process)
         with dial_blocking(address, timeout) as connection:
-            connection.sendall(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, config.cluster, "client", "control")))
+            connection.sendall(_hello(config))
             for kind, body in _frames(connection):
                 if kind == FrameKind.WELCOME:
                     connection.sendall((encode(FrameKind.DRAIN) if drain else b"") + encode(FrameKind.STATUS))
                 elif kind == FrameKind.STATUS_ANSWER:
                     return decode(StatusAnswer, body)
                 elif kind == FrameKind.REJECTED:
-                    return None
+                    return decode(Rejected, body)
     except (OSError, BadFrame):
         return None
     return None
@@ -77,7 +79,7 @@ def tell(config: ClusterConfig, process: str, words: Sequence[str], *, timeout: 
     """Have a process do something; it is in its journal when this returns."""
     try:
         with dial_blocking(config.address(process), timeout) as connection:
-            connection.sendall(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, config.cluster, "client", "control")))
+            connection.sendall(_hello(config))
             for kind, body in _frames(connection):
                 if kind == FrameKind.WELCOME:
                     connection.sendall(encode(FrameKind.TELL, TellCommand(list(words))))
@@ -92,7 +94,11 @@ def tell(config: ClusterConfig, process: str, words: Sequence[str], *, timeout: 
         raise Unavailable(f"{process} is down, and was told nothing.") from None
     except (OSError, BadFrame):
         pass
-    raise OutcomeUnknown(f"{process} did not answer: it may have been told or not.")
+    raise OutcomeUnknown(f"{process} did not answer: it may or may not have been told.")
+
+
+def _hello(config: ClusterConfig) -> bytes:
+    return encode(FrameKind.HELLO, Hello(MAGIC, VERSION, config.cluster, "command", "control"))
 
 
 def _frames(connection: socket.socket) -> Iterator[tuple[int, bytes]]:

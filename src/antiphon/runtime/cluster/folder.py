@@ -9,6 +9,7 @@ CLUSTER/
   <process>/spill/         what peers that lag have not acknowledged, by channel
   <process>/incarnation    how often it was started
   <process>/stopped        it ended cleanly; gone while it runs
+  <process>/drained        and so did all others, when everything was delivered
   <process>/trace-gap      there was no room for a part of its trace, for good
   <process>/lock           held by the running process, for its whole life
   <process>/log            what it printed
@@ -24,7 +25,7 @@ import resource
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -156,6 +157,7 @@ class ProcessFolder:
         self._lock = path / "lock"
         self._incarnation = path / "incarnation"
         self._stopped = path / "stopped"
+        self._drained = path / "drained"
         self._gap = path / "trace-gap"
         self.salvaged = path / "salvaged"  # its trace was completed after a kill
 
@@ -168,6 +170,7 @@ class ProcessFolder:
             if not acquired(lambda: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)):
                 raise UsageError(f"Another process runs on {self.path}.")
             self._stopped.unlink(missing_ok=True)
+            self._drained.unlink(missing_ok=True)
             self.salvaged.unlink(missing_ok=True)
             yield
         finally:
@@ -211,6 +214,11 @@ class ProcessFolder:
     def mark_clean(self, incarnation: int) -> None:
         self._write_durably(self._stopped, f"{incarnation}\n")
 
+    def mark_drained(self) -> None:
+        """Where there is no room for it, nobody knows later that everything was delivered."""
+        with suppress(OSError):
+            self._drained.touch()
+
     def mark_gap(self) -> None:
         """There was no room for a part of the trace, and there will never be."""
         if not self.has_gap:
@@ -235,8 +243,18 @@ class ProcessFolder:
             os.close(folder)
 
     @property
+    def has_run(self) -> bool:
+        """Whether it was ever started on this folder."""
+        return self._incarnation.exists() or self.journal.exists()
+
+    @property
     def stopped_cleanly(self) -> bool:
         return self._stopped.exists()
+
+    @property
+    def was_drained(self) -> bool:
+        """Whether it has not run since `down` ended all processes cleanly, when everything was delivered."""
+        return self._drained.exists()
 
     @property
     def is_traced(self) -> bool:
@@ -244,13 +262,15 @@ class ProcessFolder:
 
         What was never started saw nothing.
         """
-        ended = self._stopped.exists() or self.salvaged.exists() or not self._incarnation.exists()
+        ended = self._stopped.exists() or self.salvaged.exists() or not self.has_run
         return ended and not self.has_gap
 
-    def last_words(self) -> str:
-        """The last line that the process printed."""
+    def last_words(self, since: int = 0) -> str:
+        """The last line that the process printed, behind the first ``since`` bytes of its log."""
         try:
-            lines = self.log.read_text(errors="replace").strip().splitlines()
+            with self.log.open("rb") as log:
+                log.seek(since)
+                lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             return ""
         return lines[-1] if lines else ""

@@ -21,6 +21,7 @@ from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, in_words, options_of, protocol_named, protocols, protocols_with
 from antiphon.runtime.cluster.control import ask_all
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.health import is_there
 from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
 from antiphon.runtime.net.datagrams import offers_multicast
 from antiphon.runtime.net.frames import StatusAnswer
@@ -30,6 +31,7 @@ BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far a
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
 GONE_SECONDS = 18.0  # within which a process that was told to end gives up its lock
 DROP_MAX = 90
+EXIT_DISK = 4  # of a process whose disk failed, docs/operations.md
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
 
 
@@ -125,7 +127,7 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
         _, port = folder.config.listens_on(process)
         if not becomes_free(port):
             raise UsageError(f"Port {port}, on which {process} listens, is in use by another program.")
-    spawned: dict[ProcessId, int] = {}
+    spawned: dict[ProcessId, Spawned] = {}
     failed: dict[ProcessId, str] = {}
     if folder.config.trace and down:
         _begin_facts(folder, down)
@@ -152,13 +154,21 @@ def _begin_facts(folder: ClusterFolder, started: Iterable[ProcessId]) -> None:
             remove_facts(folder.trace, folder.config.run)
 
 
-def _spawn(folder: ClusterFolder, process: ProcessId) -> int:
-    """A process of its own session, that outlives us; returns its pid."""
+class Spawned(NamedTuple):
+    """A process that was just started, and how long its log was before: what it says itself comes behind that."""
+
+    pid: int
+    logged: int
+
+
+def _spawn(folder: ClusterFolder, process: ProcessId) -> Spawned:
+    """A process of its own session, that outlives us."""
     own = folder.process(process)
     own.path.mkdir(parents=True, exist_ok=True)
     own.log.open("ab").close()  # OSError names it; what the child meets when it opens it would name the program
+    logged = own.log.stat().st_size
     log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawn(
+    pid = os.posix_spawn(
         sys.executable,
         _command(folder, process),
         os.environ,
@@ -169,13 +179,14 @@ def _spawn(folder: ClusterFolder, process: ProcessId) -> int:
         ],
         setsid=True,
     )
+    return Spawned(pid, logged)
 
 
 def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
     return [sys.executable, "-m", "antiphon.runtime.node", "--dir", str(folder.path.resolve()), "--process", process]
 
 
-def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> dict[ProcessId, str]:
+def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned]) -> dict[ProcessId, str]:
     """Wait until each answers and takes part, as far as its peers are up; returns a sentence on each that does not."""
     failed: dict[ProcessId, str] = {}
     deadline, begun_by = time.monotonic() + START_SECONDS, 0.0
@@ -183,15 +194,16 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, int]) -> 
         running = [process for process in spawned if process not in failed]
         answers = ask_all(folder.config, running, here=True, timeout=1.0)
         for process in running:
-            code = _reap(spawned[process])
+            code = _reap(spawned[process].pid)
             if code is not None:
-                failed[process] = f"{process} did not start: {_why(folder, process, code)}."
+                words = folder.process(process).last_words(spawned[process].logged)
+                failed[process] = f"{process} did not start: {_why(process, words, code)}."
         # One that answered before and no longer does is ending: why it does is worth waiting for.
         silent = [process for process in running if process not in failed and answers[process] is None]
         now = time.monotonic()
         if not silent:
             begun_by = begun_by or now + BEGIN_SECONDS
-            returning = [answer for answer in answers.values() if answer is not None and answer.returning]
+            returning = [a for a in answers.values() if isinstance(a, StatusAnswer) and a.returning]
             if failed or not returning or now > begun_by:
                 return failed
         if now > deadline:
@@ -204,12 +216,15 @@ def _late(folder: ClusterFolder, process: ProcessId) -> str:
     return f"{process} was started, but does not answer after {START_SECONDS:.0f} seconds; what it says is in {log}."
 
 
-def _why(folder: ClusterFolder, process: ProcessId, code: int) -> str:
+def _why(process: ProcessId, words: str, code: int) -> str:
     """Why a process ended: its own last words, if it could write any."""
-    words = folder.process(process).last_words()
     if words:
         return words.removeprefix(f"{process} cannot start: ").removeprefix(f"{process} stops: ").rstrip(".")
-    return f"it ended with exit code {code} and could not write why, as on a disk that is full or read-only"
+    if code < 0:
+        return f"it was ended by signal {-code}"
+    if code == EXIT_DISK:
+        return f"it ended with exit code {code} and could not write why, as on a disk that is full or read-only"
+    return f"it ended with exit code {code} and did not say why"
 
 
 def _reap(pid: int) -> int | None:
@@ -259,45 +274,15 @@ def _ended(pid: int) -> bool:
         os.close(handle)
 
 
-def statuses(folder: ClusterFolder) -> dict[ProcessId, StatusAnswer | None]:
-    """The status of every process, wherever it runs; None where it is down or does not answer."""
-    answers = ask_all(folder.config, folder.config.processes)
-    return {process: answers.get(process) for process in folder.config.processes}
-
-
-def is_stopped(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> bool:
-    """Whether nothing runs, and everything ended as it should."""
-    own = [folder.process(process) for process in folder.config.processes]
-    return not any(found.values()) and all(each.stopped_cleanly and each.pid() is None for each in own)
-
-
-def without_majority(folder: ClusterFolder, found: Mapping[ProcessId, StatusAnswer | None]) -> dict[str, float | None]:
-    """The groups of which no majority is up, and since when: what the live processes saw, None if nobody did.
-
-    None where the protocol has views: there those who are left go on without the others.
-    """
-    if any(answer is not None and answer.view is not None for answer in found.values()):
-        return {}
-    lost: dict[str, float] = {}
-    for answer in found.values():
-        for peer, at in (answer.lost if answer is not None else {}).items():
-            lost[peer] = max(at, lost.get(peer, 0.0))
-    stalled: dict[str, float | None] = {}
-    for group, members in folder.config.groups.items():
-        down = [ProcessId(member) for member in members if found.get(ProcessId(member)) is None]
-        tolerated = (len(members) - 1) // 2
-        if len(down) > tolerated:
-            seen = sorted(lost[member] for member in down if member in lost)
-            stalled[group] = seen[tolerated] if len(seen) > tolerated else None
-    return stalled
-
-
 class Ending(NamedTuple):
     """How a cluster ended."""
 
+    ended: tuple[ProcessId, ...] = ()  # those that were running
     delivered: bool = False  # all were alive, and nothing was under way
     drained: bool = False  # and all ended cleanly, with nothing of their trace missing
+    unclean: tuple[ProcessId, ...] = ()  # those that did not end cleanly: of all, where none was running
     untraced: tuple[ProcessId, ...] = ()  # those whose trace is not whole
+    elsewhere: tuple[ProcessId, ...] = ()  # those that run on another machine or folder, or did: their trace is there
 
 
 def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool:
@@ -306,27 +291,47 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
 
 
 def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Ending:
-    """The same, with what there is to say about it."""
+    """The same, with what there is to say about it; where nothing runs, that is how it ended before."""
+    own = {process: folder.process(process) for process in folder.config.processes}
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
-    down = [process for process in folder.config.processes if process not in pids]
-    if not pids and all(folder.process(process).stopped_cleanly for process in down):
-        return Ending(untraced=_untraced(folder))  # it was stopped before, and its facts are written
-    idle = wait_idle(folder, drain_seconds, drain=True)
+    if not pids and (all(each.was_drained for each in own.values()) or not any(each.has_run for each in own.values())):
+        return Ending(delivered=True, drained=True, untraced=_untraced(folder))  # and its facts are written
+    idle = bool(pids) and wait_idle(folder, drain_seconds, drain=True)
     for pid in pids.values():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     for process in _wait_gone(folder, pids, GONE_SECONDS):
         kill(folder, process)
-    clean = all(folder.process(process).stopped_cleanly for process in pids)
-    delivered = idle and not down
+    unclean = tuple(p for p in pids or own if own[p].has_run and not own[p].stopped_cleanly)
+    delivered = idle and len(pids) == len(own)
+    drained = delivered and not unclean
+    elsewhere: list[ProcessId] = []
     if folder.config.trace:
-        for process in folder.config.processes:
+        for process in own:
             _salvage_trace(folder, process)
         try:
-            write_run_facts(folder, drained=delivered and clean, faulty=down)
+            elsewhere = _elsewhere(folder)
+            down = [p for p in own if p not in pids and p not in elsewhere]
+            faulty = [p for p in down if pids or not own[p].stopped_cleanly]
+            write_run_facts(folder, drained=drained, faulty=faulty, incomplete=(*untraced(folder), *elsewhere))
         except OSError:  # those of the start stand, if any: not drained, and nobody's trace is whole
-            return Ending(delivered, False, tuple(folder.config.processes))
-    return Ending(delivered, delivered and clean, _untraced(folder))
+            return Ending(tuple(pids), delivered, False, unclean, tuple(own))
+    if drained:
+        for each in own.values():
+            each.mark_drained()
+    return Ending(tuple(pids), delivered, drained, unclean, _untraced(folder), tuple(elsewhere))
+
+
+def _elsewhere(folder: ClusterFolder) -> list[ProcessId]:
+    """The processes that never ran here but somewhere: they answer, or somebody here has received something of them."""
+    strange = [process for process in folder.config.processes if not folder.process(process).path.exists()]
+    if not strange:
+        return []
+    from antiphon.trace.parquet import heard_processes  # pyarrow is slow to load
+
+    heard = heard_processes(folder.trace, folder.config.run)
+    found = ask_all(folder.config, strange)
+    return [process for process in strange if process in heard or is_there(found[process])]
 
 
 def _untraced(folder: ClusterFolder) -> tuple[ProcessId, ...]:
@@ -336,7 +341,7 @@ def _untraced(folder: ClusterFolder) -> tuple[ProcessId, ...]:
 def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
     """Without a journal, or with a damaged one, the end of a killed process's trace is lost; `untraced` says so."""
     own = folder.process(process)
-    if not folder.config.journal or own.stopped_cleanly or not own.journal.exists():
+    if not folder.config.journal or own.stopped_cleanly or own.salvaged.exists() or not own.journal.exists():
         return
     with suppress(OSError), own.log.open("ab") as log:
         ended = subprocess.run([*_command(folder, process), "--salvage-trace"], stdout=log, stderr=log, check=False)
@@ -355,8 +360,8 @@ def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> 
     deadline = time.monotonic() + seconds
     before: list[int] | None = None
     while True:
-        answers = list(ask_all(folder.config, running, here=True, drain=drain).values())
-        present = [answer for answer in answers if answer is not None]
+        found = ask_all(folder.config, running, here=True, drain=drain).values()
+        present = [answer for answer in found if isinstance(answer, StatusAnswer)]
         is_idle = len(present) == len(running) and all(_is_idle(answer) for answer in present)
         delivered = [answer.delivered for answer in present]
         if is_idle and delivered == before:

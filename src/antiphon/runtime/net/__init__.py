@@ -1,6 +1,6 @@
 """What travels between processes and clients: frames, the streams that carry them, who dials and who listens."""
 
-from antiphon.runtime.net.dial import Address, dial, dial_blocking, parse_address
+from antiphon.runtime.net.dial import Address, dial, dial_blocking, parse_address, reason
 from antiphon.runtime.net.port import Caller, Port, Rejection
 from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
 
@@ -14,4 +14,5 @@ __all__ = [
     "dial",
     "dial_blocking",
     "parse_address",
+    "reason",
 ]

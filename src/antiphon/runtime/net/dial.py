@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,6 +24,13 @@ def parse_address(text: str) -> Address:
     if not host or not port.isdigit() or not 1 <= int(port) <= PORT_MAX:
         raise UsageError(f"{text!r} is not an address: write host:port, with a port from 1 to {PORT_MAX}.")
     return host, int(port)
+
+
+def reason(error: OSError) -> str:
+    """Why it failed, in the system's own words: those of an event loop are for programmers."""
+    if error.errno is not None and error.errno > 0:  # else it is not the system's: a name that cannot be looked up
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 async def dial(address: Address, make: Callable[[], Dialled], seconds: float = CONNECT_SECONDS) -> Dialled:

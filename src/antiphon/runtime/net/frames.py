@@ -80,8 +80,8 @@ class Hello(Control, frozen=True):
     magic: str
     version: int
     cluster: str  # a client that only knows an address leaves it empty
-    role: Literal["peer", "client"]
-    name: str  # the process, or the client
+    role: Literal["peer", "client", "command"]
+    name: str  # the process, the client, or "control"
     to: str = ""  # the process that the dialler believes to reach
     incarnation: int = 0
     channels: list[ChannelMarks] = []
@@ -96,7 +96,7 @@ class Welcome(Control, frozen=True):
 
 
 class Directory(Control, frozen=True):
-    """The answer to a client's Hello: all it needs to reach the cluster."""
+    """The answer to the Hello of a client, or a command: all it needs to reach the cluster."""
 
     cluster: str
     process: str

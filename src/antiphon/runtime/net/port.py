@@ -1,9 +1,9 @@
 """The one place that listens: finds out who is calling, and turns away whoever has no business here.
 
 Whatever comes in before a valid Hello is hostile until proved otherwise: small frames only, five seconds, and not too
-many such connections at once. Strangers, clients and peers have shares of their own of the files that a process may
-open, and the disk has one too: no crowd of one kind keeps out another. Every connection that is turned away is counted,
-by reason.
+many such connections at once. Strangers, clients, commands and peers have shares of their own of the files that a
+process may open, and the disk has one too: no crowd of one kind keeps out another. Every connection that is turned away
+is counted, by reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from antiphon.core.errors import AntiphonError, BadFrame, UsageError
+from antiphon.core.errors import AntiphonError, BadFrame
 from antiphon.runtime.net.dial import Address
 from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, Oversized, Rejected, decode, encode
 from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
@@ -24,6 +24,7 @@ BACKLOG = 4096  # connections that the kernel keeps until they are accepted
 OPEN_FILES_MAX = 1 << 16  # that a process asks the system for
 DISK_FILES = 128  # logs, snapshots, readers of these, the event loop's own
 FILES_PER_PEER = 8  # its connection and ours, one of each being replaced, and what is spilled for it
+COMMANDS_MAX = 16  # `status` and its like, which ask something and go
 STRANGERS_SHARE = 8  # a part of one in eight
 
 
@@ -32,11 +33,12 @@ class Shares(NamedTuple):
 
     strangers: int  # who have not said who they are; one more, and the oldest has to go
     clients: int  # one more is refused
+    commands: int = COMMANDS_MAX  # one more, and the oldest has to go: it had its answer, or asks again
 
 
 def shares_of(files: int, peers: int) -> Shares:
     """Divide the files that a process may open."""
-    rest = max(files - DISK_FILES - FILES_PER_PEER * peers, 2 * STRANGERS_SHARE)
+    rest = max(files - DISK_FILES - FILES_PER_PEER * peers - COMMANDS_MAX, 2 * STRANGERS_SHARE)
     strangers = rest // STRANGERS_SHARE
     return Shares(strangers, rest - strangers)
 
@@ -60,10 +62,9 @@ class Rejection(AntiphonError):
 
 
 class Caller(Protocol):
-    """Whoever is at the other end of a connection, once it has said who it is: a peer or a client."""
+    """Whoever is at the other end of a connection, once it has said who it is: a peer, a client or a command."""
 
     frame_bytes_max: int
-    is_client: bool
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None: ...
     def on_writable(self, writable: bool) -> None: ...
@@ -80,24 +81,38 @@ class Port:
         self.refused: Counter[str] = Counter()
         self.strangers: dict[Connection, None] = {}  # the oldest is first
         self.connections: set[Connection] = set()
-        self.clients = 0
+        self.clients: set[Connection] = set()
+        self.commands: dict[Connection, None] = {}  # the oldest is first
 
     async def listen(self, address: Address) -> asyncio.Server:
+        """OSError: that is not possible there."""
         host, port = address
-        try:
-            return await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
-        except OSError as error:
-            raise UsageError(f"Nobody can listen on {host}:{port}: {error.strerror or error}.") from None
+        return await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
 
     def check(self, hello: Hello) -> None:
         if hello.magic != MAGIC:
             raise Rejection("no antiphon", "The caller does not speak Antiphon's protocol.")
         if hello.version != VERSION:
             raise Rejection("wrong version", f"The caller speaks version {hello.version}, this process {VERSION}.")
-        if hello.cluster != self.cluster and (hello.role == "peer" or hello.cluster):
+        if hello.cluster != self.cluster and (hello.role != "client" or hello.cluster):
             raise Rejection("wrong cluster", f"The caller belongs to cluster {hello.cluster!r}, not to this one.")
-        if hello.role == "client" and self.clients >= self.shares.clients:
-            raise Rejection("too many clients", f"This process has {self.clients} clients and takes no more.")
+        if hello.role == "client" and len(self.clients) >= self.shares.clients:
+            sentence = f"This process takes no more clients: it has {len(self.clients)} already."
+            raise Rejection("too many clients", sentence)
+
+    def enter(self, connection: Connection, hello: Hello) -> None:
+        """Somebody is no stranger any more."""
+        if hello.role == "client":
+            self.clients.add(connection)
+        elif hello.role == "command":
+            self.commands[connection] = None
+            if len(self.commands) > self.shares.commands:
+                sentence = f"More than {self.shares.commands} commands asked this process at the same time."
+                next(iter(self.commands)).turn_away(Rejection("too many commands", sentence))
+
+    def leave(self, connection: Connection) -> None:
+        self.clients.discard(connection)
+        self.commands.pop(connection, None)
 
     def make_room(self) -> None:
         """Of too many strangers the oldest goes: whoever has business here says so at once."""
@@ -135,10 +150,17 @@ class Connection(FrameStream):
             if frames and self._caller is not None:
                 self._caller.on_frames(frames)
         except Rejection as rejection:
-            self._is_refused = True
-            self._port.refused[rejection.reason] += 1
-            self.write(encode(FrameKind.REJECTED, Rejected(rejection.reason, str(rejection))))
-            self.close()
+            self.turn_away(rejection)
+
+    def turn_away(self, rejection: Rejection) -> None:
+        """Say why, and end it; also when nobody reads that."""
+        self._is_refused = True
+        self._port.leave(self)
+        self._port.refused[rejection.reason] += 1
+        self.write(encode(FrameKind.REJECTED, Rejected(rejection.reason, str(rejection))))
+        self.close()
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(HELLO_SECONDS, self.abort)
 
     def _on_hello(self, kind: int, body: memoryview) -> None:
         if kind != FrameKind.HELLO:
@@ -147,8 +169,8 @@ class Connection(FrameStream):
         port.check(hello)
         self._caller = port.greet(hello, self)
         self.limit = self._caller.frame_bytes_max
-        port.clients += self._caller.is_client
         self._no_stranger()
+        port.enter(self, hello)
 
     def on_bad_frame(self, error: BadFrame) -> None:
         self.refuse("oversized frame" if isinstance(error, Oversized) else "bad frame")
@@ -170,8 +192,8 @@ class Connection(FrameStream):
     def on_lost(self) -> None:
         self._port.connections.discard(self)
         self._no_stranger()
+        self._port.leave(self)
         if self._caller is not None:
-            self._port.clients -= self._caller.is_client
             self._caller.on_closed()
 
     def pause_writing(self) -> None:

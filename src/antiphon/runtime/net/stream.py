@@ -3,6 +3,9 @@
 Bytes are received into large chunks and handed on as views of these, so that a large body is copied by nobody between
 the socket and the disk. What somebody holds a view of is never written again. A view holds its whole chunk, and there
 are frames of which something is kept for long: so short ones are copied, and what is kept holds no more than itself.
+
+Frames are handed on some at a time. Whoever stops reading amid them, because their answers are not taken, gets no more
+of them either: they wait as the bytes that they are.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ FIRST_CHUNK_BYTES = 16 << 10  # enough for one who says little
 CHUNK_BYTES = 256 << 10
 ROOM_MIN = 4 << 10  # a chunk with less room than this is left to its views
 COPIED_BYTES_MAX = 32 << 10  # of a frame: to copy so much takes a microsecond or two
+FRAMES_AT_ONCE = 1024  # handed on; then it is seen whether there is room for their answers
 WRITE_BUFFER_BYTES = 1 << 20  # above this the transport pushes back
 
 CHUNKS_KEPT = 128  # that were filled, to be used again when nobody has a view of them any more
@@ -60,6 +64,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._begin = 0  # of what is received and not yet a whole frame
         self._end = 0
         self._is_viewed = False  # whether somebody may have a view of the chunk
+        self._is_paused = False
         self._pieces: list[Piece] = []
 
     # For subclasses -----------------------------------------------------------------------------------------------
@@ -107,12 +112,17 @@ class FrameStream(asyncio.BufferedProtocol):
             self.transport.close()
 
     def pause_reading(self) -> None:
+        """Take no more, neither bytes nor the frames in those that came."""
+        self._is_paused = True
         if self.is_open and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         if self.is_open and not self.transport.is_closing():
             self.transport.resume_reading()
+        if self._is_paused:
+            self._is_paused = False
+            self.loop.call_soon(self._hand_on)
 
     # The event loop's side ----------------------------------------------------------------------------------------
 
@@ -168,18 +178,28 @@ class FrameStream(asyncio.BufferedProtocol):
         self._end += size
         if self._end == len(self._chunk) == FIRST_CHUNK_BYTES:
             self._go_on_in(_new_chunk(CHUNK_BYTES))  # there is much to come
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """The frames that came, for as long as they are wanted."""
         try:
-            frames = self._whole_frames()
-            if frames:
-                self.on_frames(frames)
+            while self.is_open and not self._is_paused:
+                frames = self._whole_frames()
+                is_all = len(frames) < FRAMES_AT_ONCE
+                if frames:
+                    self.on_frames(frames)
+                if is_all:
+                    return
+                self.flush()
         except BadFrame as error:
             self.on_bad_frame(error)
 
     def _whole_frames(self) -> list[ReceivedFrame]:
+        """The next ones, up to some number."""
         frames: list[ReceivedFrame] = []
         unpack, head, limit = HEADER.unpack_from, HEADER.size, self.limit
         view, at, end = self._view.toreadonly(), self._begin, self._end
-        while end - at >= head:
+        while end - at >= head and len(frames) < FRAMES_AT_ONCE:
             length, kind = unpack(view, at)
             if length > limit:
                 raise Oversized(f"A frame of {length} bytes is longer than the {limit} that are allowed here.")

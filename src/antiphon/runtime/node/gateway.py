@@ -9,11 +9,10 @@ from collections.abc import Callable
 import msgspec
 
 from antiphon.core.buffers import COPIED_MAX, Buffers
-from antiphon.core.commands import parse_command
 from antiphon.core.effects import Reply
 from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, Event
-from antiphon.core.inputs import Submit, Tell
+from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId
@@ -29,8 +28,6 @@ from antiphon.runtime.net.frames import (
     StatusAnswer,
     Subscribe,
     Subscribed,
-    TellCommand,
-    Told,
     decode,
     decode_request,
     encode,
@@ -43,6 +40,9 @@ from antiphon.runtime.node.undelivered import Undelivered
 PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above this, clients wait
 OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
 DRAIN_HOLDS_SECONDS = 10.0  # for which one request to drain holds
+WAITING_BYTES = 256 << 10  # that a connection takes before the client has to read on
+STALLED_SECONDS = 30.0  # after which a client that takes nothing is left
+OWED_MAX = 64  # questions of one client that wait for the disk; then it is not heard
 BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is alive
 
 
@@ -59,6 +59,7 @@ class Gateway:
         self._peers_lag = peers_lag
         self._clients: dict[str, list[ClientCaller]] = {}
         self._fresh: dict[ClientCaller, None] = {}  # those with answers to be sent at the end of the turn
+        self._stalled: dict[ClientCaller, float] = {}  # those that do not take what they are sent, and since when
         self._undelivered = Undelivered()
         self._looks = 0
 
@@ -71,12 +72,23 @@ class Gateway:
         self._drain_until = time.monotonic() + seconds
 
     def keep_alive(self) -> None:
-        """Tell the subscribers that this process lives: silence would send them elsewhere."""
+        """Tell the subscribers that this process lives: silence would send them elsewhere. Leave clients that take
+        nothing of what they are sent: what waits for them takes memory."""
         for subscriber in list(self.subscribers.values()):
-            subscriber.look(_BUSY)
+            subscriber.tell(_BUSY)
+        now = asyncio.get_running_loop().time()
+        for caller, since in list(self._stalled.items()):
+            if now - since > STALLED_SECONDS:
+                caller.leave()
 
-    def open(self, client: str, stream: FrameStream, *, is_trusted: bool) -> ClientCaller:
-        caller = ClientCaller(self, client, stream, is_trusted=is_trusted)
+    def set_stalled(self, caller: ClientCaller, is_stalled: bool) -> None:
+        if is_stalled:
+            self._stalled.setdefault(caller, asyncio.get_running_loop().time())
+        else:
+            self._stalled.pop(caller, None)
+
+    def open(self, client: str, stream: FrameStream) -> ClientCaller:
+        caller = ClientCaller(self, client, stream)
         self._clients.setdefault(client, []).append(caller)
         return caller
 
@@ -86,6 +98,7 @@ class Gateway:
         if not callers:
             del self._clients[caller.client]
         self._fresh.pop(caller, None)
+        self._stalled.pop(caller, None)
         subscriber = self.subscribers.pop(caller, None)
         if subscriber is not None:
             subscriber.close()
@@ -167,22 +180,22 @@ class ClientCaller:
     """A client that has said who it is, on one connection: requests, or one subscription, or both."""
 
     frame_bytes_max = CLIENT_BYTES_MAX
-    is_client = True
 
-    def __init__(self, gateway: Gateway, client: str, stream: FrameStream, *, is_trusted: bool) -> None:
+    def __init__(self, gateway: Gateway, client: str, stream: FrameStream) -> None:
         self.client = client
         self.write = stream.write
         self.flush = stream.flush
         self._gateway = gateway
         self._driver = gateway.driver
         self._stream = stream
-        self._is_trusted = is_trusted  # it named the cluster
-        self._is_requester = False  # others (readers, status) are never kept waiting
+        self._is_requester = False  # others, readers, are never kept waiting
         self._is_reading = True
         self._routes: dict[int, ClientRoute] = {}
         self._by_destinations: dict[tuple[GroupId, ...], ClientRoute] = {}
         self._fresh: dict[int, ClientRoute] = {}
         self._run: list[tuple[ClientRoute, Request]] = []  # requests of one route that came together
+        self._owed = 0  # answers that wait for the disk
+        stream.transport.set_write_buffer_limits(high=WAITING_BYTES)
 
     def send(self, kind: FrameKind, message: msgspec.Struct | None = None) -> None:
         self.write(encode(kind, message))
@@ -199,17 +212,12 @@ class ClientCaller:
                 self._on_progress(decode(Progress, body))
             elif kind == FrameKind.SUBSCRIBE:
                 self._on_subscribe(decode(Subscribe, body))
-            elif kind == FrameKind.STATUS:
-                self.send(FrameKind.STATUS_ANSWER, self._gateway.status())
-            elif kind == FrameKind.DRAIN and self._is_trusted:
-                self._gateway.drain()
-            elif kind == FrameKind.TELL and self._is_trusted:
-                self._on_tell(decode(TellCommand, body))
             else:
                 raise BadFrame(f"A frame of kind {kind} is out of place.")
         self._submit()
 
     def on_writable(self, writable: bool) -> None:
+        self._gateway.set_stalled(self, not writable)
         self.set_reading()
         subscriber = self._gateway.subscribers.get(self)
         if writable and subscriber is not None:
@@ -218,13 +226,17 @@ class ClientCaller:
     def set_reading(self) -> None:
         """Read on, or not: who does not take our answers, or asks too much, is not heard."""
         is_held_back = self._is_requester and (self._gateway.overloaded or self._driver.congested)
-        wanted = self._stream.is_writable and not is_held_back
+        wanted = self._stream.is_writable and self._owed < OWED_MAX and not is_held_back
         if wanted != self._is_reading:
             self._is_reading = wanted
             if wanted:
                 self._stream.resume_reading()
             else:
                 self._stream.pause_reading()
+
+    def leave(self) -> None:
+        """It can connect again, and go on where it was."""
+        self._stream.abort()
 
     def on_closed(self) -> None:
         self._gateway.closed(self)
@@ -341,39 +353,26 @@ class ClientCaller:
         asked = [tuple(GroupId(name) for name in groups) for groups in wanted.sets]
         progress = [(list(map(str, groups)), sessions.progress(SessionId(self.client, groups))) for groups in asked]
         answer = ProgressAnswer(group, progress)
-        self._driver.when_durable(lambda: self.send(FrameKind.PROGRESS_ANSWER, answer))
+        self._owed += 1
+        self.set_reading()
+        self._driver.when_durable(lambda: self._tell_progress(answer))
 
-    def _on_tell(self, wanted: TellCommand) -> None:
-        """Answer when the command is durable: whatever happens then, it is done."""
-        driver, protocol = self._driver, self._driver.process.protocol
-        try:
-            if not driver.begun:
-                raise Unavailable(f"{driver.process.me} has just been started and has yet to meet its peers.")
-            driver.take(Tell(driver.clock(), parse_command(type(protocol), protocol.options, wanted.words)))
-        except UsageError as error:
-            self.send(FrameKind.TOLD, Told("usage", str(error)))
-        except (Unavailable, JournalFull) as error:
-            self.send(FrameKind.TOLD, Told("unavailable", str(error)))
-        else:
-            driver.when_durable(lambda: self._answer(Told()))
-
-    def _answer(self, told: Told) -> None:
-        self.send(FrameKind.TOLD, told)
-        self.flush()
+    def _tell_progress(self, answer: ProgressAnswer) -> None:
+        self._owed -= 1
+        self.send(FrameKind.PROGRESS_ANSWER, answer)
+        self.set_reading()
 
     # A subscription ----------------------------------------------------------------------------------------------
 
     def _on_subscribe(self, wanted: Subscribe) -> None:
-        process = self._driver.process
+        process, gateway = self._driver.process, self._gateway
+        if self in gateway.subscribers:
+            raise BadFrame("A connection has one subscription.")
         if wanted.group != process.topology.group_of[process.me] or wanted.start < 0:
             sentence = f"{process.me} cannot serve group {wanted.group!r} from position {wanted.start}."
             self.send(FrameKind.REFUSED, Refused(-1, 0, "usage", sentence))
             return
         self.send(FrameKind.SUBSCRIBED, Subscribed(self._driver.delivered.end, process.alike))
-        gateway = self._gateway
-        former = gateway.subscribers.get(self)
-        if former is not None:
-            former.close()
         subscriber = gateway.subscribers[self] = Subscriber(self._driver, gateway.shelf, self._stream, wanted.start)
         subscriber.serve()
 

@@ -15,15 +15,15 @@ from typing import Any, TextIO
 
 import msgspec
 
-from antiphon.core import Detector, Gather, Process, ProcessId, Topology
+from antiphon.core import Detector, Failures, Gather, Process, ProcessId, Topology
 from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import Send
-from antiphon.core.errors import JournalError, JournalFull
+from antiphon.core.errors import JournalError, JournalFull, UsageError
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
-from antiphon.runtime.net import Port
+from antiphon.runtime.net import Port, reason
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.runtime.node.company import awaited, too_few_keep_up
 from antiphon.runtime.node.datagrams import Datagrams
@@ -116,7 +116,10 @@ class Node:
             gc.enable()
         self._connect()
         host, port = self._config.listens_on(self.me)
-        server = await self.port.listen((host, port))
+        try:
+            server = await self.port.listen((host, port))
+        except OSError as error:
+            raise UsageError(f"{self.me} cannot listen on {host}:{port}: {reason(error)}.") from None
         self.datagrams.open()
         self._started_at = loop.time()
         self.driver.disk_watch.start(self._on_hang)
@@ -347,7 +350,7 @@ class Node:
             incarnation=self.incarnation,
             delivered=driver.delivered.end,
             pending=protocol.pending() + driver.host.held,
-            waits_for=list(protocol.waits_for()),
+            waits_for=self._waits_for(),
             unacknowledged=sum(link.unacknowledged for link in self.links.values()),
             journal_bytes=journal.bytes_on_disk if journal is not None else 0,
             written_bytes=driver.written_bytes,
@@ -364,6 +367,14 @@ class Node:
             view=None if view is None else (str(view[0]), list(view[1])),
             counters=protocol.counters(),
         )
+
+    def _waits_for(self) -> list[str]:
+        """Where a majority is enough, whoever is there and not suspected is not what a message waits for."""
+        process = self.driver.process
+        named, suspects = process.protocol.waits_for(), process.state.suspects
+        if process.protocol.assumes(process.protocol.options).failures is Failures.CRASH_RECOVERY:
+            return list(named)
+        return [p for p in named if p not in self.links or p in suspects or not self.links[p].ready]
 
 
 def tell(sentence: str, stream: TextIO | None = None) -> None:

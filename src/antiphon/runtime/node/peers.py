@@ -55,7 +55,6 @@ class PeerCaller:
     """A peer that called, and with it the incoming half of its channels: frames in, acknowledgements out."""
 
     frame_bytes_max = PEER_BYTES_MAX
-    is_client = False
 
     def __init__(self, driver: Driver, peer: ProcessId, incarnation: int, stream: FrameStream) -> None:
         self.peer = peer

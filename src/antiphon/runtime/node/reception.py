@@ -1,4 +1,4 @@
-"""Who may talk to a process, once a connection has said who is calling: its peers, and clients.
+"""Who may talk to a process, once a connection has said who is calling: its peers, clients, and commands.
 
 Nothing that a caller says of itself can stop this process or one of its peers: there is no proof of who it is. What
 would be a reason to stop is asked again from the peer's own address, which this process dials itself (links.py).
@@ -12,6 +12,7 @@ from antiphon.core.requests import CLIENT_NAME
 from antiphon.runtime.cluster.folder import ClusterConfig
 from antiphon.runtime.net import Caller, FrameStream, Rejection
 from antiphon.runtime.net.frames import Directory, FrameKind, Hello, Welcome, encode
+from antiphon.runtime.node.commands import CommandCaller
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.gateway import Gateway
 from antiphon.runtime.node.links import PeerLink
@@ -38,7 +39,9 @@ class Reception:
 
     def greet(self, hello: Hello, stream: FrameStream) -> Caller:
         """Rejection: this caller has no business here."""
-        return self._greet_client(hello, stream) if hello.role == "client" else self._greet_peer(hello, stream)
+        if hello.role == "peer":
+            return self._greet_peer(hello, stream)
+        return self._greet_client(hello, stream) if hello.role == "client" else self._greet_command(stream)
 
     def _greet_peer(self, hello: Hello, stream: FrameStream) -> PeerCaller:
         driver, peer = self._driver, ProcessId(hello.name)
@@ -49,7 +52,7 @@ class Reception:
         if hello.incarnation < link.newest_incarnation:
             raise Rejection(
                 "old incarnation",
-                f"A newer {peer} than incarnation {hello.incarnation} runs: this one is an old copy and must not.",
+                f"A newer {peer} than incarnation {hello.incarnation} runs: this one is an old copy and must not run.",
             )
         try:
             check_marks(driver, peer, hello.channels)
@@ -71,6 +74,14 @@ class Reception:
             raise Rejection("bad client name", "A client's name is 1 to 64 letters, digits, '.', '_' or '-'.")
         if hello.name in config.addresses:
             raise Rejection("bad client name", f"{hello.name!r} is a process of this cluster, not a client.")
+        self._welcome(stream)
+        return self._gateway.open(hello.name, stream)
+
+    def _greet_command(self, stream: FrameStream) -> Caller:
+        self._welcome(stream)
+        return CommandCaller(self._gateway, stream)
+
+    def _welcome(self, stream: FrameStream) -> None:
+        config = self._config
         directory = Directory(config.cluster, self._driver.process.me, config.groups, config.addresses)
         stream.write(encode(FrameKind.WELCOME, directory))
-        return self._gateway.open(hello.name, stream, is_trusted=bool(hello.cluster))

@@ -1,7 +1,7 @@
 """Readers of what this process delivers: each gets the delivered log from its position on, as fast as it takes it.
 
 What a reader that does not read costs is bounded: a few hundred kilobytes that wait for it, for half a minute. Then its
-connection ends; when it reads again, it connects again, and goes on where it was.
+connection ends (gateway.py); when it reads again, it connects again, and goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from antiphon.runtime.net.frames import encode_events
 from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
 
 EVENTS_BYTES = 256 << 10  # in one frame
-WAITING_BYTES = 256 << 10  # that a connection takes before the reader has to read on
-STALLED_SECONDS = 30.0  # after which a reader that takes nothing is left
 FRAMES_MAX = 16  # kept for others who ask for the same
 HISTORIES_MAX = 8  # readers far behind for whom a file is open and a part of it in memory
 
@@ -109,8 +107,6 @@ class Subscriber:
         self._shelf = shelf
         self._start = start  # the position from which it reads
         self._next: int | None = None  # the record that it gets next; None: its position is not reached yet
-        self._stalled_at: float | None = None  # since when the connection takes no more
-        stream.transport.set_write_buffer_limits(high=WAITING_BYTES)
 
     def serve(self) -> None:
         """Send all that there is, or as much as the connection takes."""
@@ -125,20 +121,13 @@ class Subscriber:
                 self._next = frame.end
                 stream.write(*frame.pieces)
                 stream.flush()
-                self._stalled_at = None
         except JournalError as error:
             self._driver.fail(EXIT_REFUSED, str(error))
 
-    def look(self, busy: Piece) -> None:
-        """Tell the reader that this process lives; leave one that has taken nothing for long."""
+    def tell(self, busy: Piece) -> None:
+        """Say that this process lives, to a reader that reads."""
         if self.stream.is_writable:
-            self._stalled_at = None
             self.stream.write(busy)
-            return
-        now = self.stream.loop.time()
-        self._stalled_at = self._stalled_at or now
-        if now - self._stalled_at > STALLED_SECONDS:
-            self.stream.abort()
 
     def close(self) -> None:
         self._shelf.leave(self)
