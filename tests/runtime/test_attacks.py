@@ -463,7 +463,7 @@ def test_an_empty_folder_is_an_old_copy_too(make_cluster: MakeCluster) -> None:
 
 def test_who_has_said_more_than_it_forgot_is_uncovered_by_what_it_said(make_cluster: MakeCluster) -> None:
     """Alone in its group and with an empty folder it takes itself for new, and says more than in its first life."""
-    folder = make_cluster({"a": 1, "b": 1}, protocol="skeen")
+    folder = make_cluster({"a": 1, "b": 1}, protocol="skeen", gather=1)  # so that more messages are more frames
     send(folder, 10, ("a", "b"))
     assert cluster.wait_idle(folder, 10)
     for process in folder.config.processes:
