@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from antiphon.simulation import ERROR, Outcome
+from antiphon.checks import Violation
+from antiphon.simulation import ERROR
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "mutants.md"
 _ROW = re.compile(r"^\| (\w+) \| (\w+) \| (?:[^|]*\| )?(\d+): (livelock)?[^|]*\|", re.MULTILINE)
 
 
-def is_caught(outcome: Outcome) -> bool:
+def is_caught(violations: Iterable[Violation]) -> bool:
     """Whether a mutant shows. That it dies of any exception is not enough: a name that it does not find would do."""
-    return any(violation.property != ERROR for violation in outcome.violations)
+    return any(violation.property != ERROR for violation in violations)
 
 
 @cache
