@@ -98,6 +98,7 @@ def _gap(rng: random.Random, workload: Workload, interval_ns: int, index: int) -
     return 0
 
 
+CLOSED_LOOP_NS = 4 * MILLISECOND  # about how long a multicast takes that the next one waits for
 OPTION_DRAWS_MAX = 1_000
 DRAWS_APART = 10  # of the newer options, before the older ones are drawn again
 EVENTS_MAX = 200_000  # of a random run; the longest of thousands has a sixth of that
@@ -319,7 +320,7 @@ def workload_scenario(
         size=size,
     )
     expected = _expected(plans)
-    span_ns = max((p.at for p in expected), default=0)
+    span_ns = max((p.at for p in plans), default=0) or messages // len(senders) * CLOSED_LOOP_NS
     count = max(4, messages // 50) if faults else 0
     permanent = assumes.failures is not Failures.CRASH_RECOVERY
     return Scenario(
@@ -341,6 +342,7 @@ def workload_scenario(
             all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
             sends_max=max(1, max(groups.values()) - 1) if assumes.one_group else None,
             timeout=assumes.detector is Detector.TIMEOUT,
+            broadcast=issubclass(protocol, CtBroadcast),
         ),
         latency=latency,
         loss=loss,
@@ -353,12 +355,12 @@ def workload_scenario(
 
 
 def _expected(plans: Sequence[Plan]) -> tuple[Plan, ...]:
-    """When the multicasts will about be made. In a closed loop each takes a few latencies, and the next one waits."""
+    """When the multicasts will about be made, also in a closed loop."""
     if any(plan.at for plan in plans):
         return tuple(plans)
     made: dict[str, int] = {}
     found = []
     for plan in plans:
         made[plan.sender] = made.get(plan.sender, -1) + 1
-        found.append(msgspec.structs.replace(plan, at=made[plan.sender] * 4 * MILLISECOND))
+        found.append(msgspec.structs.replace(plan, at=made[plan.sender] * CLOSED_LOOP_NS))
     return tuple(sorted(found, key=lambda plan: plan.at))
