@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.protocols import protocols
-from antiphon.simulation import INVARIANT, Outcome, simulate
+from antiphon.simulation import ERROR, INVARIANT, Outcome, simulate
 from antiphon.simulation.campaign import scenarios
 
 TESTS = Path(__file__).parent.parent / "tests"
@@ -62,8 +62,9 @@ def row(protocol: str, index: int, seeds: int) -> str:
     for seed, names in broken(protocol, index, seeds):
         if first == "survives":
             first = f"{seed}: {', '.join(names)}"
-        if names != [INVARIANT]:
-            checked = f"{seed}: {', '.join(name for name in names if name != INVARIANT)}"
+        properties = [name for name in names if name not in (INVARIANT, ERROR)]
+        if properties:
+            checked = f"{seed}: {', '.join(properties)}"
             break
     return f"| {protocol} | {name} | {first} | {checked} |"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.core import MessageId, ProcessId, Topology, parse_groups
-from antiphon.core.declaration import Detector
+from antiphon.core.declaration import Detector, Watched
 from antiphon.core.errors import UsageError
 from antiphon.protocols import protocol_named
 from antiphon.simulation import parse_faults
@@ -75,4 +75,4 @@ def test_unknown_names_get_a_sentence_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"no protocol 'paxos'; the protocols are .*skeen"):
         protocol_named("paxos")
     with pytest.raises(UsageError, match="crash, pause"):
-        parse_faults("crash,earthquake", Detector.NONE)
+        parse_faults("crash,earthquake", Watched.NOBODY, Detector.NONE)

@@ -84,7 +84,7 @@ class ForgetsWhatItLeadsOnRestart(Hybrid):
 class ClusterForgetsItsLinkOnRestart(Cluster):
     def restore(self, data: bytes) -> None:
         super().restore(data)
-        self.link = self.options.parent or self.me
+        self.link = self.place().parent or self.me
 
 
 class ClusterForgetsItsValueOnRestart(Cluster):

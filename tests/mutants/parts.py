@@ -126,10 +126,42 @@ class CtCountsAcknowledgementsOfAllRounds(ChandraToueg):
 
 
 class CtRotatesAmongAMajority(ChandraToueg):
-    """A majority has a correct member; but all may suspect that one for ever, and the trusted one is outside."""
+    """A majority has a correct member; but all may suspect that one for ever, and the trusted one is outside.
+
+    Who suspects all others who ever coordinate would go from round to round without end. Here it stands still, in a
+    round of its own if it coordinates any, and takes part in no other until it trusts one of them again.
+    """
 
     def coordinator(self, instance: Label, round: int) -> ProcessId:
         return _coordinator_of_a_majority(self, instance, round)
+
+    def goes_round(self, instance: Label) -> bool:
+        members = self.members(instance)
+        others = [p for p in members[: majority(members)] if p != self.me]
+        return bool(others) and all(p in self.suspects for p in others)
+
+    def enter(self, instance: Label, run: ct.CtRun, round: int) -> None:
+        if not self.goes_round(instance):
+            super().enter(instance, run, round)
+            return
+        members = self.members(instance)
+        own = [r for r in range(round, round + len(members)) if self.coordinator(instance, r) == self.me]
+        run.round = round
+        if own:
+            super().enter(instance, run, own[0])
+
+    def on_estimate(self, sender: ProcessId, estimate: ct.Estimate) -> None:
+        if not self.goes_round(estimate.instance) or self.coordinator(estimate.instance, estimate.round) == self.me:
+            super().on_estimate(sender, estimate)
+
+    def on_proposal(self, sender: ProcessId, proposal: ct.Proposal) -> None:
+        if not self.goes_round(proposal.instance) or sender == self.me:
+            super().on_proposal(sender, proposal)
+
+    def on_trust(self, process: ProcessId) -> None:
+        for instance, run in list(self.runs.items()):
+            if instance in self.runs and not self.goes_round(instance):
+                self.enter(instance, run, run.round + 1)
 
 
 # Hurfin-Raynal ---------------------------------------------------------------------------------------------------

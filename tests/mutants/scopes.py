@@ -17,6 +17,7 @@ from mutants.parts import (
     over_consensus,
     over_reliable,
 )
+from mutants.record import is_caught
 
 A, AB = ("a",), ("a", "b")
 ONES, UNEQUAL, TWOS, THREE = {"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 3}
@@ -121,7 +122,7 @@ def search(protocol: str, mutant: type[OrderingProtocol]) -> tuple[str, Explorat
     first = soonest if isinstance(soonest, str) else soonest[protocol]
     for name in dict.fromkeys((first if first in scopes else next(iter(scopes)), *scopes)):
         found = explore(scopes[name], mutant)
-        if found.violations:
+        if is_caught(found.violations):
             return name, found
     return None
 

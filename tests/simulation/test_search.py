@@ -11,7 +11,6 @@ from antiphon.core import (
 )
 from antiphon.protocols import protocol_named
 from antiphon.protocols.tom import Tom
-from antiphon.simulation import INVARIANT
 from antiphon.simulation.search import MoveKind, Scope, explore
 from antiphon.simulation.search.search import Search
 from antiphon.simulation.search.states import StateTable
@@ -190,7 +189,7 @@ def test_who_rotates_among_a_majority_never_comes_to_the_one_who_is_trusted() ->
     scope = replaced(scope, breadth="deviations", states_max=2_000, distrusted=("a.1", "a.2"))
     assert explore(scope).violations == []
     found = explore(scope, over_consensus(Tom, CtRotatesAmongAMajority))
-    assert [violation.property for violation in found.violations] == [INVARIANT]
+    assert [violation.property for violation in found.violations] == [Promise.VALIDITY]
 
 
 def test_fifo_channels_allow_less() -> None:
@@ -204,7 +203,8 @@ def test_a_crash_amid_a_multicast() -> None:
         "tom", options={"reliable": "eager"}, may_crash=("c",), crashes=1, sent_survives=True, plans=(("c", AB),)
     )
     found = explore(scope, mutant)
-    assert [v.property for v in found.violations] == [Promise.UNIFORM_AGREEMENT] or found.violations == []
+    assert found.complete
+    assert found.violations == [], "in groups of one, whoever gets it waits for the other group's timestamp"
     three = explore(replaced(scope, groups=THREE, plans=(("c", A),)), mutant)
     assert three.violations
     assert MoveKind.CUT in {move.kind for move in three.path}

@@ -22,6 +22,7 @@ from antiphon.core import (
     Transport,
     Wire,
 )
+from antiphon.core.options import parse_options
 from antiphon.protocols import protocols
 from antiphon.protocols.skeen import Skeen
 from antiphon.simulation import (
@@ -31,18 +32,22 @@ from antiphon.simulation import (
     Crash,
     Distrust,
     Exponential,
+    Fault,
     Partition,
     Pause,
     Plan,
     Scenario,
     Slow,
     Uniform,
+    Workload,
     WrongSuspicion,
     as_code,
+    parse_faults,
     random_scenario,
     run,
     shrink,
     simulate,
+    workload_scenario,
 )
 from antiphon.simulation.campaign import run_campaign, scenarios
 from antiphon.simulation.detector import DETECTION_NS, LATE_DETECTION_NS
@@ -263,6 +268,38 @@ def test_a_crash_is_noticed_by_those_who_asked_and_only_by_them() -> None:
     assert all(MILLISECOND + DETECTION_NS[0] <= time < LATE_DETECTION_NS[1] for time in suspicions.values())
     assert len(set(suspicions.values())) == 4, "each at a time of its own"
     assert not any(row.kind == "suspect" for row in simulate(small(protocol="reliable", faults=(crash,))).rows)
+
+
+@pytest.mark.parametrize("name", ["skeen", "reliable", "tom"])
+@pytest.mark.parametrize("workload", [Workload.CLOSED, Workload.PERIODIC])
+def test_faults_of_a_chosen_workload_are_aimed(name: str, workload: Workload) -> None:
+    """Nobody is suspected where nobody asks, and where they ask about senders, senders are."""
+    protocol = protocols()[name]
+    parsed = parse_options(protocol, {})
+    kinds = parse_faults("all", protocol.watched(parsed), protocol.assumes(parsed).detector)
+    lonely: list[Fault] = []
+    for seed in range(10):
+        scenario = workload_scenario(
+            protocol,
+            {},
+            {"a": 3, "b": 3},
+            clients=2,
+            messages=200,
+            seed=seed,
+            fanout=None,
+            faults=kinds,
+            sent_survives=False,
+            workload=workload,
+            interval_ns=MILLISECOND,
+            latency=Constant(),
+            size=16,
+        )
+        suspected = {fault.suspect for fault in scenario.faults if isinstance(fault, WrongSuspicion)}
+        if name != "tom":
+            assert suspected <= (set() if name == "skeen" else {"c1", "c2"})
+        assert name != "skeen" or not any(isinstance(fault, Distrust) for fault in scenario.faults)
+        lonely += [f for f in scenario.faults if f in (Crash("c1", f.at, None, 1), Crash("c2", f.at, None, 1))]
+    assert bool(lonely) == (name != "skeen"), "a message of which few hear; under skeen everybody returns"
 
 
 class Certain(Shouting):

@@ -15,6 +15,7 @@ from antiphon.checks import Status
 from antiphon.cli.soak import judge_trace, show, take_verdicts
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
+from antiphon.runtime.cluster.folder import ProcessFolder
 from antiphon.soak import Outcome, Settings, plan
 from antiphon.soak.clients import LoadClient, wait_for_receipts
 from antiphon.soak.judge import Digest, judge_logs
@@ -220,6 +221,32 @@ def test_faults_that_strike_nobody_are_counted(
 ) -> None:
     monkeypatch.setattr(cluster, "start", lambda folder: [])
     assert struck(tmp_path, fault, alone=True) == ([], {plan.kind_of(fault): 1})
+
+
+@pytest.mark.parametrize("pids", [[7, 7], [7, None]], ids=["stays", "ends"])
+def test_a_crowd_calls_and_a_member_that_ends_of_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pids: list[int | None]
+) -> None:
+    told: list[bytes] = []
+    found: list[tuple[str, str]] = []
+    folder = written(tmp_path / "cluster", honest()[0])
+    strikes = Strikes(folder, Network(seed=1), {}, {}, lambda kind, sentence: found.append((kind, sentence)))
+    left = iter(pids)
+    monkeypatch.setattr(ProcessFolder, "pid", lambda own: next(left))
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.read(1000))
+        writer.close()
+
+    async def story() -> None:
+        async with await asyncio.start_server(hear, *folder.config.listens_on(folder.config.known("a.1"))):
+            await strikes.strike(plan.Crowd(process="a.1", callers=20, seconds=0.5), alone=True)
+
+    asyncio.run(story())
+    assert len(told) == 20
+    assert all(b"crowd" in hello for hello in told)
+    assert found == ([] if pids[1] else [("crowd", "a.1 ended while 20 callers were there.")])
+    assert strikes.unfelt == {}
 
 
 # Time and memory ------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def simulate_command(
         messages=messages,
         seed=seed,
         fanout=fanout,
-        faults=parse_faults(faults, chosen.assumes(parsed).detector),
+        faults=parse_faults(faults, chosen.watched(parsed), chosen.assumes(parsed).detector),
         sent_survives=sent_survives,
         workload=workload,
         interval_ns=round(interval * MILLISECOND),

@@ -12,6 +12,7 @@ from antiphon.simulation.placing import FaultKind, place_faults
 from antiphon.simulation.run import Outcome, simulate
 from antiphon.simulation.shrink import as_code, shrink
 from antiphon.simulation.values import (
+    ERROR,
     INVARIANT,
     LIVELOCK,
     MILLISECOND,
@@ -33,6 +34,7 @@ from antiphon.simulation.values import (
 )
 
 __all__ = [
+    "ERROR",
     "INVARIANT",
     "LIVELOCK",
     "MILLISECOND",

@@ -40,10 +40,10 @@ class Workload(StrEnum):
     BURST = "burst"  # many at once, then silence
 
 
-def parse_faults(text: str, detector: Detector) -> tuple[FaultKind, ...]:
-    """``all`` that the failure detector allows, ``none``, or any kinds with commas between them."""
+def parse_faults(text: str, watched: Watched, detector: Detector) -> tuple[FaultKind, ...]:
+    """``all`` that can strike, ``none``, or any kinds with commas between them."""
     if text in ("all", "none"):
-        return faults_for(Watched.MEMBERS, detector) if text == "all" else ()
+        return faults_for(watched, detector) if text == "all" else ()
     try:
         return tuple(FaultKind(part.strip()) for part in text.split(","))
     except ValueError:
@@ -98,6 +98,7 @@ def _gap(rng: random.Random, workload: Workload, interval_ns: int, index: int) -
     return 0
 
 
+CLOSED_LOOP_NS = 4 * MILLISECOND  # about how long a multicast takes that the next one waits for
 OPTION_DRAWS_MAX = 1_000
 DRAWS_APART = 10  # of the newer options, before the older ones are drawn again
 EVENTS_MAX = 200_000  # of a random run; the longest of thousands has a sixth of that
@@ -330,7 +331,8 @@ def workload_scenario(
     """One run as described: a workload from clients (none: from the members), with faults spread over it."""
     if size > PAYLOAD_BYTES_MAX:
         raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {size}.")
-    topology, assumes = Topology.sized(groups), protocol.assumes(parse_options(protocol, options))
+    topology, parsed = Topology.sized(groups), parse_options(protocol, options)
+    assumes = protocol.assumes(parsed)
     if loss and not _on_datagrams(protocol, topology, options):
         name, able = protocol.declaration.name, protocols_with("transport", "datagram")
         can = "it can" if name in able else f"{in_words(able)} can"
@@ -351,8 +353,8 @@ def workload_scenario(
         interval_ns=interval_ns,
         size=size,
     )
-    # In a closed loop a multicast takes a few latencies; the faults are spread over about that long.
-    span_ns = max((p.at for p in plans), default=0) or messages // len(senders) * 4 * MILLISECOND
+    expected = _expected(plans)
+    span_ns = max((p.at for p in plans), default=0) or messages // len(senders) * CLOSED_LOOP_NS
     count = max(4, messages // 50) if faults else 0
     permanent = assumes.failures is not Failures.CRASH_RECOVERY
     return Scenario(
@@ -369,8 +371,12 @@ def workload_scenario(
             topology,
             returning=bool(faults),
             permanent=permanent,
+            plans=expected,
+            watched=protocol.watched(parsed),
             all_but_one=assumes.failures is Failures.ALL_BUT_ONE,
+            sends_max=max(1, max(groups.values()) - 1) if assumes.one_group else None,
             timeout=assumes.detector is Detector.TIMEOUT,
+            broadcast=issubclass(protocol, CtBroadcast),
         ),
         latency=latency,
         loss=loss,
@@ -380,3 +386,15 @@ def workload_scenario(
         closed_loop=workload is Workload.CLOSED,
         seed=seed,
     )
+
+
+def _expected(plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """When the multicasts will about be made, also in a closed loop."""
+    if any(plan.at for plan in plans):
+        return tuple(plans)
+    made: dict[str, int] = {}
+    found = []
+    for plan in plans:
+        made[plan.sender] = made.get(plan.sender, -1) + 1
+        found.append(msgspec.structs.replace(plan, at=made[plan.sender] * CLOSED_LOOP_NS))
+    return tuple(sorted(found, key=lambda plan: plan.at))

@@ -259,10 +259,10 @@ class Placing:
         self.faults.append(Distrust(tuple(self._group()), (), at, lasts))
 
     def _distrust(self, at: int, lasts: int) -> None:
-        """Some suspect for ever all whom ◇S does not save from it."""
-        members = self._members()
+        """Some suspect for ever all whom ◇S does not save from it: all but one of those who agree on something."""
+        members, trusted = self._members(), sorted(self.steady)
         by = members if self.rng.random() < 0.5 else self.rng.sample(members, self.rng.randint(1, len(members)))
-        self.faults.append(Distrust(tuple(sorted(by)), tuple(sorted(self.steady)), at))
+        self.faults.append(Distrust(tuple(sorted(by)), tuple(trusted[-1:] if self.broadcast else trusted), at))
 
     # Who ------------------------------------------------------------------------------------------------------------
 

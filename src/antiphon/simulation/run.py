@@ -18,7 +18,7 @@ from antiphon.simulation.clients import MemberClient
 from antiphon.simulation.injection import schedule, schedule_command
 from antiphon.simulation.liveness import late_deliveries
 from antiphon.simulation.observation import Observations
-from antiphon.simulation.values import INVARIANT, LIVELOCK, Crash, Fault, Scenario
+from antiphon.simulation.values import LIVELOCK, Crash, Fault, Scenario, name_of
 from antiphon.simulation.workload import SETTLE_NS, Application
 from antiphon.simulation.world import Livelock, World
 from antiphon.trace import EventKind, Row, RunFacts
@@ -101,7 +101,7 @@ def _run(world: World) -> list[Violation]:
     except Exception as error:  # a protocol's own assertion, or any other way in which it breaks
         where = traceback.extract_tb(error.__traceback__)[-1]
         detail = f"{type(error).__name__} in {where.name}: {error} ({where.line})"
-        return [Violation(INVARIANT, (), (), detail)]
+        return [Violation(name_of(error), (), (), detail)]
     return []
 
 

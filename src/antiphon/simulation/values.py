@@ -7,12 +7,19 @@ from typing import Literal
 import msgspec
 
 from antiphon.core.declaration import FaultModel
+from antiphon.core.errors import AntiphonError
 from antiphon.core.model import Service
 
 MILLISECOND = 1_000_000  # virtual time is in nanoseconds
-INVARIANT = "invariant"  # the name under which an exception in a protocol is reported
+INVARIANT = "invariant"  # the name under which is reported what a process itself found to be impossible
+ERROR = "error"  # the name under which any other exception in it is reported
 LIVELOCK = "livelock"  # the name under which a run that does not come to rest is reported
 LATE = "late"  # the name under which is reported what should have happened by then
+
+
+def name_of(error: Exception) -> str:
+    """Under which name an exception is reported: an assertion, or a complaint of the host's, or neither."""
+    return INVARIANT if isinstance(error, AssertionError | AntiphonError) else ERROR
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -112,7 +119,8 @@ class Distrust(Value, frozen=True, tag=True):
     """The failure detectors of some processes suspect everybody but the trusted, for no reason, one after the other.
 
     ``for_ns``: how long; None means for ever. ◇S promises no more than one correct process that, in the end, no correct
-    process suspects. A consensus is among whole groups, so one trusted member of each group is enough.
+    process suspects. A consensus is among whole groups, so one trusted member of each group is enough, or one of all
+    groups where it is among all.
     """
 
     by: tuple[str, ...]

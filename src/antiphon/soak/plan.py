@@ -15,6 +15,7 @@ from antiphon.core import Topology
 from antiphon.soak.network import NetworkFault, Wire
 
 TRACE = "trace"  # the name of the disk that the trace is on
+CROWD = 400  # callers; the soak itself may open few more files at once
 FAULTS_PER_EPISODE = ([1, 2, 3], [50, 35, 15])
 
 
@@ -71,6 +72,14 @@ class KillClient(Fault, frozen=True, tag="client killed"):
     client: str
 
 
+class Crowd(Fault, frozen=True, tag="crowd"):
+    """So many callers at once, who say who they are and then nothing, and read nothing."""
+
+    process: str
+    callers: int
+    seconds: float
+
+
 class Episode(msgspec.Struct, frozen=True):
     number: int
     faults: tuple[Fault, ...]
@@ -95,6 +104,8 @@ def describe(fault: Fault) -> str:
             return f"down, and up after {fault.seconds:.1f} s"
         case KillClient():
             return f"kill -9 of client {fault.client}"
+        case Crowd():
+            return f"a crowd of {fault.callers} callers at {fault.process} for {fault.seconds:.1f} s"
     raise AssertionError(f"{fault!r} is a fault that has no words.")
 
 
@@ -147,6 +158,7 @@ class Planner:
             lambda: FailedDisk(process=self._random.choice(self._everyone)),
             lambda: DownUp(seconds=self._seconds(0.0, 4.0)),
             lambda: KillClient(client=self._random.choice(self._clients)),
+            lambda: Crowd(process=self._random.choice(self._everyone), callers=CROWD, seconds=self._seconds(1.0, 5.0)),
             *networks,
             lambda: FullDisk(disk=self._random.choice(self._disks), seconds=self._seconds(1.0, 5.0)),
             lambda: FullDisk(disk=TRACE, seconds=self._seconds(4.0, 10.0)),

@@ -13,7 +13,7 @@ from contextlib import suppress
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
-from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, StatusAnswer, encode
 from antiphon.soak import plan
 from antiphon.soak.clients import LoadClient
 from antiphon.soak.disks import SmallDisk, fail_writes
@@ -72,6 +72,8 @@ class Strikes:
             case plan.KillClient():
                 await asyncio.to_thread(self._clients[fault.client].kill)
                 self._clients[fault.client].start()
+            case plan.Crowd():
+                await self._crowd(fault, alone=alone)
         return time.monotonic()
 
     def _note(self, fault: plan.Fault, *, felt: bool) -> None:
@@ -223,6 +225,27 @@ class Strikes:
             with suppress(AntiphonError):
                 await self._up()
         return over
+
+    async def _crowd(self, fault: plan.Crowd, *, alone: bool) -> None:
+        """They call the member itself, not its proxy: it is the one that may run out of something."""
+        own = self._folder.process(fault.process)
+        pid = own.pid()
+        host, port = self._folder.config.listens_on(self._folder.config.known(fault.process))
+        callers: list[asyncio.StreamWriter] = []
+        try:
+            for number in range(fault.callers):
+                with suppress(OSError):
+                    _, caller = await asyncio.open_connection(host, port)
+                    callers.append(caller)
+                    hello = Hello(MAGIC, VERSION, "", "client", f"crowd{number}-0", fault.process)
+                    caller.write(encode(FrameKind.HELLO, hello))
+            self._note(fault, felt=bool(callers))
+            await asyncio.sleep(fault.seconds)
+            if alone and own.pid() != pid:
+                self._on_finding("crowd", f"{fault.process} ended while {fault.callers} callers were there.")
+        finally:
+            for caller in callers:
+                caller.transport.abort()
 
 
 def _signal(pids: list[int], number: int) -> None:

@@ -20,7 +20,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True):
     """Something that must not be. It can be looked for again: the seed gives the same episodes."""
 
-    # receipts, trace, late, stuck, wedged client, memory, no start, ghost, traceback, reader, not drained, down
+    # receipts, trace, late, stuck, wedged client, memory, no start, ghost, traceback, reader, not drained, down,
+    # crowd
     kind: str
     sentence: str
     seed: int

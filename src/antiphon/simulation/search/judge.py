@@ -16,7 +16,7 @@ from antiphon.core.events import Delivered
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.promises import Promise
 from antiphon.simulation.search.values import GAP, Cast, LocalState
-from antiphon.simulation.values import INVARIANT
+from antiphon.simulation.values import name_of
 from antiphon.trace import EventKind, Row, RunFacts
 
 Sequences = tuple[tuple[MessageId, ...], ...]  # by process: what it delivered, with gaps, views and marks
@@ -247,4 +247,4 @@ def broken(process: ProcessId, error: Exception) -> Violation:
     """A protocol's own assertion failed, or it broke in any other way."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     detail = f"{type(error).__name__} at {process} in {where.name}: {error} ({where.line})"
-    return Violation(INVARIANT, (process,), (), detail)
+    return Violation(name_of(error), (process,), (), detail)
