@@ -392,3 +392,10 @@ def test_who_enters_again_goes_on_with_the_clients_that_it_knew(name: str) -> No
     missed = sorted(set(delivered["a.1"]) - set(delivered["a.2"]))
     assert 20 < len(missed) < 60
     assert missed == list(range(missed[0], missed[-1] + 1)), "in one piece, where it was outside"
+
+
+def test_commands_are_for_members() -> None:
+    plans = (Plan("c1", 0, ("a",)),)
+    commands = (Tell("c1", MILLISECOND, "enter"),)
+    with pytest.raises(UsageError, match="c1 is in no group"):
+        simulate(Scenario(protocol="arrow", options=MOVING, groups={"a": 2}, plans=plans, commands=commands))

@@ -111,11 +111,12 @@ def parse_weights(text: str) -> list[Edge]:
     edges = []
     for part in text.split(","):
         found = re.fullmatch(r"(\d{1,4})-(\d{1,4}):(\d{1,9})", part.strip())
-        if found is None or found[1] == found[2] or "0" in found.groups()[:2]:
+        one, other, weight = map(int, found.groups()) if found is not None else (0, 0, 0)
+        if one == other or not (one and other):
             raise UsageError(
                 f"{part!r} is not an edge with its weight: write 1-2:3 for members 1 and 2, which are 3 apart."
             )
-        edges.append(Edge(int(found[3]), int(found[1]), int(found[2])))
+        edges.append(Edge(weight, one, other))
     return edges
 
 

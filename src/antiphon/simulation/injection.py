@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from antiphon.core import inputs
 from antiphon.core.commands import parse_command
+from antiphon.core.errors import UsageError
 from antiphon.core.model import ProcessId
 from antiphon.core.options import parse_options
 from antiphon.simulation.links import Link
@@ -18,7 +19,9 @@ SPREAD_NS = 5 * MILLISECOND  # within this time distrust reaches all those whom 
 
 
 def schedule_command(world: World, tell: Tell) -> None:
-    """Refuses at once what the protocol cannot be told."""
+    """Refuses at once what the protocol cannot be told. As `antiphon tell`, it speaks to members only."""
+    if ProcessId(tell.process) not in world.topology.group_of:
+        raise UsageError(f"{tell.process} is in no group: commands are for members.")
     command = parse_command(world.protocol, parse_options(world.protocol, world.scenario.options), tell.command.split())
     world.at(tell.at, _tell, world, world.sites[ProcessId(tell.process)], command)
 
