@@ -6,7 +6,7 @@ from antiphon.core import ProcessId, Timer, Transport
 from antiphon.protocols import protocol_named
 from antiphon.services.causal_graph import CausalGraph, Missing
 from antiphon.services.configuration import GraphProtocol
-from antiphon.services.dag import Ack, Cast, Name
+from antiphon.services.dag import Ack, Cast, Name, Note
 from mutants.parts import with_parts
 
 
@@ -22,7 +22,7 @@ class WithoutLoss(CausalGraph):
 
     transport = Transport.RELIABLE
 
-    early: list[Cast | Ack]
+    early: list[Cast | Ack | Note]
 
     def initialise(self) -> None:
         self.early = []
@@ -34,7 +34,7 @@ class WithoutLoss(CausalGraph):
         if self.early:
             self.set_timer(Early(), 0)
 
-    def receive(self, cast: Cast | Ack) -> None:
+    def receive(self, cast: Cast | Ack | Note) -> None:
         if cast.view > self.view:
             self.early.append(cast)
         else:

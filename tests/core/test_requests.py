@@ -158,7 +158,7 @@ TOPOLOGY = Topology.sized({"a": 2, "b": 1})
     [
         ("me", ["b"], encode_request("me", 0, 0, [b""]), UsageError, "in none of the destination groups"),
         ("me", [], encode_request("me", 0, 0, [b""]), UsageError, "at least one destination"),
-        ("me", ["zebra"], encode_request("me", 0, 0, [b""]), UsageError, "no group zebra"),
+        ("me", ["zebra"], encode_request("me", 0, 0, [b""]), UsageError, "no group 'zebra'"),
         ("me", ["a"], encode_request("me", 0, 0, [b""]) + b"x", BadFrame, "longer than it says"),
         ("me", ["a"], encode_request("you", 0, 0, [b""]), BadFrame, "of another client"),
         ("me", ["a"], encode_request("me", 0, 0, [b""])[:-1], BadFrame, "more bytes than it has"),
