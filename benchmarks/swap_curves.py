@@ -372,6 +372,7 @@ def draw_loads(found: Found, sizes: Sequence[int]) -> Figure:
 
 def draw_moves(found: Found, sizes: Sequence[int]) -> Figure:
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
     entering = [0] * len(sizes)  # the most that anybody needs
@@ -382,6 +383,8 @@ def draw_moves(found: Found, sizes: Sequence[int]) -> Figure:
     curve(axes, sizes, "to enter: anybody", entering, "--")
     finish(axes, sizes)
     axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_locator(LogLocator(base=2, numticks=20))  # every power, written as a number
+    axes.yaxis.set_major_formatter("{x:.0f}")
     axes.set_xlabel("nodes")
     axes.set_ylabel("messages")
     figure.legend(fontsize=8, loc="outside lower center")

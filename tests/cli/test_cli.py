@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -18,6 +19,9 @@ import typer
 from antiphon import __version__
 from antiphon.cli import session as cli_session
 from antiphon.cli.app import PLACES
+from antiphon.cli.clients import Sending
+from antiphon.client import Receipt
+from antiphon.core.errors import UsageError
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
 from antiphon.pipeline import session as spark_session
 from antiphon.protocols import DEFAULT_PROTOCOL, protocols
@@ -151,6 +155,23 @@ def test_protocols_lists_every_declaration(antiphon: Command) -> None:
     listed = antiphon("protocols", "--json").json
     assert {row["name"] for row in listed} == set(protocols())
     assert all({"source", "assumes", "promises", "options"} <= row.keys() for row in listed)
+
+
+def test_protocols_tell_every_option_and_its_default(antiphon: Command) -> None:
+    lines = [line.strip() for line in antiphon("protocols", "hybrid").out.splitlines()]
+    assert lines[0].startswith("hybrid: ")
+    shown = ("root=1|2|4|16, by default 2", "gaps=false|true, by default false", "seed=N, by default 0", "weights=...")
+    assert set(shown) <= set(lines)
+    (listed,) = antiphon("protocols", "token", "--json").json
+    assert listed["defaults"]["window"] == 16
+    assert "There is no protocol 'nothing'" in antiphon("protocols", "nothing").err
+
+
+def test_refusals_of_numbers_say_what_they_must_be(antiphon: Command) -> None:
+    assert antiphon("simulate", "--loss", 2).err == "antiphon: --loss must be from 0 to 0.9.\n"
+    assert antiphon("simulate", "--size", -1).err == "antiphon: --size must be at least 0.\n"
+    sentence = "The hybrid protocol's option root must be 1, 2, 4 or 16, not '3'."
+    assert antiphon("simulate", "--protocol", "hybrid", "-o", "root=3").err == f"antiphon: {sentence}\n"
 
 
 def test_protocols_are_readable_in_80_columns(antiphon: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,3 +381,17 @@ def test_every_command_is_where_it_is_looked_for() -> None:
         found = typer.Typer()
         import_module(f"antiphon.cli.{file}").register(found)
         assert list(typer.main.get_group(found).commands) == [name for name in PLACES if PLACES[name] == file]
+
+
+def test_a_message_that_is_refused_is_not_counted(antiphon: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(sending: Sending, path: Path, name: str | None, text: str | None) -> None:
+        async def refuse() -> Receipt:
+            raise UsageError("The arrow protocol sends a message to one group.")
+
+        sending.tasks.append(asyncio.create_task(refuse()))
+        await sending.tasks[0]
+
+    monkeypatch.setattr(Sending, "run", run)
+    monkeypatch.setattr("antiphon.cli.clients._need_somebody", lambda *_: None)
+    sent = antiphon("send", "--dir", "shop", "--to", "a,b", "hello")
+    assert (sent.code, sent.err) == (2, "antiphon: The arrow protocol sends a message to one group.\n")

@@ -283,3 +283,14 @@ def test_a_view_and_a_gap_are_lines_of_tail(capsys: pytest.CaptureFixture[str]) 
         assert capsys.readouterr().err == "This is the log of a.1: each member has one of its own.\n"
 
     run({"a": 1}, story)
+
+
+def test_tail_says_whose_log_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await _tail(cluster.target, "a", 0, False, False)
+        assert capsys.readouterr() == ("", "")
+        cluster.alike = False
+        await _tail(cluster.target, "a", 0, False, False)
+        assert capsys.readouterr() == ("", "This is the log of a.1: each member has one of its own.\n")
+
+    run({"a": 1}, story)

@@ -191,7 +191,8 @@ def test_an_arrow_takes_as_long_as_the_path_to_the_sink_is_heavy(seed: int) -> N
         ({"weights": "1-1:3"}, "'1-1:3' is not an edge with its weight"),
         ({"weights": "1-01:3"}, "'1-01:3' is not an edge with its weight"),
         ({"weights": "00-1:1,1-3:1,1-2:5"}, "'00-1:1' is not an edge with its weight"),
-        ({"weights": "1-2:3"}, "The weights '1-2:3' span no tree: no edge leads to a.3; sequencer and token"),
+        ({"weights": "1-2:3"}, "The weights '1-2:3' span no tree: no path leads from a.1 to a.3; sequencer and token"),
+        ({"weights": "2-3:1"}, "no path leads from a.1 to a.2 and a.3; sequencer and token need none."),
         ({"weights": "1-2:3,2-3:1,1-9:4"}, "have an edge 1-9, but there is no member 9: the largest group has 3."),
     ],
 )

@@ -98,7 +98,15 @@ def _refuse(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
         return 2
-    return _fail(error.format_message(), 2)
+    return _fail(_out_of_range(error) or error.format_message(), 2)
+
+
+def _out_of_range(error: Any) -> str | None:
+    """Of a number that is too small or too large, what it must be; none if the error is another one."""
+    if "than or equal to" not in error.format_message():
+        return None
+    least, most = error.param.min, error.param.max
+    return f"{error.param.opts[0]} must be {f'at least {least}' if most is None else f'from {least} to {most}'}."
 
 
 def _fail(sentence: str, code: int) -> int:

@@ -69,7 +69,7 @@ def send_command(
     except BaseException:
         if json:
             print(sending.as_json())
-        elif sending.tasks:
+        elif sending.tasks and (text is None or sending.unknown):  # of a message that was refused, that says it all
             print(sending.as_text(), file=sys.stderr)
         raise
     if json:
@@ -158,11 +158,18 @@ async def _tail(path: Path | str, group: str, start: int, follow: bool, json: bo
     ):
         is_told = member is not None
         async for event in deliveries.events():
-            if deliveries.member is not None and not is_told:
-                print(f"This is the log of {deliveries.member}: each member has one of its own.", file=sys.stderr)
+            if not is_told:
+                _say_whose_log(deliveries.member)
                 is_told = True
             for each in event if isinstance(event, Batch) else (event,):
                 print(_as_json(each) if json else _as_text(each), flush=follow)
+        if not is_told:  # there was nothing in it
+            _say_whose_log(deliveries.member)
+
+
+def _say_whose_log(member: str | None) -> None:
+    if member is not None:
+        print(f"This is the log of {member}: each member has one of its own.", file=sys.stderr)
 
 
 def _as_text(delivery: Delivery | Gap | View) -> str:

@@ -18,7 +18,7 @@ from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Detector, Failures
 from antiphon.core.errors import UsageError
 from antiphon.core.model import Topology, parse_groups
-from antiphon.core.options import option_choices
+from antiphon.core.options import described_options, option_choices
 from antiphon.core.promises import Promise
 from antiphon.core.requests import PAYLOADS_MAX, REQUEST_BYTES_MAX
 from antiphon.protocols import DEFAULT_PROTOCOL, options_of, protocol_named, protocols
@@ -84,7 +84,7 @@ def simulate_command(
     interval: Annotated[float, typer.Option(min=0.001, help="Mean ms between two multicasts of one sender.")] = 1.0,
     latency: Annotated[str, typer.Option(help="The latency of a link in ms: 1, 0.5-3 or ~0.2+2.")] = "1",
     loss: Annotated[
-        float, typer.Option(min=0, max=0.9, help="The share of frames that get lost, with -o transport=datagram.")
+        float, typer.Option(min=0, max=0.9, help="The share of datagrams that get lost, with a protocol on such.")
     ] = 0.0,
     causal: Annotated[
         float, typer.Option(min=0, max=1, help="The share of multicasts that ask for the causal service.")
@@ -244,18 +244,21 @@ def _show_campaign(campaign: Campaign) -> None:
     Console().print(table)
 
 
-def protocols_command(json: JsonFlag = False) -> None:
+def protocols_command(
+    name: Annotated[str | None, typer.Argument(help="Only this one; default: all.")] = None, json: JsonFlag = False
+) -> None:
     """List the protocols: what each assumes, promises and offers.
 
-    Example: antiphon protocols --json
+    Example: antiphon protocols arrow
     """
-    found = list(protocols().values())
+    found = list(protocols().values()) if name is None else [protocol_named(name)]
     if json:
         listed = [
             {
                 **msgspec.to_builtins(kind.declaration),
                 "promises": [promise.value for promise in _promised(kind)],
                 "options": option_choices(kind),
+                "defaults": msgspec.to_builtins(kind.Options()),
             }
             for kind in found
         ]
@@ -265,8 +268,8 @@ def protocols_command(json: JsonFlag = False) -> None:
     for kind in found:
         console.print(Text(f"{kind.declaration.name}: {kind.declaration.title}", style="bold"))
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-        for name, words in _facts(kind).items():
-            table.add_row(f"  {name}", words)
+        for fact, words in _facts(kind).items():
+            table.add_row(f"  {fact}", words)
         console.print(table, "")
 
 
@@ -277,12 +280,11 @@ def _facts(kind: type[OrderingProtocol]) -> dict[str, str]:
     facts += ["a message addresses one group"] if assumes.one_group else []
     facts += ["a message addresses all groups"] if assumes.all_groups else []
     facts += ["what a process has sent arrives even if it then crashes"] if assumes.sent_survives else []
-    choices = [f"{name}={'|'.join(values)}" for name, values in option_choices(kind).items()]
     return {
         "source": declaration.source,
         "assumes": "; ".join(facts),
         "promises": ", ".join(_promised(kind)),
-        "options": ", ".join(choices) or "none",
+        "options": "\n".join(described_options(kind)) or "none",
     }
 
 

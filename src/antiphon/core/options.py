@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, get_args, get_origin
 
@@ -28,6 +28,22 @@ def _choices(options: type[msgspec.Struct]) -> dict[str, list[str]]:
     return choices
 
 
+def in_order(values: Sequence[str]) -> list[str]:
+    """As people look for them: numbers by size. Campaigns draw by the order of the declaration."""
+    return sorted(values, key=int) if all(value.isdecimal() for value in values) else list(values)
+
+
+def described_options(protocol: type[OrderingProtocol]) -> list[str]:
+    """Every option with the values that it may have and the one that it has by default."""
+    choices, described = option_choices(protocol), []
+    for name, default in msgspec.to_builtins(protocol.Options()).items():
+        any_value = "..." if isinstance(default, str) else "N"
+        values = "|".join(in_order(choices[name])) if name in choices else any_value
+        shown = str(default).lower() if isinstance(default, bool) else default
+        described.append(f"{name}={values}" + ("" if shown in (None, "") else f", by default {shown}"))
+    return described
+
+
 def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) -> msgspec.Struct:
     """Turn ``-o name=value`` texts into the protocol's typed options."""
     name, known = protocol.declaration.name, protocol.Options.__struct_fields__
@@ -37,7 +53,8 @@ def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) ->
             raise UsageError(f"The {name} protocol has no option {option!r}; {choice}.")
     for option, values in option_choices(protocol).items():
         if given.get(option, values[0]) not in values:
-            known_values = f"{', '.join(values[:-1])} or {values[-1]}"
+            *others, last = in_order(values)
+            known_values = f"{', '.join(others)} or {last}"
             raise UsageError(f"The {name} protocol's option {option} must be {known_values}, not {given[option]!r}.")
     try:
         return msgspec.convert(dict(given), type=protocol.Options, strict=False)

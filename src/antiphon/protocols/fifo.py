@@ -1,4 +1,7 @@
-"""FIFO multicast (slides.txt, "Ordered multicast"): what one process sends comes in the order in which it was sent.
+"""FIFO multicast: what one process sends comes in the order in which it was sent.
+
+slides.txt has the hold-back queue in "Ordered multicast", and the condition TS[i] = VT_j[i] + 1 in "Causally ordered
+multicast" 3.
 
 L1-L6 are the lines of docs/protocols/fifo.md.
 """
@@ -19,7 +22,7 @@ class Fifo(OrderingProtocol):
     declaration = Declaration(
         name="fifo",
         title="FIFO multicast",
-        source="lecture slides, Ordered multicast",
+        source="lecture slides, Ordered multicast, and the first condition of Causally ordered multicast 3",
         assumes=Assumptions(failures=Failures.CRASH_RECOVERY),
         promises=(
             Promise.VALIDITY,

@@ -206,12 +206,12 @@ class Skeen(OrderingProtocol):
         m = collection.message
         if self.options.causal and not self.options.takeover:
             self.decide_in_order()
-        elif self.is_complete(collection):
+        elif self.is_complete(collection):  # L9
             del self.collections[m.id]
             self.send(self.addressees(m), Final(m.id, max(collection.proposals.values())))  # L10
 
     def is_complete(self, collection: Collection) -> bool:
-        return all(p in collection.proposals for p in self.addressees(collection.message))  # L9
+        return all(p in collection.proposals for p in self.addressees(collection.message))
 
     def on_final(self, sender: ProcessId, final: Final) -> None:  # L11
         held = self.holdback.get(final.id)

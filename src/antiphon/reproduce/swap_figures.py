@@ -18,6 +18,7 @@ VALUES: dict[str, Point] = {"v": (0, -24), "r": (42, 4.5)}  # where a node's val
 MULTICASTS: dict[str, Point] = {"v": (0, -24), "u": (-4, -24), "r": (-54, 5), "b": (-52, 5), "a": (-34, -42)}
 PAPER, INK, FAINT, RED, GREEN = "#f6f8fa", "#1f2933", "#b8c2cc", "#c8553d", "#2a7a4b"
 HEADS = {"ink": INK, "red": RED}  # of arrows
+FONTS = "Helvetica, Arial, 'DejaVu Sans', sans-serif"  # the third has ⊥ and ⟨⟩ where the others do not
 
 
 def strip(stage: Stage) -> str:
@@ -25,7 +26,7 @@ def strip(stage: Stage) -> str:
     width, height = PANEL * len(stage.figures), TOP + HEIGHT + 14
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="Helvetica, Arial, sans-serif" font-size="13" text-anchor="middle">',
+        f'font-family="{FONTS}" font-size="13" text-anchor="middle">',
         *(
             f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="4.5" markerHeight="4.5" '
             f'orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="{colour}"/></marker>'
@@ -74,6 +75,8 @@ def _node(node: str, figure: Figure) -> list[str]:
 def _travelling(name: str, sender: str, receiver: str) -> list[str]:
     (x1, y1), (x2, y2) = _at(sender), _at(receiver)
     x, y, width = x1 + 0.46 * (x2 - x1), y1 + 0.46 * (y2 - y1), 12 + 10 * len(name)
+    if y1 == y2:
+        y -= 18  # on a level arrow the name would cover it
     return [
         _line(sender, receiver, RED, 2, head=True),
         f'<rect x="{x - width / 2:.1f}" y="{y - 9.5:.1f}" width="{width}" height="19" rx="5" fill="{RED}"/>',

@@ -311,10 +311,16 @@ class OrderedByMovableSwap(OrderedBySwap):
     @classmethod
     def check(cls, options: Any, model: FaultModel) -> None:
         super().check(options, model)
-        if options.moving and (options.gaps or options.by != "travel" or options.multicast != "tree"):
+        needed = {
+            "multicast=tree": options.multicast == "tree",
+            "by=travel": options.by == "travel",
+            "gaps=false": not options.gaps,
+        }
+        missing = [option for option, is_given in needed.items() if not is_given]
+        if options.moving and missing:
             raise UsageError(
-                f"{cls.declaration.name} with moving=true lets nobody know more than its neighbours, none of whom is "
-                "lost: use it with by=travel, multicast=tree and gaps=false."
+                f"{cls.declaration.name} with moving=true needs {' and '.join(missing)}: "
+                "only the neighbours of a node hear that it leaves or enters."
             )
 
     @classmethod

@@ -1,6 +1,6 @@
 """Ordered multicast by distributed swap (swap.txt, section 3), whichever swap it is.
 
-S1-S15 are the lines of docs/protocols/reduction.md.
+S1-S16 are the lines of docs/protocols/reduction.md.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class TreeProtocol(OrderingProtocol):
         if self.topology.group_of.get(self.me) == group:
             self.order(m)
         else:
-            self.send(self.contact(group), Hand(m))
+            self.send(self.contact(group), Hand(m))  # S2
 
     def contact(self, group: GroupId) -> ProcessId:
         """The one member that a sender outside knows: always the same, and another one for another sender.
@@ -238,36 +238,36 @@ class OrderedBySwap(TreeProtocol):
             found=self.when_found,
         )
 
-    def order(self, m: Message) -> None:  # S2
+    def order(self, m: Message) -> None:  # S3
         if self.options.by == "travel":
-            self.swap_object.swap(m.id, carrying=m)  # S3
+            self.swap_object.swap(m.id, carrying=m)  # S4
         else:
             self.waiting[m.id] = m
-            self.swap_object.swap(m.id)  # S4
+            self.swap_object.swap(m.id)  # S5
 
-    def when_found(self, m: Message, previous: MessageId) -> None:  # S5
-        self.spread.multicast(previous, m)  # S6
+    def when_found(self, m: Message, previous: MessageId) -> None:  # S6
+        self.spread.multicast(previous, m)  # S7
 
-    def when_swapped(self, a: MessageId, previous: MessageId) -> None:  # S7
+    def when_swapped(self, a: MessageId, previous: MessageId) -> None:  # S8
         m = self.waiting.pop(a, None)
         if m is not None:
             self.when_found(m, previous)
 
-    def when_received(self, place: MessageId | int, m: Message) -> None:  # S8
+    def when_received(self, place: MessageId | int, m: Message) -> None:  # S9
         if isinstance(place, int):
             return  # only a counting protocol sends numbers
-        self.holdback[place] = m  # S9
-        while (following := self.holdback.pop(self.last, None)) is not None:  # S10
+        self.holdback[place] = m  # S10
+        while (following := self.holdback.pop(self.last, None)) is not None:  # S11
             self.last = following.id
             self.deliver_next(following)
 
-    def when_moved(self) -> None:  # S11
-        self.announce_gap()  # S12
-        self.last, self.holdback, self.delivered = BOTTOM, {}, 0  # S13
-        self.swap_object.begin_anew()  # S14
+    def when_moved(self) -> None:  # S12
+        self.announce_gap()  # S13
+        self.last, self.holdback, self.delivered = BOTTOM, {}, 0  # S14
+        self.swap_object.begin_anew()  # S15
         # Nobody else has ever had these: they have no place in the era that is over.
         for a in sorted(self.waiting):
-            self.swap_object.swap(a)  # S15
+            self.swap_object.swap(a)  # S16
 
     def dead(self, group: GroupId) -> tuple[ProcessId, ...]:
         return self.eras.era(group) if self.options.gaps else ()

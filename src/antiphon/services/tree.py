@@ -61,9 +61,12 @@ def lightest(nodes: tuple[ProcessId, ...], weights: str, dead: tuple[ProcessId, 
         if first in children:
             continue
         if children and not dead:
-            missing = nodes[first - 1]
+            missing = [node for i, node in enumerate(nodes, start=1) if i not in children]
+            *others, last = missing
+            names = f"{', '.join(others)} and {last}" if others else last
             raise UsageError(
-                f"The weights {weights!r} span no tree: no edge leads to {missing}; sequencer and token need none."
+                f"The weights {weights!r} span no tree: no path leads from {nodes[0]} to {names}; "
+                "sequencer and token need none."
             )
         children[first] = []
         while crossing := [edge for edge in edges if (edge.one in children) != (edge.other in children)]:
