@@ -5,14 +5,9 @@ This file loads nothing: an interrupt while the commands are loaded ends the pro
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import NoReturn
 
-EXIT_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+from antiphon.cli.interrupt import loading
 
 
 def main() -> NoReturn:
@@ -20,20 +15,3 @@ def main() -> NoReturn:
     with loading():
         from antiphon.cli.app import run
     run()
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """While something is loaded, an interrupt ends the program on the spot: nothing was begun yet, so there is
-    nothing to put away, and a library that is half loaded may make anything of an exception."""
-    found = signal.getsignal(signal.SIGINT)
-    if found is signal.default_int_handler:  # and not where a shell has the program ignore it
-        signal.signal(signal.SIGINT, _leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, found)
-
-
-def _leave(signum: int, frame: FrameType | None) -> None:
-    os._exit(EXIT_INTERRUPTED)

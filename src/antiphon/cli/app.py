@@ -10,7 +10,7 @@ import typer
 import typer.core
 
 from antiphon import __version__
-from antiphon.cli import EXIT_INTERRUPTED, loading
+from antiphon.cli.interrupt import EXIT_INTERRUPTED, loading
 from antiphon.core.errors import AntiphonError, TraceError, UsageError
 
 PLACES = {  # which file of this folder has a command
@@ -33,7 +33,10 @@ PLACES = {  # which file of this folder has a command
 
 class Commands(typer.core.TyperGroup):
     """All commands. The file of one is loaded when somebody asks for it: most people who ask for the status of a
-    cluster do not want to wait for the simulator."""
+    cluster do not want to wait for the simulator.
+
+    (The types of the two methods are those of the copy of click that typer carries, which has no public name.)
+    """
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return list(PLACES)
