@@ -46,7 +46,7 @@ def channels_to(to: tuple[ProcessId, ...], transport: Transport) -> tuple[Channe
     return tuple([channel_to(peer, transport) for peer in to])
 
 
-class Prefix(NamedTuple):
+class Prefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The first frames of a channel: how many, and a digest of them all.
 
     What a receiver holds is a prefix of what its sender sent. If the digests differ, the sender has forgotten what it
