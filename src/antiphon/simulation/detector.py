@@ -12,16 +12,14 @@ time after they can talk again it trusts them. Each process notices at a time of
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from antiphon.core.declaration import Detector
-from antiphon.core.inputs import Suspect, Trust
+from antiphon.core.inputs import AnyInput, Suspect, Trust
 from antiphon.core.model import ProcessId
-from antiphon.simulation.site import Site
-from antiphon.simulation.values import MILLISECOND
-
-if TYPE_CHECKING:
-    from antiphon.simulation.world import World
+from antiphon.simulation.site import Arguments, Site
+from antiphon.simulation.values import MILLISECOND, Scenario
 
 DETECTION_NS = (5 * MILLISECOND, 30 * MILLISECOND)  # how long it takes one process to notice a crash
 LATE_DETECTION_NS = (30 * MILLISECOND, 400 * MILLISECOND)
@@ -29,8 +27,20 @@ LATE = 0.2  # how likely it takes one process so long
 RETURN_NS = (0, 10 * MILLISECOND)  # how long it takes one process to notice that somebody is back
 
 
+class Observed(Protocol):
+    """What a failure detector needs of the world that it is in."""
+
+    now: int
+    scenario: Scenario
+    sites: dict[ProcessId, Site]
+
+    def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None: ...
+    def take(self, site: Site, happened: AnyInput) -> None: ...
+    def effective(self, fault: object) -> None: ...
+
+
 class FailureDetector:
-    def __init__(self, world: World, kind: Detector) -> None:
+    def __init__(self, world: Observed, kind: Detector) -> None:
         self._world = world
         self._perfect = kind is Detector.PERFECT
         self._timeout = kind is Detector.TIMEOUT

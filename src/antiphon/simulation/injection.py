@@ -87,7 +87,7 @@ def _cut(world: World, fault: Partition) -> None:
     links = _links(world, fault)
     for link in links:
         link.cuts.append(fault)
-        world.detector.contact_changed(world.sites[link.source], link.site)
+        world.detector.contact_changed(world.sites[link.source], world.sites[link.target])
     world.at(world.now + fault.for_ns, _heal, world, fault, links)
 
 
@@ -96,7 +96,7 @@ def _heal(world: World, fault: Partition, links: list[Link]) -> None:
         link.cuts.remove(fault)
         if not link.cuts:
             world.reconnect(link)
-            world.detector.contact_changed(world.sites[link.source], link.site)
+            world.detector.contact_changed(world.sites[link.source], world.sites[link.target])
 
 
 def _distrust(world: World, fault: Distrust) -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from antiphon.core.channel import NUMBERED, ChannelId
 from antiphon.core.model import ProcessId
 from antiphon.simulation.values import Constant, Latency, Uniform
-
-if TYPE_CHECKING:
-    from antiphon.simulation.site import Site
 
 
 class Link:
@@ -28,15 +25,13 @@ class Link:
         "last_arrival",
         "last_datagram",
         "lost",
-        "site",
         "source",
         "target",
     )
 
-    def __init__(self, source: ProcessId, site: Site, latency: Latency, seed: int) -> None:
+    def __init__(self, source: ProcessId, target: ProcessId, latency: Latency, seed: int) -> None:
         self.source = source
-        self.site = site  # of the target
-        self.target = site.id
+        self.target = target
         self.channels = channels_from(source)
         self.last_arrival = 0
         self.last_datagram = 0  # the latest arrival of one; they hold nobody up

@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol, TypeVarTuple
 
+from antiphon.core.buffers import Buffers
+from antiphon.core.channel import Transport
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput
-from antiphon.core.model import MessageId, ProcessId
+from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.process import Process
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 from antiphon.simulation.values import Crash
 
-if TYPE_CHECKING:
-    from antiphon.simulation.world import World
-
 Steps = dict[MessageId, int]  # for a message in flight: the longest chain of frames since its multicast
+Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
 
 class Interrupted(Exception):
     """The process crashes here, in the middle of a release."""
 
 
+class Observer(Protocol):
+    """Who keeps what sites let out."""
+
+    def add(self, site: Site, now: int, turns: list[Turn]) -> None: ...
+    def answered(self, site: Site, now: int, reply: Reply) -> None: ...
+
+
+class Surroundings(Protocol):
+    """What a site needs of the world that it is in."""
+
+    now: int
+    acknowledge_every: int  # releases between two rounds of acknowledgements
+    on_multicast: Callable[[Site, MessageId, tuple[GroupId, ...]], None]
+    on_delivered: Callable[[Site, Delivered], None]
+    on_reply: Callable[[Site, Reply], None]
+
+    @property
+    def observations(self) -> Observer: ...
+    def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None: ...
+    def transmit(
+        self, link: Link, transport: Transport, number: int, frame: Buffers, carried: Steps | None
+    ) -> None: ...
+    def fire(self, site: Site, life: int, timer: SetTimer) -> None: ...
+    def acknowledge(self, site: Site) -> None: ...
+    def asked(self, site: Site) -> None:
+        """The process asks its failure detector about others than before."""
+
+
 class Site:
     """The outside of one host: what it lets out goes into the world from here."""
 
-    def __init__(self, world: World, process: Process, disk: Disk | None) -> None:
+    def __init__(self, world: Surroundings, process: Process, disk: Disk | None) -> None:
         self.world = world
         self._transmit, self._observe = world.transmit, world.observations.add
         self.id = process.me
@@ -133,7 +162,7 @@ class Site:
     def on_monitor(self, processes: tuple[ProcessId, ...]) -> None:
         self.monitored = processes
         world = self.world
-        world.at(world.now, world.detector.tell, self)  # after all other effects: none may come in between
+        world.at(world.now, world.asked, self)  # after all other effects: none may come in between
 
     def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
         if replayed:  # only what was not released in an earlier life has yet to be counted

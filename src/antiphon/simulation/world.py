@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, TypeVarTuple
+from typing import Any
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId, Transport, channel_to
@@ -26,16 +26,13 @@ from antiphon.simulation.detector import FailureDetector
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 from antiphon.simulation.observation import Observations
-from antiphon.simulation.site import Interrupted, Site, Steps
+from antiphon.simulation.site import Arguments, Interrupted, Site, Steps
 from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
 EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
 ACKNOWLEDGE_EVERY = 64  # releases of a process between two rounds of acknowledgements
-
-
-Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
 
 class Livelock(Exception):
@@ -84,7 +81,7 @@ class World:
                     latency = (
                         apart.get(frozenset((site.id, target.id)), scenario.latency) if apart else scenario.latency
                     )
-                    site.links[target.id] = Link(site.id, target, latency, scenario.seed)
+                    site.links[target.id] = Link(site.id, target.id, latency, scenario.seed)
         for site in self.sites.values():
             self.take(site, Begin(0))
 
@@ -139,7 +136,7 @@ class World:
         link: Link
         transport: Transport
         _, ticket, link, transport, number, frame, carried = arriving
-        site = link.site
+        site = self.sites[link.target]
         if ticket in link.lost or not site.up:
             return
         if link.cuts:
@@ -230,6 +227,10 @@ class World:
             self.crash(site, fault.down_ns)
             return False
         return True
+
+    def asked(self, site: Site) -> None:
+        """The process asks about others than before."""
+        self.detector.tell(site)
 
     def acknowledge(self, site: Site) -> None:
         """Tell the peers what is held durably, so that they keep no copy. Acknowledgements take no time here."""
