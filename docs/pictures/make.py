@@ -14,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from antiphon.pipeline import pictures
+import drawing
+
 from antiphon.reproduce.swap import arrow_figures, combining_figures
 from antiphon.reproduce.swap_figures import strip
 from antiphon.reproduce.toto_graph import example, picture
@@ -33,9 +34,9 @@ def skeen() -> None:
         kind: [row for row in outcome.rows if row.kind == kind] for kind in ("multicast", "deliver", "send", "receive")
     }
     (m,) = [row.message for row in rows["multicast"]]
-    figure = pictures.space_time(
+    figure = drawing.space_time(
         outcome.facts.groups,
-        pictures.matched(
+        drawing.matched(
             [(r.process, peer, m, r.layer, r.time_ns) for r in rows["send"] for peer in r.peers],
             [(peer, r.process, m, r.layer, r.time_ns) for r in rows["receive"] for peer in r.peers],
         ),
@@ -48,7 +49,7 @@ def skeen() -> None:
         middle = (step + 0.5) * MILLISECOND / 1e6
         axes.text(middle, top + 0.1, name, ha="center", va="bottom", fontsize=11, fontweight="bold")
     axes.set_ylim(bottom - 0.1, top + 0.55)
-    (DOCS / "protocols" / "skeen.svg").write_text(_standalone(pictures.svg(figure)))
+    (DOCS / "protocols" / "skeen.svg").write_text(_standalone(drawing.svg(figure)))
 
 
 def isis() -> None:
@@ -73,10 +74,10 @@ def isis() -> None:
                 message, timestamp, state = entry.split()
                 x, y = 20 + 230 * column + 64 * place, top + 22
                 delivered = place < len(queue) - left[row][name]
-                fill = pictures.COLOURS[int(message[1:]) - 1]
+                fill = drawing.COLOURS[int(message[1:]) - 1]
                 parts.append(
                     f'<rect x="{x}" y="{y}" width="60" height="44" fill="{fill}" fill-opacity="0.25" '
-                    f'stroke="{pictures.INK}" stroke-width="{3 if delivered else 0.5}"/>'
+                    f'stroke="{drawing.INK}" stroke-width="{3 if delivered else 0.5}"/>'
                 )
                 parts.append(_text(x + 30, y + 18, message, "middle", "bold"))
                 parts.append(_text(x + 30, y + 36, f"{timestamp} {state}", "middle"))
@@ -86,7 +87,7 @@ def isis() -> None:
 
 
 def _text(x: int, y: int, text: str, anchor: str, weight: str = "normal") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="{pictures.INK}">{text}</text>'
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="{drawing.INK}">{text}</text>'
 
 
 def swap() -> None:
@@ -102,7 +103,7 @@ def toto() -> None:
 
 def _standalone(svg: str) -> str:
     """An SVG file with paper, ink and a font of its own, instead of those of the page around it."""
-    svg = svg.replace("currentColor", pictures.INK).replace("inherit", "Helvetica, Arial, sans-serif")
+    svg = svg.replace("currentColor", drawing.INK).replace("inherit", "Helvetica, Arial, sans-serif")
     width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
     end = svg.index(">") + 1
     return f'{svg[:end]}\n<rect width="{width}" height="{height}" rx="10" fill="{PAPER}"/>{svg[end:]}'
@@ -114,7 +115,7 @@ def report(page: Path) -> None:
     if browser is None:
         sys.exit("chromium is needed to photograph a report")
     target = DOCS / "pictures" / "report.png"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1040,2590"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1040,1440"]
     subprocess.run(
         [browser, *flags, f"--screenshot={target}", page.resolve().as_uri()], check=True, capture_output=True
     )

@@ -1,10 +1,9 @@
-"""The same properties as in `antiphon.checks`, found by Spark in one job over many runs; figures; the report."""
+"""The same properties as in `antiphon.checks`, found by Spark in one job over many runs; figures."""
 
 from __future__ import annotations
 
 import random
 import re
-import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from antiphon.pipeline import kernel, schema, session
 from antiphon.pipeline.metrics import journeys, latency_histogram, loads, mean_latencies, metrics, timeline
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.pipeline.receipts import compare
-from antiphon.pipeline.report import write_report
 from antiphon.pipeline.verify import SHOWN, verdicts, verify
 from antiphon.simulation import simulate
 from antiphon.trace import RequestCell, Row, RunFacts, write_facts
@@ -435,29 +433,3 @@ def test_the_timeline_has_deliveries_and_marks(spark: SparkSession, tmp_path: Pa
         ("b1", "recover", 2): 1,
     }
     assert {row.kind: row.first_ns for row in rows if row.kind != "deliver"} == {"crash": 21e6, "recover": 30e6}
-
-
-# ---- the report
-
-
-def test_the_report_is_one_page_with_three_pictures(spark: SparkSession, tmp_path: Path) -> None:
-    runs = [honest_run(2, run="fine"), named(forgery("cycle_of_three").forge(*honest_run(7)), "bad")]
-    for run in runs:
-        run[0].promises = ["validity", "acyclic_order"]
-    events, facts = opened(spark, tmp_path / "trace", runs)
-    page = tmp_path / "report.html"
-    found, measured = verify(events, facts), metrics(events, facts)
-    for shown, some, words in (
-        ("fine", facts.filter("run = 'fine'"), "Every promise holds in the run."),
-        (None, facts, "A promise is broken: acyclic_order."),
-    ):
-        write_report(page, events, some, found.join(some.select("run"), on="run", how="left_semi"), measured, run=shown)
-        text = page.read_text()
-        assert words in text
-        drawings = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
-        assert len(drawings) == 3
-        for drawing in drawings:
-            ET.fromstring(drawing)
-        assert not re.search(r'(src|href)="(?!#)', text)  # nothing is fetched from anywhere
-    assert "recovered" in text
-    assert "f1:1 before f2:1" in text

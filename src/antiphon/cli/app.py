@@ -18,6 +18,7 @@ PLACES = {  # which file of this folder has a command
     "protocols": "simulate",
     "verify": "spark",
     "metrics": "spark",
+    "report": "spark",
     "demo": "spark",
     "up": "cluster",
     "node": "cluster",

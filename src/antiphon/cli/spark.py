@@ -1,4 +1,4 @@
-"""`antiphon verify | metrics | demo`: the commands that need Spark, which is loaded only when one of them runs."""
+"""`antiphon verify | metrics | report | demo`: what needs Spark, which is loaded only when one of them runs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ EXIT_BROKEN, EXIT_INCOMPLETE = 1, 3  # 2 is bad input
 def register(app: typer.Typer) -> None:
     app.command("verify")(verify_command)
     app.command("metrics")(metrics_command)
+    app.command("report")(report_command)
     app.command("demo")(demo_command)
 
 
@@ -99,6 +100,42 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     if index:
         console.print("\nfor how many machines a message waits, while all are sending")
         console.print(tables.index_metrics(index))
+
+
+def report_command(
+    dir: TraceArgument,
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
+    run: Annotated[
+        str | None, typer.Option(help="The run to draw; default: the first broken one, or the first.")
+    ] = None,
+) -> None:
+    """Write a page about a trace, to be explored in a browser.
+
+    One file that needs nothing from the network: the verdict, deliveries and latencies over time, in which you can
+    zoom, what each promise means, the figures, and a few messages on their way. Exit codes are those of verify.
+
+    Example: antiphon report runs --out report.html, after antiphon simulate --seed 7 --trace runs
+    """
+    trace = find_trace(dir)
+    check_trace(trace)
+    if not out.parent.is_dir():
+        raise UsageError(f"There is no folder {out.parent} to write the page into.")
+    with StepsBar(5) as steps, one_sentence():
+        events, runs = _open(trace, steps)
+        from antiphon.pipeline.metrics import metrics
+        from antiphon.pipeline.report import write_report
+        from antiphon.pipeline.verify import verdicts, verify
+
+        steps.next("checking every promise")
+        violations = verify(events, runs)
+        code = exit_code(collected(verdicts(violations, runs)))
+        steps.next("measuring")
+        measured = metrics(events, runs)
+        steps.next("drawing")
+        write_report(out, events, runs, violations, measured, run=run)
+    print(f"The report: {out}")
+    if code:
+        raise typer.Exit(code)
 
 
 def _open(trace: Path, steps: StepsBar) -> tuple[Any, Any]:

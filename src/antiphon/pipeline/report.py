@@ -1,4 +1,4 @@
-"""One self-contained HTML page: the verdict, the figures, and three pictures of a run."""
+"""One self-contained HTML page to explore: the verdict, pictures of a run, what each promise means, the figures."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from string import Template
 
+import msgspec
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from antiphon.checks.violation import Status
 from antiphon.core.errors import UsageError
-from antiphon.pipeline import pictures
+from antiphon.core.promises import REGISTRY, Promise
 from antiphon.pipeline.messages import PROPERTIES
-from antiphon.pipeline.metrics import EACH, PER_OCTAVE, Metrics, timeline
-from antiphon.pipeline.page import PAGE
+from antiphon.pipeline.metrics import Metrics
+from antiphon.pipeline.scenes import scenes
 from antiphon.pipeline.verify import verdicts
 
 # What reaches the driver stays small, however long the trace is.
 RUNS_SHOWN = 20
 VIOLATIONS_SHOWN = 20
-PROCESSES_DRAWN = 40
-CANDIDATES = 200  # multicasts among which the diagram's messages are chosen
-MESSAGES_DRAWN = 3
-ROWS_DRAWN = 2_000
-BINS_PER_OCTAVE = 16
+
+PAGE = Path(__file__).with_name("page")  # plain HTML, CSS and JavaScript, nothing fetched from anywhere
 
 
 def write_report(
@@ -46,18 +44,24 @@ def write_report(
     drawn = facts.run
     groups = dict(sorted(facts.groups.items()))
     part = events.filter(F.col("run") == drawn)
-    page = PAGE.substitute(
+    shown = scenes(groups, part, simulated=facts.driver == "simulation")
+    page = Template(_text("report.html")).substitute(
+        style=_text("report.css"),
+        script=_text("report.js"),
         headline=_headline(counts, runs.count()),
         facts=_facts(facts),
         properties=_properties(counts),
         violations=_violations(broken),
         metrics=_metrics(measured),
         run=escape(drawn),
-        timeline=pictures.svg(_timeline(groups, part)),
-        latencies=pictures.svg(_latencies(measured, drawn)),
-        space_time=pictures.svg(_space_time(groups, part)),
+        backwards=_backwards(shown["latency"]["backwards"]),
+        data=msgspec.json.encode(shown).decode().replace("</", r"<\/"),  # no name ends the script
     )
     Path(path).write_text(page, encoding="utf-8")
+
+
+def _text(file: str) -> str:
+    return (PAGE / file).read_text(encoding="utf-8").rstrip()
 
 
 def _drawn(runs: DataFrame, name: str | None) -> Row:
@@ -109,8 +113,22 @@ def _properties(counts: Sequence[Row]) -> str:
             f'<span class="status {status.replace(" ", "-")}">{status}{"" if one else f" in {number:,}"}</span>'
             for status, number in sorted(runs[name].items())
         ]
-        lines.append(f"<tr><td>{escape(name)}</td><td>{' '.join(cells)}</td></tr>")
+        lines.append(f"<tr><td>{_named(name)}</td><td>{' '.join(cells)}</td></tr>")
     return "\n".join(lines)
+
+
+def _backwards(deliveries: int) -> str:
+    if not deliveries:
+        return ""
+    return f" {deliveries:,} deliveries that seem to precede their multicast, by clocks that are apart, are left out."
+
+
+def _named(property_: str) -> str:
+    """Its name, which tells what it means to whoever points at it."""
+    if property_ not in list(Promise):
+        return escape(property_)
+    meaning = escape(REGISTRY[Promise(property_)].meaning, quote=True)
+    return f'<span tabindex="0" data-tip="{meaning}">{escape(property_)}</span>'
 
 
 def _violations(broken: Sequence[Row]) -> str:
@@ -161,89 +179,3 @@ def _cards(row: Row) -> str:
 
 def _figure(value: float | None, form: str) -> str:
     return "–" if value is None else format(float(value), form)
-
-
-# ---- pictures
-
-
-def _timeline(groups: dict[str, list[str]], events: DataFrame) -> Any:
-    drawn = [p for members in groups.values() for p in members][:PROCESSES_DRAWN]
-    rows = timeline(events.filter(F.col("process").isin(drawn))).collect()
-    counts: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    marks = []
-    for row in rows:
-        if row.kind == "deliver":
-            counts[row.process].append((row.bucket * row.width_ns / 1e9, row["count"]))
-        else:
-            marks.append((row.process, row.kind, row.first_ns / 1e9))
-    slice_s = rows[0].width_ns / 1e9 if rows else 1.0
-    lanes = {group: [p for p in members if p in drawn] for group, members in groups.items()}
-    return pictures.deliveries_over_time(lanes, dict(counts), marks, slice_s)
-
-
-def _latencies(measured: Metrics, run: str) -> Any:
-    mine = (F.col("run") == run) & (F.col("measure") == EACH) & (F.col("bucket") >= 0)
-    step = PER_OCTAVE // BINS_PER_OCTAVE
-    rows = (
-        measured.latencies.filter(mine)
-        .groupBy("groups", F.floor(F.col("bucket") / step).alias("bin"))
-        .agg(F.sum("count").alias("count"))
-        .collect()
-    )
-    shares: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
-    for row in rows:
-        low = 2.0 ** (row.bin / BINS_PER_OCTAVE) / 1e6
-        shares[row.groups].append((low, low * 2.0 ** (1 / BINS_PER_OCTAVE), row["count"]))
-    by_groups = measured.by_groups.filter(F.col("run") == run).collect()
-    marks = {row.groups: {"p50": row.latency_ms_p50, "p99": row.latency_ms_p99} for row in by_groups}
-    return pictures.latencies(dict(shares), marks)
-
-
-def _space_time(groups: dict[str, list[str]], events: DataFrame) -> Any:
-    chosen = _overlapping(events)
-    # A row for each message that an event is about, and for each other process: an arrow each.
-    names = F.array(*(F.lit(name) for name in chosen)).cast("array<string>")
-    subjects = F.array_intersect(F.coalesce("about", F.array("message")), names)
-    rows = (
-        events.select("kind", "process", "seq", "time_ns", "layer", "peers", F.explode(subjects).alias("message"))
-        .select("*", F.explode_outer("peers").alias("peer"))
-        .limit(ROWS_DRAWN)
-        .collect()
-    )
-    of: dict[str, list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row.process, row.seq)):
-        of[row.kind].append(row)
-    return pictures.space_time(
-        groups,
-        pictures.matched(
-            [(r.process, r.peer, r.message, r.layer or "", r.time_ns) for r in of["send"] if r.peer],
-            [(r.peer, r.process, r.message, r.layer or "", r.time_ns) for r in of["receive"] if r.peer],
-        ),
-        [(r.process, r.message, r.time_ns) for r in of["multicast"]],
-        [(r.process, r.message, r.time_ns) for r in of["deliver"]],
-    )
-
-
-def _overlapping(events: DataFrame) -> list[str]:
-    """A few consecutive messages that are under way at the same time, to several groups each if there are such."""
-    early = events.filter("kind = 'multicast'").orderBy("time_ns", "process", "seq").limit(CANDIDATES).collect()
-    first = {row.message: row for row in reversed(early)}
-    ends = (
-        events.filter((F.col("kind") == "deliver") & F.col("message").isin(list(first)))
-        .groupBy("message")
-        .agg(F.max("time_ns").alias("end_ns"))
-        .collect()
-    )
-    end = {row.message: row.end_ns for row in ends}
-    names = [name for name in dict.fromkeys(row.message for row in early) if name in end]
-    wide = [name for name in names if len(first[name].destinations) > 1]
-    pool = wide if len(wide) >= MESSAGES_DRAWN else names
-
-    def telling(some: Sequence[str]) -> tuple[int, bool, int]:
-        """Of different senders, most of the time together under way, and soon over."""
-        starts, stops = [first[name].time_ns for name in some], [end[name] for name in some]
-        whole = max(stops) - min(starts)
-        return len({first[name].process for name in some}), 2 * (min(stops) - max(starts)) > whole, -whole
-
-    windows = [pool[i : i + MESSAGES_DRAWN] for i in range(len(pool) - MESSAGES_DRAWN + 1)]
-    return max(windows, key=telling, default=pool)
