@@ -35,6 +35,7 @@ COMMANDS = [
     "protocols",
     "verify",
     "metrics",
+    "report",
     "demo",
     "up",
     "node",
@@ -296,16 +297,20 @@ def test_a_cluster_on_datagrams_of_a_protocol_that_needs_reliable_channels(antip
     refused(asked, "causal, fifo, sequencer and token have it")
 
 
-@pytest.mark.parametrize("command", ["verify", "metrics"])
+@pytest.mark.parametrize("command", ["verify", "metrics", "report"])
 def test_a_folder_that_is_no_trace(antiphon: Command, command: str, tmp_path: Path) -> None:
     refused(antiphon(command, tmp_path), "not a trace")
     refused(antiphon(command, tmp_path / "missing"), f"There is no folder {tmp_path / 'missing'}.")
 
 
-@pytest.mark.parametrize("command", ["verify", "metrics"])
+@pytest.mark.parametrize("command", ["verify", "metrics", "report"])
 def test_a_cluster_that_records_no_trace(antiphon: Command, command: str, tmp_path: Path) -> None:
     cluster.create(tmp_path / "shop", {"a": 1}, trace=False)
     refused(antiphon(command, tmp_path / "shop"), "records no trace", "--no-trace")
+
+
+def test_a_report_needs_a_place(antiphon: Command, trace: Path, tmp_path: Path) -> None:
+    refused(antiphon("report", trace, "--out", tmp_path / "missing" / "r.html"), "no folder")
 
 
 def test_what_to_install_for_spark(antiphon: Command, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
