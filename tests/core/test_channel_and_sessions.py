@@ -175,6 +175,26 @@ def test_behind_a_gap_a_member_has_sent_again_what_it_took() -> None:
     table.check(SESSION, request(3, settled=3))  # what is settled was delivered elsewhere, and is lost here
 
 
+@given(copies_of_a_session(), st.integers(0, 16), st.integers(0, 300))
+def test_who_takes_over_where_clients_are_admits_what_the_other_admits(
+    copies: list[Request], away: int, others: int
+) -> None:
+    table, entering = Sessions(), Sessions()
+    for number in range(others):
+        table.admit(SessionId(f"other{number}", SESSION.destinations), request(0), ordered=True)
+    for copy in copies[:away]:
+        table.admit(SESSION, copy, ordered=True)
+    assert take(entering, request(0, 2)), "while it is away"
+    pieces = table.standing()
+    assert all(len(piece.delivered) <= sessions.STANDING_MAX for piece in pieces)
+    assert pieces
+    entering.adopt(pieces)
+    assert (entering.known, list(entering.known)) == (table.known, list(table.known))
+    assert entering.taken == ({SESSION: 2} if table.progress(SESSION) < 2 else {})
+    for copy in copies[away:]:
+        assert admitted(entering, copy) == admitted(table, copy)
+
+
 def released(table: Sessions, heard: int = 0) -> list[int]:
     return [each.first for each in table.release(SESSION, heard)]
 

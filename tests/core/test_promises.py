@@ -68,6 +68,12 @@ def test_the_host_promises_receipts_only_where_agreement_is_uniform() -> None:
     assert with_those_of_the_host(uniform) == (*uniform, Promise.CLIENT_ORDER, Promise.RECEIPTS)
 
 
+def test_the_host_promises_one_order_of_requests_where_that_of_messages_is_total() -> None:
+    total = (Promise.TOTAL_ORDER,)
+    assert with_those_of_the_host(total) == (*total, Promise.REQUEST_ORDER, Promise.CLIENT_ORDER)
+    assert with_those_of_the_host(total, mixed=True) == (*total, Promise.CLIENT_ORDER)
+
+
 def test_the_page_has_the_registrys_words() -> None:
     rows = {name: (bool(drained), meaning) for name, drained, meaning in ROW.findall(PAGE.read_text())}
     found = {name: rows[name] for name in rows if name in set(Promise)}

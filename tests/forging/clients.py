@@ -86,7 +86,7 @@ def request_nobody_multicast(t: Tape) -> None:
     t.deliver(_ask(t, 1, FIRST), *t.alive("g1", "g2"), requests=[FIRST, SECOND])
 
 
-@breaks("integrity")
+@breaks("integrity", "request_order")
 def request_of_an_unknown_client(t: Tape) -> None:
     t.deliver(_ask(t, 1), "g1.1", requests=[request("nobody", 0)])
     t.deliver("g1.1:901", *[p for p in t.alive("g1", "g2") if p != "g1.1"])
@@ -110,10 +110,72 @@ def position_twice(t: Tape) -> None:
     t.misplaced["g3.2"] = -1
 
 
+# One order of all requests ----------------------------------------------------------------------------------------
+
+DORAS, EMILS = request("dora", 0), request("emil", 0)  # neither waits for the other
+
+
+@breaks("request_order")
+def another_copy_at_one(t: Tape) -> None:
+    """Both were multicast twice. One member takes the second copies, which came in the other order."""
+    messages = [
+        _ask(t, 1, DORAS),
+        _ask(t, 2, EMILS),
+        _ask(t, 1, EMILS, member="g2.1"),
+        _ask(t, 2, DORAS, member="g2.1"),
+    ]
+    t.deliver_all(*messages)
+    for message, requests in zip(messages, ((), (), (EMILS,), (DORAS,)), strict=True):
+        t.drop("g2.2", message)
+        t.deliver(message, "g2.2", requests=requests)
+
+
+@breaks("request_order")
+def another_copy_at_a_group(t: Tape) -> None:
+    first, second = _ask(t, 1, DORAS), _ask(t, 1, DORAS, member="g2.1")
+    t.deliver(first, *t.alive("g1"), requests=[DORAS])
+    t.deliver(second, *t.alive("g1"), requests=())
+    t.deliver(first, *t.alive("g2"), requests=())
+    t.deliver(second, *t.alive("g2"), requests=[DORAS])
+
+
+@breaks("request_order")
+def another_copy_where_the_first_message_is_not(t: Tape) -> None:
+    """Nobody delivers both messages: that they are of the same requests is all that shows it."""
+    t.facts.promises[:] = ["integrity", "request_order", "acyclic_order", "gaps", "client_order"]
+    mine = [_ask(t, 1, DORAS, to=("g2",)), _ask(t, 2, EMILS, to=("g2",))]
+    its = [_ask(t, 1, EMILS, member="g2.2", to=("g2",)), _ask(t, 2, DORAS, member="g2.2", to=("g2",))]
+    for message in mine:
+        t.deliver(message, "g2.1")
+    for message in its:
+        t.deliver(message, "g2.2")
+    t.gap("g2.2", its[0])
+
+
+@breaks("request_order")
+def two_requests_of_a_message_swapped_at_one(t: Tape) -> None:
+    message = _ask(t, 1, DORAS, EMILS)
+    t.deliver(message, *[p for p in t.alive("g1", "g2") if p != "g1.2"])
+    t.deliver(message, "g1.2", requests=[EMILS, DORAS])
+
+
+@breaks("request_order")
+def left_out_at_one(t: Tape) -> None:
+    """And nobody acknowledged it."""
+    message = _ask(t, 1, DORAS, EMILS)
+    t.deliver(message, *[p for p in t.alive("g1", "g2") if p != "g2.1"])
+    t.deliver(message, "g2.1", requests=[DORAS])
+
+
+@harmless
+def the_same_copy_later_everywhere(t: Tape) -> None:
+    t.deliver_all(_ask(t, 1, DORAS), _ask(t, 2, EMILS), _ask(t, 1, EMILS, DORAS, member="g2.1"))
+
+
 # A client's order -------------------------------------------------------------------------------------------------
 
 
-@breaks("client_order", "view_client_order")
+@breaks("client_order", "view_client_order", "request_order")
 def order_inverted_at_one(t: Tape) -> None:
     messages = [_ask(t, 1, FIRST), _ask(t, 2, SECOND)]
     t.deliver_all(*messages)
@@ -144,7 +206,7 @@ def first_number_is_not_0(t: Tape) -> None:
     t.deliver(_ask(t, 1, SECOND), *t.alive("g1", "g2"), requests=[SECOND])
 
 
-@breaks("client_order")
+@breaks("client_order", "request_order")
 def hole_at_one_that_crashed_later(t: Tape) -> None:
     t.deliver_all(message := _ask(t, 1, FIRST, SECOND, to=("g3",)))
     t.drop("g3.1", message)
@@ -160,7 +222,7 @@ def receipt_of_what_is_delivered_nowhere(t: Tape) -> None:
     t.receipt("g1.1", FIRST, "g1", "g2")
 
 
-@breaks("receipts")
+@breaks("receipts", "request_order")
 def receipt_of_what_one_never_delivers(t: Tape) -> None:
     """Its message comes there too, but without the request."""
     t.receipt("g1.1", FIRST, "g1", "g2")

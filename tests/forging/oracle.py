@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from antiphon.trace import RequestCell, Row, RunFacts
 
@@ -264,6 +265,22 @@ class Oracle:
                     return False
         return True
 
+    def request_order(self) -> bool:
+        lists: dict[tuple[str, str], list[tuple[str, Groups, int]]] = {}  # by message and process: in order
+        messages: dict[tuple[str, Groups, int], set[str]] = {}
+        for p in self.processes:
+            once: set[tuple[str, Groups, int]] = set()
+            for row in (row for row in self.deliver if row.process == p and row.message is not None):
+                with_it = lists.setdefault((row.message or "", p), [])
+                for cell in row.requests or ():
+                    request = cell.client, frozenset(row.destinations or ()), cell.first
+                    if request not in once:
+                        once.add(request)
+                        with_it.append(request)
+                        messages.setdefault(request, set()).add(row.message or "")
+        alike = all(lists[m, p] == lists[n, q] for (m, p), (n, q) in pairwise(sorted(lists)) if m == n)
+        return alike and all(len(carriers) == 1 for carriers in messages.values())
+
     def client_order(self) -> bool:
         for p in self.processes:
             gaps = [row.seq for row in self.rows if row.kind == "gap" and row.process == p]
@@ -352,7 +369,7 @@ class Oracle:
             *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal),
             *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
-            *(self.causal_extension, self.view_client_order),
+            *(self.causal_extension, self.view_client_order, self.request_order),
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
         return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}

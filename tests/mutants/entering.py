@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from antiphon.core import Message, MessageId, ProcessId, Wire
 from antiphon.core.component import Component
+from antiphon.core.sessions import Standing
 from antiphon.services.arrow import Arrow
 from antiphon.services.combining import Combining
 from antiphon.services.entering import (
     Carried,
     HandOver,
     Join,
+    Joined,
     Lock,
     Locked,
     Moving,
     OrderedByMovableSwap,
+    Piece,
     Progress,
     Unlock,
 )
@@ -203,7 +207,7 @@ class ForgetsItsNeighboursOnRestart(Moving):
 
 
 class AnnouncesNoGap(OrderedByMovableSwap):
-    def announce_gap(self) -> None:
+    def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
         pass
 
 
@@ -211,12 +215,12 @@ class GoesOnBehindItsOwnLast(OrderedByMovableSwap):
     """As if nothing had been delivered meanwhile."""
 
     def when_entered(self, by: ProcessId, progress: Progress) -> None:
-        super().when_entered(by, Progress(self.last, self.delivered))
+        super().when_entered(by, progress._replace(last=self.last, delivered=self.delivered))
 
 
 class NumbersAnew(OrderedByMovableSwap):
     def when_entered(self, by: ProcessId, progress: Progress) -> None:
-        super().when_entered(by, Progress(progress.last, 0))
+        super().when_entered(by, progress._replace(delivered=0))
 
 
 class IsNotToldWhatIsHeldBack(OrderedByMovableSwap):
@@ -230,6 +234,45 @@ class LinksToItself(OrderedByMovableSwap):
     def when_entered(self, by: ProcessId, progress: Progress) -> None:
         super().when_entered(by, progress)
         self.swap_object.link = self.me
+
+
+# Clients ------------------------------------------------------------------------------------------------------------
+
+
+class DoesNotAskWhereClientsAre(OrderedByMovableSwap):
+    """Admits the first request of each client behind the gap, whatever its number, as if messages had been lost."""
+
+    def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
+        super().announce_gap()
+
+
+class ForgetsItsClients(OrderedByMovableSwap):
+    def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
+        super().announce_gap(())
+
+
+class ThinksThatClientsAreWhereTheyWere(OrderedByMovableSwap):
+    """When it left."""
+
+    def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
+        super().announce_gap(self.process.standing())
+
+
+class IsNotToldWhatWaits(Moving):
+    """For its predecessor, at the node by which it enters."""
+
+    def say(self, to: ProcessId | tuple[ProcessId, ...], message: Wire) -> None:
+        if isinstance(message, Joined):
+            message = Joined(message.last, message.delivered, message.standing._replace(waiting=()))
+        if not isinstance(message, Piece):
+            super().say(to, message)
+
+
+class TellsOnlyOfThoseWhoWait(Moving):
+    def say(self, to: ProcessId | tuple[ProcessId, ...], message: Wire) -> None:
+        if isinstance(message, Joined):
+            message = Joined(message.last, message.delivered, message.standing._replace(delivered=()))
+        super().say(to, message)
 
 
 # The multicast ------------------------------------------------------------------------------------------------------
@@ -287,6 +330,8 @@ MISTAKES = (
     OrdersWhileItIsLocked,
     OrdersWhileItIsOutside,
 )
+OF_CLIENTS = (DoesNotAskWhereClientsAre, ForgetsItsClients, ThinksThatClientsAreWhereTheyWere)
+PARTS_OF_CLIENTS = (IsNotToldWhatWaits, TellsOnlyOfThoseWhoWait)
 OF_ARROW = (LinksStayAtTheLeaverArrow, HandsOverAnOldValue)
 OF_COMBINING = (LinksStayAtTheLeaverCombining, SendsLaterWhatMet)
 
@@ -296,3 +341,9 @@ def entering_mutants(protocol: Any) -> tuple[Any, ...]:
     own = OF_ARROW if protocol.declaration.name == "arrow" else OF_COMBINING
     mixed = tuple(type(mistake.__name__, (mistake, protocol), {}) for mistake in MISTAKES)
     return (*(with_parts(protocol, kind) for kind in (*PARTS, *own)), *mixed)
+
+
+def client_mutants(protocol: Any) -> tuple[Any, ...]:
+    """Those that only clients notice, who hand their requests to members."""
+    mixed = tuple(type(mistake.__name__, (mistake, protocol), {}) for mistake in OF_CLIENTS)
+    return (*mixed, *(with_parts(protocol, kind) for kind in PARTS_OF_CLIENTS))

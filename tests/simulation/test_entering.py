@@ -30,9 +30,10 @@ from antiphon.simulation import (
     Tell,
     Uniform,
     as_code,
+    random_scenario,
     simulate,
 )
-from mutants.entering import entering_mutants
+from mutants.entering import client_mutants, entering_mutants
 
 MOVABLE = ("arrow", "combining")
 SEEDS = 40
@@ -106,6 +107,14 @@ def restless_run(name: str, seed: int) -> Scenario:
         seed=seed,
         events_max=50_000,
     )
+
+
+def restless_clients(name: str, seed: int) -> Scenario:
+    """The same, where all is sent by clients that hand it to members, and go on at another one when that is away."""
+    rng = random.Random(f"{seed}/clients")
+    scenario = restless_run(name, seed)
+    plans = tuple(msgspec.structs.replace(plan, sender=rng.choice(("c1", "c2", "c3"))) for plan in scenario.plans)
+    return msgspec.structs.replace(scenario, plans=plans, through_members=True, gather=rng.choice((1, 3)))
 
 
 def logs(outcome: Outcome) -> dict[str, list[str]]:
@@ -194,6 +203,46 @@ def test_mistakes_of_those_who_enter_and_leave(name: str, mutant: Any) -> None:
         return
     first = SHOWN.get((name, mutant.__name__), 0)
     assert any(broken(simulate(restless_run(name, seed), mutant)) for seed in range(first, first + SEEDS))
+
+
+CLIENTS_SHOWN = {  # the first seed at which clients notice a mistake, if it is not 12
+    ("arrow", "DoesNotAskWhereClientsAre"): 30,
+    ("arrow", "IsNotToldWhatWaits"): 14,
+    ("combining", "DoesNotAskWhereClientsAre"): 14,
+    ("combining", "IsNotToldWhatWaits"): 14,
+}
+
+
+@pytest.mark.parametrize("name", MOVABLE)
+def test_requests_are_in_one_order_whoever_enters_and_leaves(name: str) -> None:
+    for seed in (*range(10), 12, 14, 30):
+        outcome = simulate(scenario := restless_clients(name, seed))
+        assert outcome.violations == [], as_code(scenario)
+        assert Promise.REQUEST_ORDER in outcome.facts.promises
+
+
+@pytest.mark.parametrize(
+    ("name", "mutant"),
+    [
+        pytest.param(name, mutant, id=f"{name}-{mutant.__name__}")
+        for name in MOVABLE
+        for mutant in client_mutants(protocols()[name])
+    ],
+)
+def test_mistakes_about_where_clients_are(name: str, mutant: Any) -> None:
+    first = CLIENTS_SHOWN.get((name, mutant.__name__), 12)
+    assert any(
+        violation.property == Promise.REQUEST_ORDER
+        for seed in range(first, first + SEEDS)
+        for violation in simulate(restless_clients(name, seed), mutant).violations
+    )
+
+
+@pytest.mark.parametrize(("name", "seed"), [("arrow", 33), ("combining", 214)])
+def test_a_campaign_finds_who_does_not_ask_where_clients_are(name: str, seed: int) -> None:
+    mutant = client_mutants(protocols()[name])[0]
+    outcome = simulate(random_scenario(protocols()[name], seed, {"moving": "true"}), mutant)
+    assert Promise.REQUEST_ORDER in {violation.property for violation in outcome.violations}
 
 
 NOT_PROMISED = (

@@ -259,6 +259,20 @@ def test_what_an_order_with_gaps_does_not_promise(name: str, promise: Promise) -
     assert any(breaks(seed) for seed in range(SEEDS))
 
 
+@pytest.mark.parametrize("name", SWAPS)
+def test_behind_a_gap_requests_may_be_in_different_orders(name: str) -> None:
+    """Clients change member, and each member admits the copy that it has not lost."""
+    rng = random.Random(6)
+    scenario = long_run(name, 6)
+    plans = tuple(msgspec.structs.replace(plan, sender=rng.choice(("c1", "c2", "c3"))) for plan in scenario.plans)
+    outcome = simulate(msgspec.structs.replace(scenario, plans=plans, through_members=True))
+    assert outcome.violations == []
+    promise = Promise.REQUEST_ORDER
+    assert promise not in outcome.facts.promises
+    facts = msgspec.structs.replace(outcome.facts, promises=[promise.value])
+    assert [violation.property for violation in check_run(facts, outcome.rows)][:1] == [promise.value]
+
+
 def assert_led_round_the_dead(name: str, multicast: str, mutant: Any = None) -> None:
     """A ring of five, a.1 to a.5, without a.3: the survivors send along the edges of the ring only, and all deliver.
 

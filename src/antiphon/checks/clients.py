@@ -1,4 +1,4 @@
-"""What clients were promised: their order, and that what was acknowledged is delivered."""
+"""What clients were promised: one order of all requests, their own, and that what was acknowledged is delivered."""
 
 from __future__ import annotations
 
@@ -6,10 +6,66 @@ from bisect import bisect
 from collections.abc import Iterator
 from itertools import islice
 
-from antiphon.checks.history import Destinations, RunHistory, request_text
+from antiphon.checks.history import Destinations, RunHistory, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
-from antiphon.trace import RequestCell
+from antiphon.trace import RequestCell, Row
+
+Asked = tuple[str, Destinations, int]  # a request: its client, the groups, the number of its first payload
+
+
+def request_order(history: RunHistory) -> list[Violation]:
+    return [] if _requests_follow_messages(history) else list(islice(_request_order(history), VIOLATIONS_MAX))
+
+
+def _requests_follow_messages(history: RunHistory) -> bool:
+    """Whether all rows of a message name the same requests, and no other message's do: then nothing can be wrong."""
+    rows: dict[str | None, Row] = {}
+    for deliveries in history.deliveries.values():
+        for row in deliveries:
+            first = rows.setdefault(row[4], row)
+            if row[6] != first[6] or row[5] != first[5]:
+                return False
+    requests = [(cell[:2], history.resolve(row[5])[0]) for row in rows.values() for cell in row[6] or ()]
+    return len(set(requests)) == len(requests)
+
+
+def _request_order(history: RunHistory) -> Iterator[Violation]:
+    """A request that a process delivers again is integrity's business: it counts where it was delivered first."""
+    found: dict[str, dict[str, list[Asked]]] = {}  # by message and process: what is delivered with it, in order
+    carriers: dict[Asked, tuple[str, str]] = {}  # the message with which it is delivered, and a process that does
+    for process, rows in history.deliveries.items():
+        seen: set[Asked] = set()
+        for row in rows:
+            if row.message is None:
+                continue
+            admitted = found.setdefault(row.message, {}).setdefault(process, [])
+            for cell in row.requests or ():
+                request = cell.client, history.resolve(row.destinations)[0], cell.first
+                if request in seen:
+                    continue
+                seen.add(request)
+                admitted.append(request)
+                message, other = carriers.setdefault(request, (row.message, process))
+                if message != row.message:
+                    detail = f"{process} delivers {_text(request)} with {row.message}, but {other} with {message}."
+                    yield Violation(Promise.REQUEST_ORDER.value, (other, process), (message, row.message), detail)
+    for message, by_process in found.items():
+        (one, admitted), *others = by_process.items()
+        for other, its in others:
+            if its != admitted:
+                detail = f"{one} delivers {_listed(admitted)} with {message}, but {other} {_listed(its)}."
+                yield Violation(Promise.REQUEST_ORDER.value, (one, other), (message,), detail)
+                break
+
+
+def _text(request: Asked) -> str:
+    client, groups, first = request
+    return f"request {first} of {client} to {groups_text(groups)}"
+
+
+def _listed(requests: list[Asked]) -> str:
+    return ", ".join(map(_text, requests)) or "no request"
 
 
 def client_order(history: RunHistory) -> list[Violation]:

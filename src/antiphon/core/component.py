@@ -23,7 +23,7 @@ from antiphon.core.keys import Key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Service, Topology, ViewId
 from antiphon.core.promises import Promise, with_those_of_the_host
 from antiphon.core.requests import trusted_requests_in
-from antiphon.core.sessions import Mark
+from antiphon.core.sessions import Mark, Standing
 
 if TYPE_CHECKING:
     from antiphon.core.process import Process
@@ -219,9 +219,13 @@ class OrderingProtocol(Component):
         """Give m to the application. Messages come in the order of their keys, at every process."""
         self.process.deliver(m, key)
 
-    def announce_gap(self) -> None:
-        """Tell the application that messages may be missing between what was delivered and what comes next."""
-        self.process.announce_gap()
+    def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
+        """Tell the application that messages may be missing between what was delivered and what comes next.
+
+        ``behind``: what another process said of itself (`process.standing`) at the place in the order where this one
+        goes on. Then both deliver the same of clients from there on. None: there is no such process.
+        """
+        self.process.announce_gap(behind)
 
     def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None:
         """Tell the application that from here on it is together with these, this process among them.
@@ -233,7 +237,7 @@ class OrderingProtocol(Component):
     @classmethod
     def promises(cls, options: Any) -> tuple[Promise, ...]:
         """What holds with these options: what the protocol declares, and what the host adds."""
-        return with_those_of_the_host(cls.own_promises(options))
+        return with_those_of_the_host(cls.own_promises(options), mixed=bool(cls.services))
 
     @classmethod
     def own_promises(cls, options: Any) -> tuple[Promise, ...]:

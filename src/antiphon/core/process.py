@@ -23,6 +23,8 @@ from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import (
+    CLIENT_NAME,
+    NUMBER_MAX,
     Request,
     check_payloads,
     encode_request,
@@ -30,7 +32,7 @@ from antiphon.core.requests import (
     requests_in,
     trusted_requests_in,
 )
-from antiphon.core.sessions import Mark, SessionId, Sessions
+from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
 
 SNAPSHOT_VERSION = 4
 
@@ -92,8 +94,9 @@ class Process:
         }
         parsed = parse_options(protocol, options or {})
         self.promises = protocol.promises(parsed)
-        self.ordered = Promise.TOTAL_ORDER in self.promises
-        self.alike = self.ordered and not protocol.services  # whether all members of a group have one log
+        total = Promise.TOTAL_ORDER in self.promises
+        self.alike = total and not protocol.services  # whether all members of a group have one log
+        self.ordered = total or Promise.REQUEST_ORDER in self.promises
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
@@ -158,6 +161,22 @@ class Process:
         first, *others = {request.service for request in requests}
         if others or (first is not None and first not in self.protocol.services):
             raise BadFrame("All requests of a message ask for one service, and for one that the protocol offers.")
+
+    def check_mark(self, mark: Mark) -> None:
+        known = CLIENT_NAME.fullmatch(mark.client) and self.topology.is_destination_set(mark.destinations)
+        if not known or not 0 <= mark.number <= NUMBER_MAX:
+            raise BadFrame("A mark is a number of a client to a set of groups.")
+
+    def check_standing(self, piece: Standing) -> None:
+        """Raise BadFrame for what no process hands out as where clients are."""
+        if len(piece.delivered) > STANDING_MAX or len(piece.waiting) > 1:
+            raise BadFrame(f"Of {STANDING_MAX} clients, or of one request, is told at a time where they are.")
+        for mark in piece.delivered:
+            self.check_mark(mark)
+        for destinations, data in piece.waiting:
+            request = parse_request(data.joined())
+            if len(request.data) != data.size or not self.topology.is_destination_set(destinations):
+                raise BadFrame("What waits is one request to a set of groups.")
 
     def check_destinations(self, destinations: Iterable[str]) -> tuple[GroupId, ...]:
         """Refuse a set of groups for which this member cannot take requests."""
@@ -292,11 +311,17 @@ class Process:
         self._effects.append(Log(seq, event))
         state.position += count
 
-    def announce_gap(self) -> None:
-        """Say in the application's log that messages may be missing here."""
+    def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
+        """Say in the application's log that messages may be missing here.
+
+        ``behind``: where clients are behind it, as another process has it there; None: nobody knows.
+        """
         state = self.state
         state.seq = seq = state.seq + 1
-        state.sessions.begin_gap()
+        if behind is None:
+            state.sessions.begin_gap()
+        else:
+            state.sessions.adopt(behind)
         self._effects.append(Log(seq, Gap(state.position, self.now)))
         state.position += 1
 
@@ -309,6 +334,10 @@ class Process:
         state.sessions.begin_view()
         self._effects.append(Log(seq, View(view, members, state.position, self.now)))
         state.position += 1
+
+    def standing(self) -> tuple[Standing, ...]:
+        """Where clients are, for a process that goes on behind what was delivered here (`announce_gap`)."""
+        return tuple(self.state.sessions.standing())
 
     def marks(self) -> list[Mark]:
         """How far each client's requests were delivered here."""

@@ -28,6 +28,7 @@ class Promise(StrEnum):
     FIFO = "fifo"
     CAUSAL = "causal"
     CAUSAL_EXTENSION = "causal_extension"
+    REQUEST_ORDER = "request_order"
     CLIENT_ORDER = "client_order"
     VIEW_CLIENT_ORDER = "view_client_order"
     RECEIPTS = "receipts"
@@ -143,6 +144,12 @@ REGISTRY: dict[Promise, Definition] = {
         "precedence",
         "causal_extension",
     ),
+    Promise.REQUEST_ORDER: _definition(
+        "a request is delivered with the same message everywhere, and all who deliver a message deliver the same "
+        "requests with it, in the same order; so the order of messages is one of requests",
+        "clients",
+        "request_order",
+    ),
     Promise.CLIENT_ORDER: _definition(
         "what one client sends to one set of groups is delivered in the order of its numbers, without a hole but where "
         "a gap was announced",
@@ -176,9 +183,11 @@ REGISTRY: dict[Promise, Definition] = {
 }
 
 
-def with_those_of_the_host(promises: tuple[Promise, ...]) -> tuple[Promise, ...]:
-    """What the host makes of a protocol (core/sessions.py): a client's order always, and receipts where agreement is
+def with_those_of_the_host(promises: tuple[Promise, ...], *, mixed: bool = False) -> tuple[Promise, ...]:
+    """What the host makes of a protocol (core/sessions.py): a client's order always; requests in the order of messages
+    where that is total, unless it is ``mixed`` with messages that have no place in it; and receipts where agreement is
     uniform. Elsewhere a client may hear of a delivery by a process that is then gone for good, alone with it."""
+    requests = (Promise.REQUEST_ORDER,) if Promise.TOTAL_ORDER in promises and not mixed else ()
     receipts = (Promise.RECEIPTS,) if Promise.UNIFORM_AGREEMENT in promises else ()
     with_views = Promise.VIRTUAL_SYNCHRONY in promises
-    return (*promises, Promise.VIEW_CLIENT_ORDER if with_views else Promise.CLIENT_ORDER, *receipts)
+    return (*promises, *requests, Promise.VIEW_CLIENT_ORDER if with_views else Promise.CLIENT_ORDER, *receipts)

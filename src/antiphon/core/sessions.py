@@ -12,9 +12,13 @@ range of these numbers for life. Two rules make everything else follow:
 A session is one number, and the requests that wait. A client that changes member sends again, in order, everything that
 it does not know to be delivered in all its groups; below that mark all is *settled*, and will never be repeated.
 
-Where messages may be lost for good (a protocol with gaps), what is missing behind a gap is not waited for: the
-first request of a session behind it is admitted whatever its number, and all that waited comes before it. A member
-forgets what it took and has not delivered: it may be lost, and the client's next request has it sent again.
+A member that was away while others delivered goes on behind one of these, and takes over where clients are there (a
+`Standing`). So it admits what the others admit, though it never delivered what they did.
+
+Where messages may be lost for good (a protocol with gaps), nobody knows where clients are behind a gap, and what is
+missing there is not waited for: the first request of a session behind it is admitted whatever its number, and all that
+waited comes before it. A member forgets what it took and has not delivered: it may be lost, and the client's next
+request has it sent again.
 
 Where processes part and come together again (a protocol with views), what was delivered on one side may never come to
 the other, and nothing waits for it: a request is admitted unless it, or a later one, was delivered before. Yet of those
@@ -33,7 +37,7 @@ not matter whether what the client says is settled is still to come, or was deli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +48,7 @@ from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
 
 SESSIONS_MAX = 1 << 16  # how many a group remembers; the one not heard of for longest goes first
+STANDING_MAX = 256  # sessions in one piece of where clients are
 
 
 class SessionId(NamedTuple):
@@ -57,6 +62,20 @@ class Mark(NamedTuple):
     client: str
     destinations: tuple[GroupId, ...]
     number: int
+
+
+class Waiting(NamedTuple):
+    """A request that waits for its predecessor."""
+
+    destinations: tuple[GroupId, ...]
+    request: Buffers
+
+
+class Standing(NamedTuple):
+    """Where clients are at a point of the order, or a piece of that: it fits into a frame."""
+
+    delivered: tuple[Mark, ...] = ()  # the number after the last one that was, of each session
+    waiting: tuple[Waiting, ...] = ()
 
 
 class OutOfTurn(AntiphonError):
@@ -248,8 +267,29 @@ class Sessions(msgspec.Struct, array_like=True):
             del self.taken[session]
         return admitted
 
+    def standing(self) -> list[Standing]:
+        """All that decides what is admitted from here on, in pieces, of which there is at least one."""
+        marks = [Mark(*session, known.next) for session, known in self.known.items()]
+        pieces = [Standing(tuple(marks[at : at + STANDING_MAX])) for at in range(0, len(marks) or 1, STANDING_MAX)]
+        for session, known in self.known.items():
+            pieces += [Standing(waiting=(Waiting(session.destinations, data),)) for data in known.waiting.values()]
+        return pieces
+
+    def adopt(self, pieces: Iterable[Standing]) -> None:
+        """Admit from here on what the process admits whose standing this is."""
+        self.known = {}
+        for piece in pieces:
+            for mark in piece.delivered:
+                self.known[SessionId(mark.client, mark.destinations)] = Session(mark.number)
+            for destinations, data in piece.waiting:
+                request = parse_request(data.joined())
+                known = self.known.get(SessionId(request.client, destinations))
+                if known is not None:
+                    known.waiting[request.first] = data
+        self.taken = {session: end for session, end in self.taken.items() if end > self.progress(session)}
+
     def begin_gap(self) -> None:
-        """Messages may be missing from here on."""
+        """Messages may be missing from here on, and nobody knows which."""
         self.gaps += 1
         self.taken = {}
 

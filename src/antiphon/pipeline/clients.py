@@ -1,4 +1,4 @@
-"""What clients were promised: their order, and that what was acknowledged is delivered."""
+"""What clients were promised: one order of all requests, their own, and that what was acknowledged is delivered."""
 
 from __future__ import annotations
 
@@ -8,8 +8,60 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged, nobody
-from antiphon.pipeline.requests import SESSION, missing_at, request_text
+from antiphon.pipeline.requests import SESSION, delivered_first, missing_at, request_text
 from antiphon.pipeline.violations import found, listed, violation, words
+
+
+def request_order(evidence: Evidence) -> DataFrame | None:
+    """A request has one message, and a message the same requests everywhere; repeated ones are integrity's affair."""
+    if evidence.unruly is None:
+        return None
+    firsts = delivered_first(evidence.unruly).localCheckpoint()
+    return _in_several_messages(firsts).unionByName(_unevenly(evidence.unruly, firsts))
+
+
+def _in_several_messages(firsts: DataFrame) -> DataFrame:
+    broken = (
+        firsts.groupBy("run", "client", "destinations", "first")
+        .agg(
+            F.min("message").alias("one"),
+            F.max("message").alias("other"),
+            F.min_by("process", "message").alias("p"),
+            F.max_by("process", "message").alias("q"),
+            F.min("seq").alias("seq"),
+        )
+        .filter("one <> other")
+    )
+    detail = F.format_string(
+        "%s delivers request %d of %s to %s with %s, %s with %s",
+        "p", "first", "client", F.array_join("destinations", " and "), "one", "q", "other",
+    )  # fmt: skip
+    struct = violation(Promise.REQUEST_ORDER, F.array("p", "q"), F.array("one", "other"), detail, rank=F.col("seq"))
+    return found(broken, struct)
+
+
+def _unevenly(deliveries: DataFrame, firsts: DataFrame) -> DataFrame:
+    """Messages with which not all deliver the same requests in the same order."""
+    by_place = F.array_sort(F.collect_list(F.struct("seq", "place", "client", "destinations", "first")))
+    lists = firsts.groupBy("run", "process", "message").agg(by_place.alias("found"))
+    what = F.to_json(F.transform("found", lambda r: F.struct(r["client"], r["destinations"], r["first"])))
+    everybody = deliveries.groupBy("run", "process", "message").agg(F.min("seq").alias("seq"))
+    broken = (
+        everybody.join(lists, on=["run", "process", "message"], how="left")
+        .withColumn("requests", F.coalesce(what, F.lit("none")))
+        .groupBy("run", "message")
+        .agg(
+            F.min("requests").alias("one"),
+            F.max("requests").alias("other"),
+            F.min_by("process", "requests").alias("p"),
+            F.max_by("process", "requests").alias("q"),
+            F.min("seq").alias("seq"),
+        )
+        .filter("one <> other")
+    )
+    detail = F.format_string("%s and %s deliver different requests with %s", "p", "q", "message")
+    struct = violation(Promise.REQUEST_ORDER, F.array("p", "q"), F.array("message"), detail, rank=F.col("seq"))
+    return found(broken, struct)
 
 
 def client_order(evidence: Evidence) -> DataFrame | None:

@@ -17,6 +17,7 @@ from antiphon.pipeline.summary import summaries
 # What the first look may leave open, beside the names of the orders that are not proved.
 SUSPECTS, REQUESTS, SESSIONS, KEYLESS = "suspects", "requests", "sessions", "keyless"
 DOUBTS_HERE, VIEWS_HERE = 10_000, 10_000  # rows that the driver holds: more of them stay with the executors
+OF_REQUESTS = (Promise.INTEGRITY, Promise.RECEIPTS, Promise.REQUEST_ORDER)
 OF_VIEWS = (Promise.VIRTUAL_SYNCHRONY, Promise.VIEW_ORDER, Promise.VIEW_CLIENT_ORDER)
 
 
@@ -59,10 +60,16 @@ class Evidence:
     @cached_property
     def _doubts(self) -> DataFrame:
         """(run, doubt): what bits and keys leave open."""
-        by_message = F.array(F.when(F.col("suspect"), F.lit(SUSPECTS)), F.when(F.col("keyless"), F.lit(KEYLESS)))
+        unruly = F.lit(Promise.REQUEST_ORDER.value)
+        by_message = F.array(
+            F.when(F.col("suspect"), F.lit(SUSPECTS)),
+            F.when(F.col("keyless"), F.lit(KEYLESS)),
+            F.when(F.col("uneven") & judged(Promise.REQUEST_ORDER), unruly),
+        )
         found = [self.summary.select("run", F.explode(F.array_compact(by_message)).alias("doubt"))]
-        if self._asks((Promise.INTEGRITY, Promise.RECEIPTS)):
-            found.append(self._odd_requests().select("run", F.lit(REQUESTS).alias("doubt")))
+        if self._asks(OF_REQUESTS):
+            by_request = F.array(F.when(F.col("odd"), F.lit(REQUESTS)), F.when(F.col("several"), unruly))
+            found.append(self._odd_requests().select("run", F.explode(F.array_compact(by_request)).alias("doubt")))
         if self._asks((Promise.INTEGRITY, Promise.CLIENT_ORDER)):
             crooked = requests.crooked(self._delivered_requests())
             found.append(crooked.select("run", F.lit(SESSIONS).alias("doubt")))
@@ -165,7 +172,18 @@ class Evidence:
         return self._odd_requests().localCheckpoint() if REQUESTS in self._open else None
 
     def _odd_requests(self) -> DataFrame:
-        return requests.odd_requests(self.of_runs_with(self.events, Promise.INTEGRITY, Promise.RECEIPTS), self.facts)
+        return requests.odd_requests(self.of_runs_with(self.events, *OF_REQUESTS), self.facts)
+
+    @cached_property
+    def unruly(self) -> DataFrame | None:
+        """The deliveries of runs in which requests may not be in the order of messages."""
+        if Promise.REQUEST_ORDER not in self._open:
+            return None
+        rows = self.events.filter("kind = 'deliver' and message is not null")
+        if not self.fast:
+            return self.of_runs_with(rows, Promise.REQUEST_ORDER)
+        runs = self._doubts.filter(F.col("doubt") == Promise.REQUEST_ORDER.value).select("run")
+        return rows.join(F.broadcast(runs), on="run", how="left_semi")
 
     @cached_property
     def odd_sessions(self) -> DataFrame | None:

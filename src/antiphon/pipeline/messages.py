@@ -73,11 +73,14 @@ def about_messages(events: DataFrame, facts: DataFrame, *, genuine: bool | None)
         flags = facts.select("run", judged("genuineness").alias("genuine"))
         rows = rows.join(F.broadcast(flags), on="run", how="inner")
     causal = multicast & F.coalesce(F.col("layer") == "causal", F.lit(False))
+    # The requests that are delivered with the message, as a number that tells such lists apart.
+    admitted = F.when(deliver, F.xxhash64(group_set(), F.col("requests.client"), F.col("requests.first")))
     return (
         rows.filter(F.col("kind").isin(kinds))
         .select(
             *("run", "process", "seq", "kind", "destinations", "order_key", "peers"),
             causal.alias("causal"),
+            admitted.alias("admitted"),
             F.explode(subjects).alias("message"),
         )
         .filter("message is not null")

@@ -35,7 +35,8 @@ def own_clients(events: DataFrame, incomplete: DataFrame) -> DataFrame:
 
 
 def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
-    """One row per request with `fake` deliveries (otherwise than it was multicast) or `unkept` receipts."""
+    """One row per request with `fake` deliveries (otherwise than it was multicast) or `unkept` receipts, or one that
+    was delivered with several messages, as far as such things are judged."""
     kind = F.col("kind")
     rows = cells(events, ["multicast", "deliver", "receipt"])
     what = ["payloads", "digest"]
@@ -54,14 +55,17 @@ def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
         "receipts",
         lambda r: ~F.array_contains("faulty", r["process"]) & (F.size(missing_at(r)) > 0),
     )
+    several = judged("request_order") & (F.size(F.array_distinct("delivered.message")) > 1)
     nothing = F.array()
     judged_table = table.withColumn("correct", F.array_except(members_of("destinations"), "faulty")).withColumns(
         {
             "fake": F.when(judged("integrity") & F.col("whole"), fake).otherwise(nothing),
             "unkept": F.when(judged("receipts"), unkept).otherwise(nothing),
+            "several": several,
         }
     )
-    return judged_table.filter((F.size("fake") > 0) | (F.size("unkept") > 0))
+    odd = (F.size("fake") > 0) | (F.size("unkept") > 0)
+    return judged_table.withColumn("odd", odd).filter(F.col("odd") | F.col("several"))
 
 
 def _same(one: Column, other: Column) -> Column:
@@ -72,6 +76,16 @@ def missing_at(receipt: Column) -> Column:
     """The correct addressed processes that did not deliver the request as the receipt has it."""
     there = F.transform(F.filter("delivered", lambda d: _same(d, receipt)), lambda d: d["process"])
     return F.array_sort(F.array_except("correct", there))
+
+
+def delivered_first(events: DataFrame) -> DataFrame:
+    """One row per request and process that delivers it: when and with which message it does first."""
+    return (
+        cells(events, ["deliver"])
+        .groupBy(*SESSION, "first")
+        .agg(F.min(F.struct("seq", "place", "message")).alias("at"))
+        .select(*SESSION, "first", "at.*")
+    )
 
 
 def delivered(events: DataFrame, own: DataFrame) -> DataFrame:

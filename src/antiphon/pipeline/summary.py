@@ -80,6 +80,8 @@ def _by_part(rows: DataFrame, facts: DataFrame) -> DataFrame:
             F.count(F.lit(1)).alias("rows"),
             F.bit_or(_bits(F.col("ends"))).alias("bits"),
             F.min("seq").alias("seq"),
+            F.min("admitted").alias("least_admitted"),
+            F.max("admitted").alias("most_admitted"),
         )
     )
 
@@ -102,6 +104,7 @@ def _by_message(parts: DataFrame) -> DataFrame:
             F.coalesce(F.bit_or(F.when(deliver, F.col("bits"))), zero).alias("delivered"),
             F.collect_set(F.when(deliver, F.col("key"))).alias("keys"),
             F.max(deliver & F.col("key").isNull()).alias("without_key"),
+            (F.min("least_admitted") < F.max("most_admitted")).alias("uneven"),
             F.coalesce(F.bit_or(F.when(touch, F.col("bits"))), zero).alias("touched"),
             F.flatten(F.collect_set(F.when(touch, F.col("outsiders")))).alias("outsiders"),
         )
@@ -125,6 +128,7 @@ def _judged(table: DataFrame) -> DataFrame:
         (~F.coalesce(_plain(), F.lit(False))).alias("suspect"),
         (F.col("deliveries") > 0).alias("is_delivered"),
         (F.col("without_key") & (F.size("keys") == 0)).alias("keyless"),
+        "uneven",  # whether not all who delivered it delivered the same requests with it
         F.when((F.size("keys") == 1) & ~F.col("without_key"), F.get("keys", F.lit(0))).alias("key"),
         "sender",
         F.col("seq").alias("sender_seq"),

@@ -14,7 +14,6 @@ import msgspec
 
 from antiphon.core import Component, Message, MessageId, ProcessId, Timer, Transport, Wire
 from antiphon.core.errors import BadFrame
-from antiphon.core.requests import CLIENT_NAME, NUMBER_MAX
 from antiphon.core.sessions import Mark
 from antiphon.services.dag import FIRST_VIEW, Ack, Cast, Dag, Name, Node, Note, Service
 
@@ -146,10 +145,8 @@ class CausalGraph(Component):
     def validate_marks(self, note: Note) -> None:
         if len(note.marks) > MARKS_MAX:
             raise BadFrame(f"A note has at most {MARKS_MAX} marks.")
-        for client, destinations, number in note.marks:
-            known = CLIENT_NAME.fullmatch(client) and self.topology.is_destination_set(destinations)
-            if not known or not 0 <= number <= NUMBER_MAX:
-                raise BadFrame("A mark is a number of a client to a set of groups.")
+        for mark in note.marks:
+            self.process.check_mark(mark)
 
     def is_vector(self, counts: Sequence[int]) -> bool:
         return len(counts) == len(self.machines) and min(counts) >= 0

@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 from antiphon.core import Buffers, Command, FaultModel, Message, MessageId, ProcessId, Promise, Table, Transport, Wire
 from antiphon.core.component import Channel, Component
 from antiphon.core.errors import BadFrame, UsageError
+from antiphon.core.sessions import Standing
 from antiphon.services.reduction import Hand, OrderedBySwap, SwapOptions
 from antiphon.services.spread import NUMBER_MAX
 from antiphon.services.swap import BOTTOM, LinkedSwap
 from antiphon.services.tree import Place
+
+PIECES_MAX = 1 << 16  # of where clients are
 
 
 class Leave(Command, frozen=True):
@@ -67,15 +70,28 @@ class Join(Wire, frozen=True, tag=6):
 
 
 class Joined(Wire, frozen=True, tag=7):
-    """The answer: you are. So far I have delivered so many messages, the last of which is this one."""
+    """The answer: you are. So far I have delivered so many messages, the last of which is this one.
+
+    ``standing``: where clients are behind that one; all of it, or the last piece.
+    """
 
     last: MessageId
     delivered: int
+    standing: Standing
+
+
+class Piece(Wire, frozen=True, tag=8):
+    """Before it: the other pieces."""
+
+    standing: Standing
 
 
 class Progress(NamedTuple):
+    """How far a node is in the order, and where clients are there: who knows all of it goes on as that node does."""
+
     last: MessageId
     delivered: int
+    standing: tuple[Standing, ...]
 
 
 class Moving(Channel):
@@ -99,6 +115,7 @@ class Moving(Channel):
     joining: list[ProcessId]  # those whom it leaves to its heir
     contact: ProcessId  # outside: the heir
     entering: bool
+    pieces: list[Standing]  # of an entering node: what has come of where clients are
 
     def initialise(self) -> None:
         self.inside = self.wanted = self.me in self.topology.group_of  # E1
@@ -107,6 +124,7 @@ class Moving(Channel):
         self.held, self.requests, self.locks, self.joining = [], [], {}, []
         self.leaving = self.entering = False
         self.contact = self.me
+        self.pieces = []
 
     def tell(self, *, wanted: bool) -> None:  # E2
         self.wanted = wanted
@@ -214,14 +232,22 @@ class Moving(Channel):
     def welcome(self, who: ProcessId) -> None:
         if who not in self.neighbours:
             self.neighbours.append(who)
-            self.say(who, Joined(*self.progress()))  # E24
+            last, delivered, (*pieces, final) = self.progress()
+            for piece in pieces:
+                self.say(who, Piece(piece))
+            self.say(who, Joined(last, delivered, final))  # E24
             self.welcomed(who)
+
+    def on_piece(self, sender: ProcessId, piece: Piece) -> None:
+        if self.entering and len(self.pieces) < PIECES_MAX:
+            self.pieces.append(piece.standing)
 
     def on_joined(self, sender: ProcessId, joined: Joined) -> None:  # E25
         if self.entering:
             self.entering, self.inside = False, True
             self.neighbours = [sender]
-            self.entered(sender, Progress(joined.last, joined.delivered))
+            pieces, self.pieces = self.pieces, []
+            self.entered(sender, Progress(joined.last, joined.delivered, (*pieces, joined.standing)))
             self.go_on()
 
     # What the other parts send ----------------------------------------------------------------------------------------
@@ -274,6 +300,8 @@ class Moving(Channel):
             named = (message.who,)
         if not members or self.me in named or len(set(named)) < len(named) or any(p not in members for p in named):
             raise BadFrame(f"Those who enter and leave {group} are members of it, and others than {self.me}.")
+        if isinstance(message, Joined | Piece):
+            self.process.check_standing(message.standing)
         if isinstance(message, Joined) and not 0 <= message.delivered < NUMBER_MAX:
             raise BadFrame("Deliveries are numbered from 1.")
         value = message.value if isinstance(message, HandOver) else None
@@ -337,7 +365,7 @@ class OrderedByMovableSwap(OrderedBySwap):
                 Moving,
                 "moving",
                 place=self.place,
-                progress=lambda: Progress(self.last, self.delivered),
+                progress=lambda: Progress(self.last, self.delivered, self.process.standing()),
                 swap_object=lambda: self.swap_object,
                 welcomed=self.when_welcomed,
                 entered=self.when_entered,
@@ -376,8 +404,8 @@ class OrderedByMovableSwap(OrderedBySwap):
             self.spread.pass_on(who, previous, self.holdback[previous])
 
     def when_entered(self, by: ProcessId, progress: Progress) -> None:
-        self.announce_gap()
-        self.last, self.delivered = progress
+        self.announce_gap(progress.standing)
+        self.last, self.delivered = progress.last, progress.delivered
         self.holdback = {}
         self.swap_object.link = by
 
@@ -395,4 +423,10 @@ class OrderedByMovableSwap(OrderedBySwap):
         return super().pending() + (self.moving.pending() if self.options.moving else 0)
 
 
-PROMISES_WHILE_MOVING = (Promise.VALIDITY, Promise.INTEGRITY, Promise.ACYCLIC_ORDER, Promise.GAPS)
+PROMISES_WHILE_MOVING = (
+    Promise.VALIDITY,
+    Promise.INTEGRITY,
+    Promise.ACYCLIC_ORDER,
+    Promise.GAPS,
+    Promise.REQUEST_ORDER,
+)
