@@ -91,8 +91,8 @@ def test_a_tenth_is_lost_and_all_is_delivered(make_cluster: MakeCluster) -> None
 
 def test_machines_are_killed_return_and_join_in_mid_stream(make_cluster: MakeCluster) -> None:
     """g.4 has never run, and joins; g.3 is killed, and comes back with its journal; then the leader is killed."""
-    first = ["g.1", "g.2", "g.3"]
-    folder = make_cluster({"g": 4}, only=first, protocol="toto", options={"membership": "true"}, trace=True)
+    options = {"membership": "true"}
+    folder = make_cluster({"g": 4}, spares=["g.4"], protocol="toto", options=options, trace=True)
 
     async def together(*numbers: int) -> None:
         """Until these, and nobody else, are in one view."""
@@ -120,7 +120,7 @@ def test_machines_are_killed_return_and_join_in_mid_stream(make_cluster: MakeClu
             await together(1, 2, 3)
             await asyncio.to_thread(cluster.kill, folder, "g.3")
             await together(1, 2)
-            await asyncio.to_thread(cluster.start, folder)  # g.4, too
+            await asyncio.to_thread(cluster.start, folder, ["g.3", "g.4"])
             await together(1, 2, 3, 4)
             await asyncio.to_thread(cluster.kill, folder, "g.1")
             await together(2, 3, 4)

@@ -17,7 +17,6 @@ from antiphon.simulation.values import MILLISECOND
     [
         # 3,398 ms: whoever had asked in vain before asked ever less often for what a new view waited for.
         ("toto", 1, 300),
-        ("toto", 156, 400),  # 1,197 ms: the same
         ("allack", 180, 600),  # 961 ms: it was as patient as if there were no membership service
     ],
 )

@@ -57,6 +57,13 @@ def up_command(
         int, typer.Option(help="Throw away this per cent of the datagrams that come, to try a network that loses them.")
     ] = 0,
     run: Annotated[str | None, typer.Option(help="The run's name in the trace.")] = None,
+    spare: Annotated[
+        list[str],
+        typer.Option(help="For a new cluster: do not start this process, such as orders.4, before it is needed."),
+    ] = [],  # noqa: B006 - typer wants a list
+    replace: Annotated[
+        str | None, typer.Option(help="This process has lost its journal: start a spare of its group in its place.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Start a cluster's processes in the background.
@@ -66,7 +73,7 @@ def up_command(
     Example: antiphon up --groups orders=3,billing=3 --dir shop
     """
     chosen: dict[str, Any] = {"journal": journal, "trace": trace, "base_port": base_port, "run": run}
-    chosen |= {"multicast": multicast, "drop": drop}
+    chosen |= {"multicast": multicast, "drop": drop, "spares": spare}
     if gather is not None:
         chosen["gather"] = gather
     folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), chosen)
@@ -76,15 +83,22 @@ def up_command(
     if not config.journal and failures is Failures.CRASH_RECOVERY:
         typer.echo(f"Without a journal no process can return, and {config.protocol} waits for each of them.", err=True)
     with folder.commanded():
-        started = cluster.start(folder)
+        joining = [] if replace is None else [cluster.replace(folder, replace)]
+        started = cluster.start(folder, [*folder.in_use(), *joining])
     if json:
         listed = {"cluster": config.cluster, "addresses": config.addresses, "started": started}
         print(msgspec.json.encode(listed).decode())
         return
     table = Table("process", "address", "state", box=None)
+    used = folder.in_use()
     for process in config.processes:
-        table.add_row(process, config.addresses[process], "started" if process in started else "was running")
+        state = "started" if process in started else "was running" if process in used else _unused(folder, process)
+        table.add_row(process, config.addresses[process], state)
     Console().print(table)
+
+
+def _unused(folder: ClusterFolder, process: ProcessId) -> str:
+    return "lost" if folder.process(process).is_lost else "spare"
 
 
 def _open_or_create(
@@ -110,6 +124,8 @@ def _open_or_create(
         raise UsageError(f"There is already a cluster in {path}, with the protocol {config.protocol}{named}.")
     if chosen.get("gather", config.gather) != config.gather:
         raise UsageError(f"There is already a cluster in {path}, with --gather {config.gather}.")
+    if chosen["spares"] and chosen["spares"] != config.spares:
+        raise UsageError(f"There is already a cluster in {path}, with the spares {', '.join(config.spares) or 'none'}.")
     if chosen["drop"] not in (0, config.drop):
         raise UsageError(f"There is already a cluster in {path}, with --drop {config.drop}.")
     return folder
@@ -146,8 +162,10 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
         print(f"Every process was stopped cleanly: start them with `antiphon up --dir {dir}`.")
     else:
         table = Table("process", "pid", "alive", "delivered", "pending", "journal MiB", "sync ms", "refused", box=None)
+        used = folder.in_use()
         for process, answer in answers.items():
-            table.add_row(process, *_cells(pids[process], answer))
+            state = "no" if process in used else _unused(folder, process)
+            table.add_row(process, *_cells(pids[process], answer, state))
         Console().print(table)
         for sentence in (*_notes(answers), *_cuts(unreached), *_views(answers), *_stalls(stalled)):
             print(sentence)
@@ -177,9 +195,10 @@ def _status_json(
     return msgspec.json.encode(listed).decode()
 
 
-def _cells(pid: int | None, status: Answer) -> list[str]:
+def _cells(pid: int | None, status: Answer, down: str = "no") -> list[str]:
+    """``down``: what is said of a process that is."""
     if not isinstance(status, StatusAnswer):
-        alive = "turns away" if status is not None else "no" if pid is None else "no answer"
+        alive = "turns away" if status is not None else down if pid is None else "no answer"
         return [str(pid or ""), alive, "", "", "", "", ""]
     refused = ", ".join(f"{reason} {count}" for reason, count in status.refused.items())
     states = {
@@ -288,7 +307,7 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
     if json:
         print(msgspec.json.encode(ending._asdict()).decode())
     else:
-        for sentence in _how_it_ended(ending, len(folder.config.processes)):
+        for sentence in _how_it_ended(ending, len(folder.in_use())):
             print(sentence)
     if not ending.drained:
         raise typer.Exit(1)

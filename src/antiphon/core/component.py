@@ -189,9 +189,9 @@ class OrderingProtocol(Component):
         """What the sender of m asked for; None: whatever the protocol does."""
         return trusted_requests_in(m.body)[0].service
 
-    @property
-    def must_wait(self) -> bool:
-        """With views: whether nothing is multicast now, but when a view has begun (`process.begin_for_clients`)."""
+    def must_wait(self, destinations: tuple[GroupId, ...]) -> bool:
+        """With views: whether nothing is multicast to these groups now, but in a view to come, of which the process
+        hears by `process.begin_for_clients`."""
         return False
 
     def tell_all(self, mark: Mark) -> None:

@@ -354,7 +354,11 @@ class Process:
         self.state.gathering.drop(*mark)
         after = sessions.mark(session)
         if after is not None and after != before:  # what is left waits for a greater mark
-            self.protocol.tell_all(after)
+            self._tell_all(after)
+
+    def _tell_all(self, mark: Mark) -> None:
+        if not self.protocol.must_wait(mark.destinations):  # else it is told in a view to come
+            self.protocol.tell_all(mark)
 
     def heard_by_all(self, mark: Mark) -> None:
         """Each process of the view has said something since it heard of it."""
@@ -362,6 +366,8 @@ class Process:
 
     def _hand_on_held(self, session: SessionId, heard: int = 0, *, anew: bool = False) -> None:
         """``anew``: what still has to wait has to be told in this view."""
+        if self.protocol.must_wait(session.destinations):
+            return
         sessions = self.state.sessions
         released = sessions.release(session, heard)
         for request in released:
@@ -369,7 +375,7 @@ class Process:
             self.state.gathering.add(session.destinations, request, self.gather)
         mark = sessions.mark(session)
         if mark is not None and (released or anew):
-            self.protocol.tell_all(mark)
+            self._tell_all(mark)
 
     def meet(self, marks: Iterable[Mark]) -> None:
         """A process says where it is, while sides meet."""
@@ -379,6 +385,20 @@ class Process:
     def met(self, processes: Iterable[ProcessId]) -> None:
         """All processes of a view have said so."""
         self.state.sessions.met(Counter(self.topology.group_of[process] for process in processes))
+
+    def hold_again(self, m: Message) -> None:
+        """With views: have the clients' requests of a message handed on once more, in a view with somebody of each
+        group, because one of these may never get it. Whoever has delivered them drops them."""
+        for request in trusted_requests_in(m.body):
+            if request.client != m.id.origin:  # what a process multicasts itself nobody would know again
+                self.state.sessions.hold(SessionId(request.client, m.destinations), request)
+
+    def held_sets(self) -> dict[tuple[GroupId, ...], int]:
+        """How many requests are held, by the groups to which they go."""
+        held: Counter[tuple[GroupId, ...]] = Counter()
+        for session, requests in self.state.sessions.held.items():
+            held[session.destinations] += len(requests)
+        return held
 
     def begin_for_clients(self) -> None:
         """Processes multicast in a view from here on."""
@@ -450,12 +470,12 @@ class Process:
         """Have a client's request multicast with this turn; with views, when it may be."""
         sessions = self.state.sessions
         if self.with_views:
-            if self.protocol.must_wait or sessions.must_wait(session, request):
+            if self.protocol.must_wait(session.destinations) or sessions.must_wait(session, request):
                 before = sessions.mark(session)
                 sessions.hold(session, request)
                 mark = sessions.mark(session)
                 if mark is not None and mark != before:
-                    self.protocol.tell_all(mark)
+                    self._tell_all(mark)
                 return
             sessions.hands_on(session, request)
         self.state.gathering.add(session.destinations, request, self.gather)
@@ -470,7 +490,7 @@ class Process:
             self._handle_local()
 
     def _multicast_gathered(self) -> None:
-        if self.with_views and self.protocol.must_wait:
+        if self.with_views and any(self.protocol.must_wait(m.destinations) for m in self.state.gathering.messages):
             self._hold_gathered()
         gathered, self.state.gathering = self.state.gathering, Gathering()
         for message in gathered.messages:

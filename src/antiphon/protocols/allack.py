@@ -73,4 +73,5 @@ class AllAck(GraphProtocol):
         return sum(m.service == "agreed" for queue in self.waiting.values() for m in queue)
 
     def waits_for(self) -> tuple[ProcessId, ...]:
-        return tuple(p for p in self.graph.machines if self.pending() and p not in self.waiting)
+        unheard = tuple(p for p in self.graph.machines if self.pending() and p not in self.waiting)
+        return self.missed_groups() or unheard

@@ -227,4 +227,5 @@ class ToTo(GraphProtocol):
 
     def waits_for(self) -> tuple[ProcessId, ...]:
         unheard = [not heard for heard in self.activation.heard]
-        return tuple(p for p, is_so in zip(self.graph.machines, unheard, strict=True) if is_so and self.activation.m_p)
+        machines = zip(self.graph.machines, unheard, strict=True)
+        return tuple(p for p, is_so in machines if is_so and self.activation.m_p) or self.missed_groups()

@@ -16,6 +16,7 @@ from antiphon.core import (
     Assumptions,
     Detector,
     Failures,
+    GroupId,
     Message,
     OrderingProtocol,
     ProcessId,
@@ -108,15 +109,32 @@ class GraphProtocol(OrderingProtocol):
     def multicast(self, m: Message) -> None:
         if not self.members:
             self.send(self.contact(), Hand(m))
-        elif self.must_wait:
-            self.waiting_multicasts.append(m)
         else:
+            self.waiting_multicasts.append(m)
+            self.multicast_what_waits()
+
+    def multicast_what_waits(self) -> None:
+        """In its order: a message that waits for one of its groups keeps back those behind it, which follow it."""
+        while self.waiting_multicasts and not self.is_shut(self.waiting_multicasts[0].destinations):
+            m = self.waiting_multicasts.pop(0)
             self.graph.multicast(self.service_of(m) or self.SERVICE, m)
 
-    @property
-    def must_wait(self) -> bool:
-        """Whether this machine multicasts nothing now: its view is about to end, or has not begun for clients yet."""
-        return self.graph.still or (self.options.membership and bool(self.marks.unheard))
+    def must_wait(self, destinations: tuple[GroupId, ...]) -> bool:
+        return bool(self.waiting_multicasts) or self.is_shut(destinations)
+
+    def is_shut(self, destinations: tuple[GroupId, ...]) -> bool:
+        """Whether this machine multicasts nothing to these groups now: its view is about to end, or has not begun for
+        clients yet, or nobody of one of them is in it."""
+        if not self.options.membership:
+            return False
+        return self.graph.still or bool(self.marks.unheard) or bool(self.absent(destinations))
+
+    def absent(self, destinations: tuple[GroupId, ...]) -> list[GroupId]:
+        """Those of these groups of which nobody is in the present view."""
+        if len(destinations) == 1 and destinations[0] == self.group:
+            return []
+        machines = self.membership.view.machines
+        return [group for group in destinations if not any(p in machines for p in self.topology.members(group))]
 
     def contact(self) -> ProcessId:
         """The machine to which a sender outside hands all its messages."""
@@ -137,6 +155,22 @@ class GraphProtocol(OrderingProtocol):
             self.crash(machine)
         assert not self.undelivered(), "when a view ends, all that entered its graph is delivered"
         assert not self.held_back, "and what waited for that"
+        for m in self.graph.dag.unstable_messages():
+            if m.message is not None and self.may_be_missed(m, staying):
+                self.process.hold_again(m.message)
+
+    def may_be_missed(self, m: Node, staying: tuple[ProcessId, ...]) -> bool:
+        """Whether some group to which it goes may never get it: nobody of it goes on from the view, and not all of it
+        who were there have shown that they have the message."""
+        assert m.message is not None
+        dag = self.graph.dag
+        place = dag.places[m.name.sender]
+        for group in m.message.destinations:
+            there = [p for p in self.topology.members(group) if p in dag.places]
+            have_it = all(dag.newest[dag.places[p]][place] >= m.name.number for p in there)
+            if not have_it and not any(p in staying for p in there):
+                return self.group in m.message.destinations
+        return False
 
     def crash(self, machine: ProcessId) -> None:
         """Crash(q): no more will come from this machine, and all that it sent has entered."""
@@ -149,9 +183,7 @@ class GraphProtocol(OrderingProtocol):
 
     def when_open(self) -> None:
         """From here on messages go out in the view."""
-        waiting, self.waiting_multicasts = self.waiting_multicasts, []
-        for m in waiting:
-            self.graph.multicast(self.service_of(m) or self.SERVICE, m)
+        self.multicast_what_waits()
         self.process.begin_for_clients()
 
     def tell_all(self, mark: Mark) -> None:
@@ -188,7 +220,8 @@ class GraphProtocol(OrderingProtocol):
 
     def pending(self) -> int:
         held_back = sum(len(held) for held in self.held_back.values())
-        return self.undelivered() + held_back + self.graph.pending() + len(self.waiting_multicasts)
+        waiting = len(self.waiting_multicasts) + sum(self.process.held_sets().values())
+        return self.undelivered() + held_back + self.graph.pending() + waiting
 
     def deliver_causal(self, m: Node) -> None:
         """A causal message has entered, where agreed ones share the graph: it waits for those that it follows.
@@ -234,7 +267,13 @@ class GraphProtocol(OrderingProtocol):
             self.deliver(node.message, place)
 
     def waits_for(self) -> tuple[ProcessId, ...]:
-        return self.graph.missed_senders()
+        return self.missed_groups() or self.graph.missed_senders()
+
+    def missed_groups(self) -> tuple[ProcessId, ...]:
+        """The members of groups of which nobody is in the view, though something waits to go there."""
+        waiting = dict.fromkeys([*(m.destinations for m in self.waiting_multicasts), *self.process.held_sets()])
+        groups = dict.fromkeys(group for destinations in waiting for group in self.absent(destinations))
+        return tuple(p for group in groups for p in self.topology.members(group))
 
     def counters(self) -> dict[str, int]:
         return {"unstable": self.graph.dag.unstable, "missing": len(self.graph.requested)}

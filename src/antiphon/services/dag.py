@@ -129,6 +129,10 @@ class Dag(msgspec.Struct, array_like=True):
         """A message follows itself."""
         return later.clock[self.places[earlier.sender]] >= earlier.number
 
+    def unstable_messages(self) -> list[Node]:
+        """What is kept here, in the order in which it entered."""
+        return sorted((m for row in self.rows.values() for m in row.values()), key=lambda m: m.entered)
+
     def forget_stable(self) -> None:
         """Whoever has sent a message that follows m has m."""
         for machine, of_all in zip(self.machines, zip(*self.newest, strict=True), strict=True):

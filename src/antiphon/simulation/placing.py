@@ -110,6 +110,11 @@ class Placing:
         self.mortal = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
         self.gone: set[str] = set()
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether who is outside hands a message to a single member, as a rule: with one group, or with views."""
+        return self.sends_max is not None or self.timeout
+
     def place(self, kind: FaultKind) -> None:
         self.tries += 1
         rng = self.rng
@@ -139,10 +144,10 @@ class Placing:
         senders = [plan.sender for plan in self.plans if plan.at >= at] or self.processes
         chosen = self._victim(self.rng.choice((first or senders, senders)))
         effects = self.rng.randint(1, self.rng.randint(1, self.effects_max))
-        if self.sends_max is not None:  # one group: who is outside hands a message to a single member, as a rule
+        if self.sends_max is not None:  # one group
             effects = min(effects, self.sends_max)
-            if chosen is not None and self._group_of(chosen) is None:
-                chosen = next((p for p in first if p not in self.gone and (self.returning or self._may_go(p))), None)
+        if self.hands_over and chosen is not None and self._group_of(chosen) is None:
+            chosen = next((p for p in first if p not in self.gone and (self.returning or self._may_go(p))), None)
         self._add_crash(chosen, at, lasts, effects)
 
     def _crash_after_delivery(self, at: int, lasts: int) -> None:
@@ -160,8 +165,13 @@ class Placing:
         if self._group_of(plan.sender) in destinations:
             self._end_soon(plan.sender, plan.at, SENT_NS)
             return
+        reader = self._first_reader(plan)
+        if self.timeout:  # the sender has one frame to send, the reader one for each machine
+            self._add_crash(plan.sender, plan.at + 1, None, None)
+            self._add_crash(reader, plan.at, None, "delivery" if self.rng.random() < 0.4 else 1)
+            return
         self._add_crash(plan.sender, max(plan.at - 1, 0), None, 1)
-        self._end_soon(self._first_reader(plan), plan.at, FETCHED_NS)
+        self._end_soon(reader, plan.at, FETCHED_NS)
 
     def last_words(self, rng: random.Random) -> None:
         """One member alone gets a message: the sender is cut off from all others, and crashes before it can reach them.

@@ -14,6 +14,7 @@ from antiphon.runtime.cluster.processes import (
     untraced,
     wait_idle,
 )
+from antiphon.runtime.cluster.spares import replace
 
 __all__ = [
     "Answer",
@@ -28,6 +29,7 @@ __all__ = [
     "is_stopped",
     "is_well",
     "kill",
+    "replace",
     "start",
     "statuses",
     "stop",

@@ -11,6 +11,7 @@ CLUSTER/
   <process>/stopped        it ended cleanly; gone while it runs
   <process>/drained        and so did all others, when everything was delivered
   <process>/trace-gap      there was no room for a part of its trace, for good
+  <process>/lost           it was replaced, and is not started any more
   <process>/lock           held by the running process, for its whole life
   <process>/log            what it printed
 ```
@@ -58,6 +59,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     spill_bytes: int = 8 << 20  # kept in memory for one channel; more goes to disk
     multicast: str = ""  # a group and port that every process hears datagrams from; empty: each gets its own copy
     drop: int = 0  # per cent of the datagrams that come are thrown away, to try a network that loses so many
+    spares: list[str] = []  # processes that are not started before they are to take the place of others
 
     @property
     def processes(self) -> list[ProcessId]:
@@ -141,6 +143,18 @@ class ClusterFolder:
     def trace(self) -> Path:
         return self.path / "trace"
 
+    def in_use(self) -> list[ProcessId]:
+        """The processes that are to run: all but spares that were never started, and those that are lost."""
+        config = self.config
+        unused = [name for name in config.spares if not self.process(name).has_run]
+        return [p for p in config.processes if p not in unused and not self.process(p).is_lost]
+
+    def spare_for(self, lost: ProcessId) -> ProcessId | None:
+        """One of the same group that has never run."""
+        members = next(members for members in self.config.groups.values() if lost in members)
+        unused = [p for p in self.config.spares if p in members and p != lost and not self.process(p).has_run]
+        return ProcessId(unused[0]) if unused else None
+
     def process(self, process: str) -> ProcessFolder:
         return ProcessFolder(self.path / process)
 
@@ -159,6 +173,7 @@ class ProcessFolder:
         self._stopped = path / "stopped"
         self._drained = path / "drained"
         self._gap = path / "trace-gap"
+        self._lost = path / "lost"
         self.salvaged = path / "salvaged"  # its trace was completed after a kill
 
     @contextmanager
@@ -219,6 +234,14 @@ class ProcessFolder:
         with suppress(OSError):
             self._drained.touch()
 
+    def mark_lost(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._write_durably(self._lost, "")
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost.exists()
+
     def mark_gap(self) -> None:
         """There was no room for a part of the trace, and there will never be."""
         if not self.has_gap:
@@ -260,9 +283,9 @@ class ProcessFolder:
     def is_traced(self) -> bool:
         """Whether its trace is all there: it ended cleanly, or was completed since, and there was always room.
 
-        What was never started saw nothing.
+        What was never started saw nothing; what was lost saw nobody knows what.
         """
-        ended = self._stopped.exists() or self.salvaged.exists() or not self.has_run
+        ended = self._stopped.exists() or self.salvaged.exists() or not (self.has_run or self.is_lost)
         return ended and not self.has_gap
 
     def last_words(self, since: int = 0) -> str:

@@ -28,13 +28,14 @@ def is_there(answer: Answer) -> bool:
 
 def is_stopped(folder: ClusterFolder, found: Mapping[ProcessId, Answer]) -> bool:
     """Whether nothing runs, and everything ended as it should."""
-    own = [folder.process(process) for process in folder.config.processes]
+    own = [folder.process(process) for process in folder.in_use()]
     return not any(found.values()) and all(each.stopped_cleanly and each.pid() is None for each in own)
 
 
 def is_well(folder: ClusterFolder, found: Mapping[ProcessId, Answer]) -> bool:
     """Whether every process is there and takes part, reaches all others, and every group goes on."""
-    takes_part = all(isinstance(answer, StatusAnswer) and _takes_part(answer) for answer in found.values())
+    used = [found[process] for process in folder.in_use()]
+    takes_part = all(isinstance(answer, StatusAnswer) and _takes_part(answer) for answer in used)
     return takes_part and not unreached(found) and not without_majority(folder, found)
 
 

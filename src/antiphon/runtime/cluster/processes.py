@@ -23,6 +23,7 @@ from antiphon.runtime.cluster.control import ask_all
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.health import is_there
 from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
+from antiphon.runtime.cluster.spares import check as check_spares
 from antiphon.runtime.net.datagrams import offers_multicast
 from antiphon.runtime.net.frames import StatusAnswer
 
@@ -51,6 +52,7 @@ def create(
     spill_bytes: int = 8 << 20,
     multicast: bool = True,
     drop: int = 0,
+    spares: Iterable[str] = (),
 ) -> ClusterFolder:
     """Write the description of a new cluster. Nothing runs yet."""
     if ClusterFolder.exists(path):
@@ -71,6 +73,8 @@ def create(
             "tom and scalatom go on here without the dead."
         )
     kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
+    spares = list(dict.fromkeys(spares))
+    check_spares(spares, topology, kind.promises(parsed))
     for members in topology.groups.values():
         first = Process(members[0], topology, kind, options)  # what does not fit the groups is refused here
     if not 0 <= drop <= DROP_MAX:
@@ -96,6 +100,7 @@ def create(
         spill_bytes=spill_bytes,
         multicast=f"{group[0]}:{group[1]}" if is_joined else "",
         drop=drop,
+        spares=spares,
     )
     folder = ClusterFolder(path, config)
     try:
@@ -120,8 +125,11 @@ def alive(folder: ClusterFolder) -> dict[ProcessId, int | None]:
 
 
 def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list[ProcessId]:
-    """Start whatever is down (of ``processes``), and wait until it listens; returns what was started."""
-    wanted = folder.config.processes if processes is None else [folder.config.known(p) for p in processes]
+    """Start whatever is down of those that are to run (or of ``processes``), and wait until it listens.
+
+    Returns what was started.
+    """
+    wanted = folder.in_use() if processes is None else [folder.config.known(p) for p in processes]
     down = [process for process in wanted if folder.process(process).pid() is None]
     for process in down:
         _, port = folder.config.listens_on(process)
@@ -293,8 +301,9 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
 def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Ending:
     """The same, with what there is to say about it; where nothing runs, that is how it ended before."""
     own = {process: folder.process(process) for process in folder.config.processes}
+    used = folder.in_use()
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
-    if not pids and (all(each.was_drained for each in own.values()) or not any(each.has_run for each in own.values())):
+    if not pids and (all(own[p].was_drained for p in used) or not any(each.has_run for each in own.values())):
         return Ending(delivered=True, drained=True, untraced=_untraced(folder))  # and its facts are written
     idle = bool(pids) and wait_idle(folder, drain_seconds, drain=True)
     for pid in pids.values():
@@ -302,8 +311,8 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Endin
             os.kill(pid, signal.SIGTERM)
     for process in _wait_gone(folder, pids, GONE_SECONDS):
         kill(folder, process)
-    unclean = tuple(p for p in pids or own if own[p].has_run and not own[p].stopped_cleanly)
-    delivered = idle and len(pids) == len(own)
+    unclean = tuple(p for p in pids or used if own[p].has_run and not own[p].stopped_cleanly)
+    delivered = idle and all(process in pids for process in used)
     drained = delivered and not unclean
     elsewhere: list[ProcessId] = []
     if folder.config.trace:
@@ -317,8 +326,8 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Endin
         except OSError:  # those of the start stand, if any: not drained, and nobody's trace is whole
             return Ending(tuple(pids), delivered, False, unclean, tuple(own))
     if drained:
-        for each in own.values():
-            each.mark_drained()
+        for process in used:
+            own[process].mark_drained()
     return Ending(tuple(pids), delivered, drained, unclean, _untraced(folder), tuple(elsewhere))
 
 

@@ -14,13 +14,15 @@ def awaited(
     me: ProcessId,
     met: Collection[ProcessId],
     spoken_with: Collection[ProcessId],
+    spares: Collection[str] = (),
 ) -> list[ProcessId]:
     """Those whom a process still has to meet before it begins; empty when it met enough.
 
     What a peer holds uncovers a journal that is an old copy, if that peer heard of what is missing: the more are met,
     the better. Asked are the other members of its group. With fewer than the protocol needs to order a message nothing
     could be ordered anyway. Who is alone in its group asks those outside with whom, as its journal says, it has spoken,
-    by the same measure. It is no proof: where just those are away who heard of it, an old copy passes.
+    by the same measure. It is no proof: where just those are away who heard of it, an old copy passes. Spares do not
+    count in a group's size: most of them never run.
     """
     own = topology.group_of[me]
     if len(topology.groups[own]) > 1:
@@ -31,7 +33,8 @@ def awaited(
     found: list[ProcessId] = []
     for group, peers in asked.items():
         missing = [peer for peer in peers if peer not in met]
-        others_in_majority = len(topology.groups[group]) // 2 + (group != own)
+        size = len([member for member in topology.groups[group] if member not in spares])
+        others_in_majority = size // 2 + (group != own)
         enough = len(peers) if needs_all else min(len(peers), others_in_majority)
         if len(peers) - len(missing) < enough:
             found += missing

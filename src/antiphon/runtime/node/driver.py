@@ -90,6 +90,7 @@ class Driver:
         self._loop: asyncio.AbstractEventLoop
         self._full_at = -FULL_TOLD_SECONDS  # when an input was last refused
         self.begun = False  # before that it only says what it holds, and takes nothing
+        self.advice = "."  # what to do if it must not run on its journal, behind the reason
         self.stopped = False
 
     # Inputs -----------------------------------------------------------------------------------------------------
@@ -266,9 +267,9 @@ class Driver:
         journal = self.journal
         self.begun = True
         try:
-            if journal is None or (journal.next_index == 0 and journal.snapshot is None):
+            if self.is_new:
                 self.take(Begin(self.clock()))
-            elif not journal.clean:
+            elif journal is not None and not journal.clean:
                 self.take(Recover(self.clock(), self.process.now))
         except JournalFull:
             self.begun = False
@@ -382,6 +383,16 @@ class Driver:
             then()
         self.delivered.trim()
         self._set_congested()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has nothing to go on from."""
+        journal = self.journal
+        return journal is None or (journal.next_index == 0 and journal.snapshot is None)
+
+    def refuse(self, reason: str) -> None:
+        """It must not run on its journal."""
+        self.fail(EXIT_REFUSED, reason.removesuffix(".") + self.advice)
 
     def fail(self, code: int, sentence: str) -> None:
         """Stop at once and leave the disk as it is."""

@@ -165,7 +165,7 @@ class PeerLink:
         try:
             check_marks(self.driver, self.peer, welcome.channels)
         except JournalBehind as error:
-            self.driver.fail(EXIT_REFUSED, str(error))
+            self.driver.refuse(str(error))
             return
         for mark in welcome.channels:
             channel = self.channels[mark.transport]
@@ -316,7 +316,7 @@ class LinkStream(FrameStream):
             elif kind == FrameKind.REJECTED:
                 rejected = decode(Rejected, body)
                 if rejected.reason == "old incarnation":
-                    link.driver.fail(EXIT_REFUSED, rejected.sentence)
+                    link.driver.refuse(rejected.sentence)
                 self.abort()
             else:
                 raise BadFrame(f"A frame of kind {kind} is out of place.")

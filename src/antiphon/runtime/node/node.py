@@ -22,6 +22,7 @@ from antiphon.core.errors import JournalError, JournalFull, UsageError
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster.spares import advice
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.net import Port, reason
 from antiphon.runtime.net.frames import StatusAnswer
@@ -38,6 +39,7 @@ STOP_SECONDS = 5.0
 STOP_AFTER_DRAIN_SECONDS = 0.3
 CLOSE_SECONDS = 10.0  # for all that an orderly end writes; then the process ends without it ...
 MEET_SECONDS = 2.0  # that peers who may be there have to speak before a process begins without them
+FIRST_SECONDS = 10.0  # the same for all, also those who are not there, at a process's first start where there are views
 FAIL_SECONDS = 3.0  # ... and after a failure
 LAG_BYTES_MAX = 32 << 20  # a peer that lacks more than this does not keep up
 GATHERED_BYTES = 48 << 10  # in a message that travels in datagrams: on one machine it fits into one
@@ -101,6 +103,7 @@ class Node:
         driver.on_durable = self._on_durable
         driver.on_congested = self._set_reading
         driver.on_failure = self._on_failure
+        driver.advice = advice(cluster, self.me, process.protocol) or "."
         return driver
 
     # The life of the process ------------------------------------------------------------------------------------
@@ -164,18 +167,24 @@ class Node:
         process = self.driver.process
         if self.driver.begun:
             return []
-        return awaited(process.protocol, process.topology, self.me, self._met, process.peers())
+        met, spares = self._met, self._config.spares
+        return awaited(process.protocol, process.topology, self.me, met, process.peers(), spares)
 
     def _begin_if_known(self) -> None:
         """Take part once enough peers have shown that this journal is not an old copy: no receipt, no vote before.
 
-        Those who may be there get some time to speak, also where fewer would do: any of them may know better.
+        Those who may be there get some time to speak, also where fewer would do: any of them may know better. And where
+        there are views, those who start together are to be together in the first one.
         """
         driver = self.driver
         if driver.begun or driver.stopped or self._stopping or self._awaited():
             return
-        may_speak = [link for peer, link in self.links.items() if peer not in self._met and link.absent_since is None]
-        if may_speak and asyncio.get_running_loop().time() < self._started_at + MEET_SECONDS:
+        unmet = [link for peer, link in self.links.items() if peer not in self._met]
+        seconds = asyncio.get_running_loop().time() - self._started_at
+        if seconds < MEET_SECONDS and any(link.absent_since is None for link in unmet):
+            return
+        is_first = driver.process.with_views and driver.is_new
+        if is_first and seconds < FIRST_SECONDS and any(link.peer not in self._config.spares for link in unmet):
             return
         try:
             driver.begin()
@@ -351,7 +360,7 @@ class Node:
             delivered=driver.delivered.end,
             pending=protocol.pending() + driver.host.held,
             waits_for=self._waits_for(),
-            unacknowledged=sum(link.unacknowledged for link in self.links.values()),
+            unacknowledged=self._unacknowledged(),
             journal_bytes=journal.bytes_on_disk if journal is not None else 0,
             written_bytes=driver.written_bytes,
             last_sync_ms=round(journal.last_sync_seconds * 1e3, 3) if journal is not None else 0.0,
@@ -367,6 +376,11 @@ class Node:
             view=None if view is None else (str(view[0]), list(view[1])),
             counters=protocol.counters(),
         )
+
+    def _unacknowledged(self) -> int:
+        """Where there are views, nothing waits for who is away: nobody delivers anything by what is kept for it."""
+        with_views = self.driver.process.with_views
+        return sum(link.unacknowledged for link in self.links.values() if link.ready or not with_views)
 
     def _waits_for(self) -> list[str]:
         """Where a majority is enough, whoever is there and not suspected is not what a message waits for."""
