@@ -60,13 +60,13 @@ class LeavesOutWithoutAWord(Marks):
 
     def ask(self, mark: Mark) -> None:
         if not self.graph().still and not self.unheard:
-            self.process.heard_by_all(mark)
+            self.process.in_views.heard_by_all(mark)
 
 
 class DoesNotWaitUntilAllHaveHeard(Marks):
     def hand_on_what_all_heard(self) -> None:
         for number in [*self.asked]:
-            self.process.heard_by_all(self.asked.pop(number))
+            self.process.in_views.heard_by_all(self.asked.pop(number))
 
 
 class WaitsForOneToHear(Marks):
@@ -75,7 +75,7 @@ class WaitsForOneToHear(Marks):
         place = dag.places[self.me]
         heard = [clock[place] for p, clock in zip(dag.machines, dag.newest, strict=True) if p != self.me]
         for number in [number for number in self.asked if number <= max(heard, default=number)]:
-            self.process.heard_by_all(self.asked.pop(number))
+            self.process.in_views.heard_by_all(self.asked.pop(number))
 
 
 class DoesNotHeedMarks(Marks):

@@ -10,27 +10,64 @@ when the class is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from antiphon.core.buffers import encode_inside
+from antiphon.core.buffers import Buffers, Piece, encode_inside
 from antiphon.core.channel import Transport
 from antiphon.core.contract import Command, Timer, Wire, contract_of, handlers_of
 from antiphon.core.declaration import Assumptions, Declaration, Detector, FaultModel, Watched
 from antiphon.core.errors import UsageError
+from antiphon.core.in_views import ClientsInViews
 from antiphon.core.keys import Key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Service, Topology, ViewId
 from antiphon.core.promises import Promise, with_those_of_the_host
 from antiphon.core.requests import trusted_requests_in
 from antiphon.core.sessions import Mark, Standing
 
-if TYPE_CHECKING:
-    from antiphon.core.process import Process
-
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For components that have nothing to choose."""
+
+
+class Owner(Protocol):
+    """What a component needs of its process (core/process.py): all that it can do to the world goes through here."""
+
+    me: ProcessId
+    now: int
+    topology: Topology
+    in_views: ClientsInViews
+
+    @property
+    def suspects(self) -> list[ProcessId]: ...
+    def register(self, part: Component) -> int: ...
+    def monitor(self, index: int, processes: Iterable[ProcessId]) -> None: ...
+    def set_timer(self, part: int, timer: bytes, due: int) -> None: ...
+    def cancel_timer(self, part: int, timer: bytes) -> None: ...
+    def at_turn_end(self, part: int) -> None: ...
+
+    # Frames, of its own and of those whose messages it carries
+    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None: ...
+    def send_to_self(self, part: Component, message: Wire) -> None: ...
+    def encode(self, part: Component, message: Wire) -> Buffers: ...
+    def decode(self, frame: Piece) -> tuple[Component, Wire]: ...
+    def handle(self, sender: ProcessId, frame: Piece) -> None: ...
+
+    # What no honest process sends
+    def check_message(self, part: Component, message: Wire) -> None: ...
+    def check_body(self, m: Message) -> None: ...
+    def check_mark(self, mark: Mark) -> None: ...
+    def check_standing(self, piece: Standing) -> None: ...
+
+    # The application's log, and the trace
+    def deliver(self, m: Message, key: Key | None) -> None: ...
+    def announce_gap(self, behind: Iterable[Standing] | None = None) -> None: ...
+    def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None: ...
+    def standing(self) -> tuple[Standing, ...]: ...
+    def record_entry(
+        self, layer: str, node: MessageId, message: MessageId | None, follows: tuple[MessageId, ...] | None
+    ) -> None: ...
 
 
 Part = TypeVar("Part", bound="Component")
@@ -49,7 +86,7 @@ class Component:
 
     def __init__(
         self,
-        process: Process,
+        process: Owner,
         layer: str,
         options: msgspec.Struct,
         upcalls: dict[str, Callable[..., object]],
@@ -109,7 +146,7 @@ class Component:
     @property
     def suspects(self) -> list[ProcessId]:
         """Those whom the failure detector suspects at present, among those monitored."""
-        return self.process.state.suspects
+        return self.process.suspects
 
     def monitor(self, processes: Iterable[ProcessId]) -> None:
         """Ask the failure detector about these processes and, as far as this part is concerned, about no others."""
@@ -191,12 +228,12 @@ class OrderingProtocol(Component):
 
     def must_wait(self, destinations: tuple[GroupId, ...]) -> bool:
         """With views: whether nothing is multicast to these groups now, but in a view to come, of which the process
-        hears by `process.begin_for_clients`."""
+        hears by `process.in_views.begin`."""
         return False
 
     def tell_all(self, mark: Mark) -> None:
-        """With views: have all in this one hear of a mark (`process.hear_mark`), and know that each of them has
-        (`process.heard_by_all`). If the view ends before, or nothing can be sent now, it will be asked for again."""
+        """With views: have all in this one hear of a mark (`hear_mark` of `process.in_views`), and know that each of
+        them has (`heard_by_all`). If the view ends before, or nothing can be sent now, it will be asked for again."""
         raise NotImplementedError
 
     def pending(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +17,7 @@ from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, 
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.events import Delivered, Gap, View
 from antiphon.core.gather import Gather, Gathering
+from antiphon.core.in_views import ClientsInViews
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId
@@ -98,6 +99,7 @@ class Process:
         self.alike = total and not protocol.services  # whether all members of a group have one log
         self.ordered = total or Promise.REQUEST_ORDER in self.promises
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
+        self.in_views = ClientsInViews(self)
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
     # The host's side --------------------------------------------------------------------------------------------
@@ -236,6 +238,10 @@ class Process:
 
     # The components' side ---------------------------------------------------------------------------------------
 
+    @property
+    def suspects(self) -> list[ProcessId]:
+        return self.state.suspects
+
     def register(self, part: Component) -> int:
         self.parts.append(part)
         assert len(self.parts) <= 255, "a part's index must fit into the first byte of a frame"
@@ -302,8 +308,8 @@ class Process:
             else:
                 session = SessionId(request.client, destinations)
                 admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
-                if self.with_views and session in state.sessions.held:
-                    self._hand_on_held(session)
+                if self.with_views:
+                    self.in_views.delivered(session)
         count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
@@ -330,81 +336,13 @@ class Process:
         assert self.me in members, "a process is in each view that it delivers"
         state = self.state
         state.seq = seq = state.seq + 1
-        self._hold_gathered()
-        state.sessions.begin_view()
+        self.in_views.announce()
         self._effects.append(Log(seq, View(view, members, state.position, self.now)))
         state.position += 1
 
     def standing(self) -> tuple[Standing, ...]:
         """Where clients are, for a process that goes on behind what was delivered here (`announce_gap`)."""
         return tuple(self.state.sessions.standing())
-
-    def marks(self) -> list[Mark]:
-        """How far each client's requests were delivered here."""
-        return self.state.sessions.marks()
-
-    def hear_mark(self, mark: Mark) -> None:
-        """A process of the same view, or this one itself, hands on nothing below, and nobody shall."""
-        if self.topology.group_of[self.me] not in mark.destinations:
-            return
-        sessions = self.state.sessions
-        session = SessionId(mark.client, mark.destinations)
-        before = sessions.mark(session)
-        sessions.hear(mark)
-        self.state.gathering.drop(*mark)
-        after = sessions.mark(session)
-        if after is not None and after != before:  # what is left waits for a greater mark
-            self._tell_all(after)
-
-    def _tell_all(self, mark: Mark) -> None:
-        if not self.protocol.must_wait(mark.destinations):  # else it is told in a view to come
-            self.protocol.tell_all(mark)
-
-    def heard_by_all(self, mark: Mark) -> None:
-        """Each process of the view has said something since it heard of it."""
-        self._hand_on_held(SessionId(mark.client, mark.destinations), mark.number)
-
-    def _hand_on_held(self, session: SessionId, heard: int = 0, *, anew: bool = False) -> None:
-        """``anew``: what still has to wait has to be told in this view."""
-        if self.protocol.must_wait(session.destinations):
-            return
-        sessions = self.state.sessions
-        released = sessions.release(session, heard)
-        for request in released:
-            sessions.hands_on(session, request)
-            self.state.gathering.add(session.destinations, request, self.gather)
-        mark = sessions.mark(session)
-        if mark is not None and (released or anew):
-            self._tell_all(mark)
-
-    def meet(self, marks: Iterable[Mark]) -> None:
-        """A process says where it is, while sides meet."""
-        for mark in marks:
-            self.state.sessions.meet(mark)
-
-    def met(self, processes: Iterable[ProcessId]) -> None:
-        """All processes of a view have said so."""
-        self.state.sessions.met(Counter(self.topology.group_of[process] for process in processes))
-
-    def hold_again(self, m: Message) -> None:
-        """With views: have the clients' requests of a message handed on once more, in a view with somebody of each
-        group, because one of these may never get it. Whoever has delivered them drops them."""
-        for request in trusted_requests_in(m.body):
-            if request.client != m.id.origin:  # what a process multicasts itself nobody would know again
-                self.state.sessions.hold(SessionId(request.client, m.destinations), request)
-
-    def held_sets(self) -> dict[tuple[GroupId, ...], int]:
-        """How many requests are held, by the groups to which they go."""
-        held: Counter[tuple[GroupId, ...]] = Counter()
-        for session, requests in self.state.sessions.held.items():
-            held[session.destinations] += len(requests)
-        return held
-
-    def begin_for_clients(self) -> None:
-        """Processes multicast in a view from here on."""
-        for session in [*self.state.sessions.held]:
-            self._hand_on_held(session, anew=True)
-        self._multicast_gathered()  # before another one's mark is heard
 
     def record_entry(
         self, layer: str, node: MessageId, message: MessageId | None, follows: tuple[MessageId, ...] | None
@@ -462,47 +400,28 @@ class Process:
             taken, is_new = state.sessions.take(session, request)
             if is_new:
                 fresh += 1
-                self._hand_on(session, request)
+                if not self.with_views or self.in_views.takes(session, request):
+                    state.gathering.add(destinations, request, self.gather)
         state.seq += 1
         self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
 
-    def _hand_on(self, session: SessionId, request: Request) -> None:
-        """Have a client's request multicast with this turn; with views, when it may be."""
-        sessions = self.state.sessions
-        if self.with_views:
-            if self.protocol.must_wait(session.destinations) or sessions.must_wait(session, request):
-                before = sessions.mark(session)
-                sessions.hold(session, request)
-                mark = sessions.mark(session)
-                if mark is not None and mark != before:
-                    self._tell_all(mark)
-                return
-            sessions.hands_on(session, request)
-        self.state.gathering.add(session.destinations, request, self.gather)
-
     def _on_turn_end(self, _: inputs.TurnEnd) -> None:
         while self.turn_is_open:  # what is done at a turn's end may give another part something to do at it
-            self._multicast_gathered()
+            self.multicast_gathered()
             self._handle_local()
             wanting, self.state.turn = self.state.turn, {}
             for index in sorted(wanting):
                 self.parts[index].on_turn_end()
             self._handle_local()
 
-    def _multicast_gathered(self) -> None:
+    def multicast_gathered(self) -> None:
+        """What clients asked for in this turn."""
         if self.with_views and any(self.protocol.must_wait(m.destinations) for m in self.state.gathering.messages):
-            self._hold_gathered()
+            self.in_views.hold_gathered()
         gathered, self.state.gathering = self.state.gathering, Gathering()
         for message in gathered.messages:
             if message.requests:
                 self._multicast(message.destinations, message.count, message.body())
-
-    def _hold_gathered(self) -> None:
-        """In another view other numbers are common."""
-        gathered, self.state.gathering = self.state.gathering, Gathering()
-        for message in gathered.messages:
-            for request in trusted_requests_in(message.body()):
-                self.state.sessions.hold(SessionId(request.client, message.destinations), request)
 
     def _multicast(self, destinations: tuple[GroupId, ...], count: int, body: Buffers) -> None:
         self.state.multicasts += 1

@@ -157,7 +157,7 @@ class GraphProtocol(OrderingProtocol):
         assert not self.held_back, "and what waited for that"
         for m in self.graph.dag.unstable_messages():
             if m.message is not None and self.may_be_missed(m, staying):
-                self.process.hold_again(m.message)
+                self.process.in_views.hold_again(m.message)
 
     def may_be_missed(self, m: Node, staying: tuple[ProcessId, ...]) -> bool:
         """Whether some group to which it goes may never get it: nobody of it goes on from the view, and not all of it
@@ -184,7 +184,7 @@ class GraphProtocol(OrderingProtocol):
     def when_open(self) -> None:
         """From here on messages go out in the view."""
         self.multicast_what_waits()
-        self.process.begin_for_clients()
+        self.process.in_views.begin()
 
     def tell_all(self, mark: Mark) -> None:
         self.marks.ask(mark)
@@ -220,7 +220,7 @@ class GraphProtocol(OrderingProtocol):
 
     def pending(self) -> int:
         held_back = sum(len(held) for held in self.held_back.values())
-        waiting = len(self.waiting_multicasts) + sum(self.process.held_sets().values())
+        waiting = len(self.waiting_multicasts) + sum(self.process.in_views.held_sets().values())
         return self.undelivered() + held_back + self.graph.pending() + waiting
 
     def deliver_causal(self, m: Node) -> None:
@@ -271,7 +271,9 @@ class GraphProtocol(OrderingProtocol):
 
     def missed_groups(self) -> tuple[ProcessId, ...]:
         """The members of groups of which nobody is in the view, though something waits to go there."""
-        waiting = dict.fromkeys([*(m.destinations for m in self.waiting_multicasts), *self.process.held_sets()])
+        waiting = dict.fromkeys(
+            [*(m.destinations for m in self.waiting_multicasts), *self.process.in_views.held_sets()]
+        )
         groups = dict.fromkeys(group for destinations in waiting for group in self.absent(destinations))
         return tuple(p for group in groups for p in self.topology.members(group))
 

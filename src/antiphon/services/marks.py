@@ -37,7 +37,7 @@ class Marks(Component):
         if not meets:
             self.opened()  # S2
             return
-        marks = self.process.marks()
+        marks = self.process.in_views.marks()
         for at in range(0, len(marks) or 1, MARKS_MAX):
             end = at + MARKS_MAX
             self.graph().note(tuple(marks[at:end]), more=end < len(marks))  # S3
@@ -48,17 +48,17 @@ class Marks(Component):
             self.meet(m.name.sender, m.note)
         elif m.note is not None:
             for mark in m.note.marks:
-                self.process.hear_mark(mark)  # S8
+                self.process.in_views.hear_mark(mark)  # S8
         if self.asked:
             self.hand_on_what_all_heard()
 
     def meet(self, sender: ProcessId, note: Note) -> None:
-        self.process.meet(note.marks)  # S4
+        self.process.in_views.meet(note.marks)  # S4
         if note.more:
             return
         del self.unheard[sender]  # S5
         if not self.unheard:
-            self.process.met(self.graph().machines)  # S6
+            self.process.in_views.met(self.graph().machines)  # S6
             if not self.graph().still:
                 self.opened()
 
@@ -74,4 +74,4 @@ class Marks(Component):
         place = dag.places[self.me]
         heard = min(clock[place] for clock in dag.newest)  # S9: all have sent something that follows it
         for number in [number for number in self.asked if number <= heard]:
-            self.process.heard_by_all(self.asked.pop(number))  # S10
+            self.process.in_views.heard_by_all(self.asked.pop(number))  # S10
