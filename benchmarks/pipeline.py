@@ -34,7 +34,7 @@ SHARES = [0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1]
 ROWS_PER_MESSAGE = 33.7  # a multicast; per addressed process three frames, each sent and received, and a delivery
 PROMISES = [
     "integrity", "validity", "agreement", "uniform_agreement", "total_order", "acyclic_order", "fifo", "causal",
-    "genuineness",
+    "request_order", "client_order", "receipts", "genuineness",
 ]  # fmt: skip
 CHUNK = 50_000
 KINDS = ["multicast", "deliver", "send", "receive"]
@@ -50,17 +50,19 @@ def write_trace(folder: Path, run: str, rows: int, *, keys: bool = True) -> int:
     write_facts(folder, facts)
     events = folder / "events" / f"run={run}"
     events.mkdir(parents=True)
-    next_seq = np.zeros(len(SENDERS), dtype=np.int64)
+    next_seq, next_position = (np.zeros(len(SENDERS), dtype=np.int64) for _ in range(2))
     written = 0
     messages = int(rows / ROWS_PER_MESSAGE)
     for part, first in enumerate(range(0, messages, CHUNK)):
-        table = _chunk(random, first, min(CHUNK, messages - first), next_seq, keys=keys)
+        table = _chunk(random, first, min(CHUNK, messages - first), next_seq, next_position, keys=keys)
         pq.write_table(table, events / f"part-{part:05d}.parquet", compression="zstd")
         written += table.num_rows
     return written
 
 
-def _chunk(random: np.random.Generator, first: int, count: int, next_seq: Ints, *, keys: bool) -> pa.Table:
+def _chunk(
+    random: np.random.Generator, first: int, count: int, next_seq: Ints, next_position: Ints, *, keys: bool
+) -> pa.Table:
     number = np.arange(first, first + count)
     sender = random.integers(0, len(SENDERS), count)
     to = random.choice(len(DESTINATIONS), count, p=SHARES)
@@ -86,20 +88,36 @@ def _chunk(random: np.random.Generator, first: int, count: int, next_seq: Ints, 
     names = pc.binary_join_element_wise(pa.array(SENDERS).take(sender), pc.cast(pa.array(number), pa.string()), ":")
     order_keys = pa.array([f"{n:012d}" for n in number])
     plain, deliver = kind <= 1, kind == 1
+    position = np.zeros(len(kind), dtype=np.int64)
+    position[deliver] = _numbered(process[deliver], next_position)
+    own = {"client": pa.array(SENDERS).take(sender), "first": number, "payloads": np.ones(count, int), "digest": number}
+    cells = pa.table(own, pa.schema(EVENTS.field("requests").type.value_type)).to_struct_array().combine_chunks()
     table = {
         "process": pa.array(SENDERS).take(process),
         "seq": _numbered(process, next_seq),
         "time_ns": when,
         "kind": pa.array(KINDS).take(kind),
-        "message": names.take(message),
+        "message": names.take(pa.array(message, mask=~plain)),
         "destinations": pa.array(DESTINATIONS).take(pa.array(to[message], mask=~plain)),
-        "peer": pa.array(SENDERS).take(pa.array(peer, mask=plain)),
+        "requests": _singly(cells).take(pa.array(message, mask=~plain)),
+        "peers": _singly(pa.array(SENDERS)).take(pa.array(peer, mask=plain)),
+        "about": _singly(names).take(pa.array(message, mask=plain)),
         "layer": pa.array(LAYERS).take(pa.array(layer, mask=plain)),
         "bytes": pa.array(np.full(len(kind), 96), mask=plain),
         "step": pa.array(np.where(deliver, 3, np.maximum(layer, 0)), pa.int32()),
         "order_key": order_keys.take(pa.array(message, mask=~deliver if keys else np.ones(len(kind), bool))),
+        "position": pa.array(position, mask=~deliver),
     }
-    return pa.table([pa.array(table[field.name], field.type) for field in EVENTS], schema=EVENTS)
+    return pa.table([_cast(table[field.name], field.type) for field in EVENTS], schema=EVENTS)
+
+
+def _cast(values: Any, kind: pa.DataType) -> pa.Array:
+    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
+def _singly(values: pa.Array) -> pa.Array:
+    """Each in a list of its own."""
+    return pa.ListArray.from_arrays(np.arange(len(values) + 1, dtype=np.int32), values)
 
 
 def _numbered(process: Ints, next_seq: Ints) -> Ints:

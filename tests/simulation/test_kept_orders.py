@@ -20,8 +20,15 @@ KEPT = [
     ("fifo", Promise.ACYCLIC_ORDER, 2),
     ("causal", Promise.TOTAL_ORDER, 0),
     ("causal", Promise.ACYCLIC_ORDER, 0),
+    # With gaps: test_behind_a_gap_requests_may_be_in_different_orders.
+    ("reliable", Promise.REQUEST_ORDER, 8),
+    ("fifo", Promise.REQUEST_ORDER, 6),
+    ("causal", Promise.REQUEST_ORDER, 17),
+    ("allack", Promise.REQUEST_ORDER, 6),
+    ("toto", Promise.REQUEST_ORDER, 0),  # which promises a total order there, of the messages that ask for it
+    ("transis", Promise.REQUEST_ORDER, 7),
 ]
-ORDERS = {Promise.FIFO, Promise.CAUSAL, Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER}
+ORDERS = {Promise.FIFO, Promise.CAUSAL, Promise.TOTAL_ORDER, Promise.ACYCLIC_ORDER, Promise.REQUEST_ORDER}
 
 
 @pytest.mark.parametrize(("name", "promise", "seed"), KEPT)
