@@ -70,11 +70,8 @@ QUERY_SETTINGS = {
 
 
 def _local_settings(memory_gib: int | None, rows: int | None) -> dict[str, str]:
-    cores = os.cpu_count() or 1
     quiet = Path(__file__).with_name("log4j2.properties")
     short = rows is not None and rows <= SMALL_ROWS
-    tiny = rows is not None and rows <= TINY_ROWS
-    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     return {
         "spark.master": "local[*]",
         "spark.driver.memory": f"{memory_gib or _default_memory_gib()}g",
@@ -83,12 +80,23 @@ def _local_settings(memory_gib: int | None, rows: int | None) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}{QUICK if short else ''}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(1 if tiny else cores if short else 8 * cores),
-        "spark.sql.adaptive.enabled": str(not short).lower(),
         # All checks together take several hundred pieces of generated code; beyond 100, Spark would forget and compile
         # them again.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        **(interpreted if tiny else {}),
+        **settings_by_size(rows),
+    }
+
+
+def settings_by_size(rows: int | None) -> dict[str, str]:
+    """What suits traces of about so many rows on this machine; all of it can be set in a session that is active."""
+    cores = os.cpu_count() or 1
+    short = rows is not None and rows <= SMALL_ROWS
+    tiny = rows is not None and rows <= TINY_ROWS
+    return {
+        "spark.sql.shuffle.partitions": str(1 if tiny else cores if short else 8 * cores),
+        "spark.sql.adaptive.enabled": str(not short).lower(),
+        "spark.sql.codegen.wholeStage": str(not tiny).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if tiny else "FALLBACK",
     }
 
 
