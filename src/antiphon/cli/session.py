@@ -53,18 +53,19 @@ def quiet_session(trace: Path | int) -> Any:
 
 def check_trace(trace: Path) -> None:
     """Refuse what is no trace before Spark takes its seconds to start."""
-    files = [file for run in read_facts(trace) for file in event_files(trace, run.run)]
+    runs = {run.run for run in read_facts(trace)}
+    files = event_files(trace)
     need_spark()
     from antiphon.pipeline.read import complaint_about
 
     for file in files[:FILES_CHECKED]:
-        if complaint := complaint_about(file):
+        if complaint := complaint_about(file, runs):
             raise TraceError(complaint)
 
 
 def _rows(trace: Path) -> int:
     """About how many rows a trace has: the mean of the first files stands for the others."""
-    files = list(trace.glob("events/run=*/*.parquet"))
+    files = event_files(trace)
     counted = [pq.read_metadata(file).num_rows for file in files[:FILES_CHECKED]]
     return int(sum(counted) * len(files) / max(1, len(counted)))
 
