@@ -27,10 +27,10 @@ def need_spark() -> None:
     session._need_java()
 
 
-def quiet_session(trace: Path | int) -> Any:
+def quiet_session(trace: Path | int, master: str | None = None) -> Any:
     """A session whose JVM does not write to our standard error: it greets there, and warns of what nobody can help.
 
-    ``trace``: what it is for, or about how many rows that will have.
+    ``trace``: what it is for, or about how many rows that will have. ``master``: where to run, if somebody says so.
     """
     from antiphon.pipeline.session import spark_session
 
@@ -39,7 +39,7 @@ def quiet_session(trace: Path | int) -> Any:
         terminal = os.dup(2)
         os.dup2(words.fileno(), 2)
         try:
-            return spark_session(rows=rows)
+            return spark_session(rows=rows, master=master)
         except UsageError:
             raise
         except Exception as error:
