@@ -19,6 +19,7 @@ PLACES = {  # which file of this folder has a command
     "verify": "spark",
     "metrics": "spark",
     "demo": "spark",
+    "sweep": "sweep",
     "up": "cluster",
     "node": "cluster",
     "status": "cluster",
