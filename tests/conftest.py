@@ -22,6 +22,7 @@ TOGETHER = {
     "tests/runtime/test_protocols.py": "spark",
     "tests/cli/test_cli.py::test_verify_": "spark",
     f"{PAGES}[README]": "spark",
+    f"{PAGES}[sweeps]": "spark",
     f"{PAGES}[tutorial]": "spark",
     "tests/papers/test_scalatom.py": "scalatom",
 }

@@ -125,19 +125,23 @@ def _show(found: Summary, folder: SweepFolder) -> None:
 
 def _points_table(found: Summary) -> Table:
     """Each point by what tells it from the others."""
-    told: list[str] = [name for name in POINT.names if len({str(row.parameters[name]) for row in found.by_point}) > 1]
-    told = told or ["protocol"]
+    told = [name for name in POINT.names if len(_values(found, name)) > 1] or ["protocol"]
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("point", justify="right")
     for name in told:
         table.add_column(name)
-    for name in ("runs", "failed", "sends per multicast", "steps", "latency p50 ms", "p99 ms"):
+    for name in ("runs", "failed", "sends", "steps", "p50 ms", "p99 ms"):
         table.add_column(name, justify="right")
     for row in found.by_point:
         figures = (row.sends_per_multicast, row.steps_max, row.latency_ms_p50, row.latency_ms_p99)
         cells = [_cell(row.parameters[name]) for name in told]
         table.add_row(str(row.point), *cells, f"{row.runs:,}", f"{row.failed:,}", *map(_cell, figures))
     return table
+
+
+def _values(found: Summary, name: str) -> set[str]:
+    """Those of the points that have any: of random runs the seed chooses most."""
+    return {str(row.parameters[name]) for row in found.by_point if row.parameters[name] is not None}
 
 
 def _cell(value: Any) -> str:
