@@ -21,7 +21,7 @@ from antiphon.sweep.spec import Sweep
 from antiphon.sweep.task import OUTCOMES, run_chunk
 
 # Of the seconds that a round's tasks take on one core: it grows, since first estimates are rough, up to a limit.
-FIRST_ROUND_SECONDS, ROUND_SECONDS_MAX, GROWTH = 4.0, 180.0, 4.0
+FIRST_ROUND_SECONDS, ROUND_SECONDS_MAX, GROWTH = 4.0, 180.0, 8.0
 LOOK_SECONDS = 0.5
 
 _COUNT, _FIGURE = pa.int64(), pa.float64()
