@@ -23,6 +23,7 @@ TOGETHER = {
     "tests/runtime/test_protocols.py": "spark",
     "tests/cli/test_cli.py::test_verify_": "spark",
     f"{PAGES}[README]": "spark",
+    f"{PAGES}[sweeps]": "spark",
     f"{PAGES}[tutorial]": "spark",
     "tests/runtime/test_attacks.py": "waiting",
     "tests/runtime/test_cluster_commands.py": "waiting",

@@ -311,7 +311,7 @@ def test_the_shortest_cycle_is_shown() -> None:
 
 
 def test_what_is_no_trace_is_refused_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"is not a trace: it has no runs/\*\.json\.$"):
+    with pytest.raises(TraceError, match=r"is not a trace: it has no runs/\*\.json or runs/\*\.jsonl\.$"):
         read_events(spark, tmp_path)
     facts, rows = honest_run(1)
     write_facts(tmp_path, facts)
@@ -319,7 +319,7 @@ def test_what_is_no_trace_is_refused_in_one_sentence(spark: SparkSession, tmp_pa
         read_events(spark, tmp_path)
     write_run(tmp_path, facts, rows)
     write_events(tmp_path, "stranger", "part-00000", to_table(rows))
-    with pytest.raises(TraceError, match=r"has events of run 'stranger' but no runs/stranger\.json\.$"):
+    with pytest.raises(TraceError, match=r"has events of run 'stranger' but no facts of it are in runs/\.$"):
         read_events(spark, tmp_path)
 
 

@@ -28,10 +28,13 @@ QUICK = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialG
 TINY_ROWS, SMALL_ROWS = 50_000, 4_000_000
 
 
-def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, rows: int | None = None) -> SparkSession:
+def spark_session(
+    name: str = "antiphon", *, memory_gib: int | None = None, rows: int | None = None, master: str | None = None
+) -> SparkSession:
     """The session that is active, or a new one: on spark-submit's master if that started us, else on this machine.
 
-    `rows`: about how many the traces have that it is to read, if that is known.
+    `rows`: about how many the traces have that it is to read, if that is known. `master`: where to run, if somebody
+    says so.
     """
     if find_spec("pyspark") is None:
         raise UsageError(no_pyspark())
@@ -40,13 +43,17 @@ def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, rows
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if master is not None and master.startswith("sc://"):
+        os.environ["SPARK_REMOTE"], master = master, None
     remote = "SPARK_REMOTE" in os.environ  # Spark Connect: Java is on the server
     if not remote:
         _need_java()
     # Workers would otherwise take the first `python3` on the PATH, which need not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = QUERY_SETTINGS if remote or _master_is_chosen() else QUERY_SETTINGS | _local_settings(memory_gib, rows)
+    elsewhere = remote or (_master_is_chosen() if master is None else is_remote(master))
+    settings = QUERY_SETTINGS if elsewhere else QUERY_SETTINGS | _local_settings(memory_gib, rows)
+    settings = settings if master is None else settings | {"spark.master": master}
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -104,6 +111,11 @@ def _default_memory_gib() -> int:
     """A quarter of the machine, within 1 to 8: Spark spills to disk long before that hurts."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
     return int(min(8, max(1, total // 4)))
+
+
+def is_remote(master: str) -> bool:
+    """Whether tasks run elsewhere than in this machine's own Java."""
+    return not re.fullmatch(r"local(\[[\d*, ]+\])?", master)
 
 
 def _master_is_chosen() -> bool:
