@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -152,16 +153,24 @@ class Route:
         self.drafts.append(draft)
         return draft
 
-    def add_whole(
+    def add_batch(
         self,
-        count: int,
-        packed: bytes,
+        lengths: array[int],
+        payloads: bytes,
         future: asyncio.Future[Receipt],
         deadline: float,
         service: Service | None = None,
     ) -> None:
-        self.drafts.append(Outgoing.whole(count, packed, future, deadline, service))
-        self._open = None
+        """Several payloads in one piece, which are not to be divided; they do not linger."""
+        size = len(payloads) + len(lengths) * self._owner.entry_bytes
+        draft = self._open
+        if draft is None or draft.room < size or draft.service != service:
+            draft = self._begin_draft(service)
+        draft.room -= size
+        draft.batches[len(draft.futures)] = lengths
+        draft.payloads.append(payloads)
+        draft.futures.append(future)
+        draft.deadlines.append(deadline)
         self._flush_soon()
 
     def caller_left(self) -> None:
