@@ -25,6 +25,7 @@ from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import FrameKind, Refused, RouteNumber, encode, request_head
 from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
 
+AT_ONCE_BYTES = 32 << 10  # a draft that is full and has so much leaves amid the turn; to write less takes too long
 BUSY_SECONDS = 15.0  # a member that is alive but takes nothing for so long is left for another
 
 
@@ -147,8 +148,11 @@ class Route:
             self._flush_later()
 
     def _begin_draft(self, service: Service | None) -> Outgoing:
-        if self._open is not None and self._owner.linger:
-            self._flush_soon()  # one is full
+        full, owner = self._open, self._owner
+        if full is not None and owner.batch_bytes - full.room >= AT_ONCE_BYTES:
+            self.flush()  # the member can take it while the callers go on
+        elif full is not None and owner.linger:
+            self._flush_soon()
         draft = self._open = Outgoing(self._owner.batch_bytes, service)
         self.drafts.append(draft)
         return draft
