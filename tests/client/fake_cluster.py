@@ -87,6 +87,7 @@ class FakeMember:
         self.rejects = ""
         self.is_silent = False
         self.is_busy = False  # says only that
+        self.is_behind = False  # knows of nothing that its group delivers
         self.takes: Callable[[Request], bool] = lambda request: True  # else it says nothing about the request
         self.refuses: str = ""  # with this error
         self.answers: Callable[[], bool] = lambda: True  # else it takes the request and is cut off
@@ -166,7 +167,7 @@ class FakeConnection(FrameStream):
             number, data = decode_request(body)
             self.on_request(number, parse_request(bytes(data)))
         elif kind == FrameKind.PROGRESS:
-            sessions = member.cluster.groups[member.group].sessions
+            sessions = Sessions() if member.is_behind else member.cluster.groups[member.group].sessions
             asked = [tuple(GroupId(name) for name in groups) for groups in decode(Progress, body).sets]
             marks = [(list(groups), sessions.progress(SessionId(self.client, groups))) for groups in asked]
             answer = ProgressAnswer(member.group, marks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -323,6 +324,25 @@ def test_requests_are_let_go_when_they_are_delivered_everywhere(monkeypatch: pyt
         assert max(request.settled for request in cluster.requests()) == 10
 
     run({"a": 2, "b": 1, "c": 1}, story)
+
+
+def test_a_member_that_was_left_behind_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the only one of its group that the client is connected to."""
+    monkeypatch.setattr(progress, "SETTLE_SECONDS", 0.03)
+    monkeypatch.setattr(progress, "DOUBT_SECONDS", 0.1)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        cluster.members["b.1"].is_behind = True
+        await client._sender.members.connection("b.1")
+        client._sender.route(["a", "b"])._members = deque(["a.1"])
+        for _ in range(3):
+            await client.multicast({"a", "b"}, b"x")
+            (route,) = client._sender._routes.values()
+            async with asyncio.timeout(5):
+                while route.settled < route.next_number:
+                    await asyncio.sleep(0.01)
+
+    run({"a": 1, "b": 3}, story)
 
 
 def test_a_member_that_only_says_that_it_is_busy_is_left_after_a_while() -> None:

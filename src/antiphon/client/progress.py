@@ -13,6 +13,7 @@ from antiphon.core.errors import Unavailable, UsageError
 
 SETTLE_SECONDS = 0.25  # between two questions
 HURRY_SECONDS = 0.02  # the same, when much is kept that could be let go
+DOUBT_SECONDS = 1.0  # without news from those members to whom there is a connection: then the others are asked, too
 PROGRESS_ANSWER_SECONDS = 3.0
 
 
@@ -41,16 +42,30 @@ class GroupProgress:
         """How many payloads are not known to be delivered in this group."""
         return sum(route.next_number - route.delivered[self._group] for route in self.routes)
 
+    def _known(self) -> int:
+        return sum(route.delivered[self._group] for route in self.routes)
+
     async def _ask_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        news_at = loop.time()
         try:
             while self._unknown():
                 await self._pause()
-                known = sum(route.delivered[self._group] for route in self.routes)
-                await self._ask()
-                if sum(route.delivered[self._group] for route in self.routes) == known:
-                    self._members.rotate(-1)  # this one may have been left behind
+                known = self._known()
+                member = self._next_member(in_doubt=loop.time() - news_at > DOUBT_SECONDS)
+                await self._ask(member)
+                if self._known() > known:
+                    news_at = loop.time()
+                else:  # this one may have been left behind: it is asked again after all others
+                    self._members.remove(member)
+                    self._members.append(member)
         finally:
             self._task = None
+
+    def _next_member(self, *, in_doubt: bool) -> str:
+        """A connection that is there is used before another is made, unless all whom it leads to may be behind."""
+        first = self._members[0]
+        return first if in_doubt else next(filter(self._connections.is_connected, self._members), first)
 
     async def _pause(self) -> None:
         await asyncio.sleep(HURRY_SECONDS)
@@ -61,8 +76,7 @@ class GroupProgress:
             return
         self._hurry.clear()
 
-    async def _ask(self) -> None:
-        member = next(filter(self._connections.is_connected, self._members), self._members[0])
+    async def _ask(self, member: str) -> None:
         connection = None
         try:
             async with asyncio.timeout(PROGRESS_ANSWER_SECONDS):
