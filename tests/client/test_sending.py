@@ -332,7 +332,7 @@ def test_a_member_that_was_left_behind_is_not_asked_for_ever(monkeypatch: pytest
     monkeypatch.setattr(progress, "DOUBT_SECONDS", 0.1)
 
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
-        cluster.members["b.1"].is_behind = True
+        cluster.members["b.1"].knows = 0
         await client._sender.members.connection("b.1")
         client._sender.route(["a", "b"])._members = deque(["a.1"])
         for _ in range(3):
