@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from antiphon.client import progress, sender
 from antiphon.client.route import Lane
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
 from antiphon.core.requests import Request
+from antiphon.runtime.net.frames import PROGRESS_MAX
 from client.fake_cluster import FakeCluster, run
 
 
@@ -343,6 +345,23 @@ def test_a_member_that_was_left_behind_is_not_asked_for_ever(monkeypatch: pytest
                     await asyncio.sleep(0.01)
 
     run({"a": 1, "b": 3}, story)
+
+
+def test_any_number_of_sets_can_be_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of which something is not known, in as many questions as it takes."""
+    monkeypatch.setattr(progress, "SETTLE_SECONDS", 0.03)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        sets = [("a", *others) for size in (1, 2, 3) for others in combinations("bcdefghi", size)]
+        assert len(sets) > PROGRESS_MAX
+        for each in sets:
+            client._sender.route(each)._members = deque([f"{each[1]}.1"])  # so that a has to be asked
+        await asyncio.gather(*(client.multicast(each, b"x") for each in sets))
+        async with asyncio.timeout(10):
+            while any(route.settled < 1 for route in client._sender._routes.values()):
+                await asyncio.sleep(0.01)
+
+    run(dict.fromkeys("abcdefghi", 1), story)
 
 
 def test_a_member_that_only_says_that_it_is_busy_is_left_after_a_while() -> None:

@@ -34,6 +34,7 @@ from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net.frames import (
     HEADER,
     MAGIC,
+    PROGRESS_MAX,
     VERSION,
     FrameKind,
     Hello,
@@ -600,7 +601,7 @@ def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
 ) -> None:
     monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 0.5)
     monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
-    question = encode(FrameKind.PROGRESS, Progress([["a"]] * 300))
+    question = encode(FrameKind.PROGRESS, Progress([["a"]] * PROGRESS_MAX)) * 5
 
     async def run() -> tuple[int, int]:
         node = open_node(folder)

@@ -10,6 +10,7 @@ from antiphon.client.connection import MEMBER_SILENCE_SECONDS
 from antiphon.client.members import Members
 from antiphon.client.route import Route
 from antiphon.core.errors import Unavailable, UsageError
+from antiphon.runtime.net.frames import PROGRESS_MAX
 
 SETTLE_SECONDS = 0.25  # between two questions
 HURRY_SECONDS = 0.02  # the same, when much is kept that could be let go
@@ -77,11 +78,15 @@ class GroupProgress:
         self._hurry.clear()
 
     async def _ask(self, member: str) -> None:
+        unknown = [route for route in self.routes if route.delivered[self._group] < route.next_number]
+        sets = [list(route.destinations) for route in unknown]
         connection = None
         try:
             async with asyncio.timeout(PROGRESS_ANSWER_SECONDS):
                 connection = await self._connections.connection(member)
-                await connection.ask_progress([list(route.destinations) for route in self.routes])
+            for first in range(0, len(sets), PROGRESS_MAX):
+                async with asyncio.timeout(PROGRESS_ANSWER_SECONDS):
+                    await connection.ask_progress(sets[first : first + PROGRESS_MAX])
         except (Unavailable, UsageError):
             return
         except TimeoutError:

@@ -352,10 +352,14 @@ class ClientCaller:
     def _on_progress(self, wanted: Progress) -> None:
         """Answer with what is durable, for the client will never repeat what it hears of here."""
         process = self._driver.process
-        sessions, group = process.state.sessions, process.topology.group_of[process.me]
-        asked = [tuple(GroupId(name) for name in groups) for groups in wanted.sets]
-        progress = [(list(map(str, groups)), sessions.progress(SessionId(self.client, groups))) for groups in asked]
-        answer = ProgressAnswer(group, progress)
+        sessions, topology = process.state.sessions, process.topology
+        progress = []
+        for names in wanted.sets:
+            groups = tuple(map(GroupId, names))
+            if not topology.is_destination_set(groups):
+                raise BadFrame("A client asks about groups that it cannot have sent to.")
+            progress.append((names, sessions.progress(SessionId(self.client, groups))))
+        answer = ProgressAnswer(topology.group_of[process.me], progress)
         self._owed += 1
         self.set_reading()
         self._driver.when_durable(lambda: self._tell_progress(answer))
