@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,7 +27,7 @@ from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
-from antiphon.runtime.net.frames import Rejected, StatusAnswer
+from antiphon.runtime.net.frames import HEADER, FrameKind, Rejected, StatusAnswer, encode
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 
@@ -290,6 +291,32 @@ def test_who_does_not_answer_a_command_may_or_may_not_have_been_told(
         with pytest.raises(Unavailable) as silent:
             asyncio.run(ask())
         assert str(silent.value) == f"{folder.config.addresses['g.1']} did not answer within 0.1 seconds."
+
+
+@pytest.mark.parametrize("said", [b"\0", encode(FrameKind.BUSY)], ids=["trickle", "busy"])
+def test_who_says_something_for_ever_and_never_answers_is_not_waited_for(path: Path, said: bytes) -> None:
+    folder = cluster.create(path, {"g": 1})
+    ended = threading.Event()
+
+    def talk(server: socket.socket) -> None:
+        for _ in range(2):
+            with server.accept()[0] as caller, suppress(OSError):
+                caller.sendall(HEADER.pack(10**6, FrameKind.WELCOME) if said == b"\0" else b"")
+                while not ended.wait(0.02):
+                    caller.sendall(said)
+
+    with socket.create_server(folder.config.address("g.1")) as server:
+        talker = threading.Thread(target=talk, args=(server,))
+        talker.start()
+        begun = time.monotonic()
+        try:
+            assert cluster.ask(folder.config, "g.1", timeout=0.2) is None
+            with pytest.raises(OutcomeUnknown):
+                cluster.tell(folder.config, "g.1", ["leave"], timeout=0.2)
+            assert time.monotonic() - begun < 5
+        finally:
+            ended.set()
+            talker.join()
 
 
 def test_status_is_not_well_when_processes_have_no_room_or_do_not_reach_one_another(path: Path) -> None:
