@@ -27,6 +27,7 @@ from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
+from antiphon.runtime.cluster.folder import ProcessFolder
 from antiphon.runtime.net.frames import HEADER, FrameKind, Rejected, StatusAnswer, encode
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
@@ -377,6 +378,30 @@ def test_a_process_that_does_not_answer_in_time_is_not_said_to_have_failed(
     cluster.kill(folder, "a.1")
     late = f"a.1 was started, but does not answer after 0 seconds; what it says is in {own.log}."
     assert str(failure.value) == late
+
+
+def test_what_is_ending_when_a_cluster_is_started_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = cluster.create(path, {"a": 2}, trace=False)
+    ending, well = _answer("a.1", draining=True), _answer("a.2")
+    looks: list[StatusAnswer | None] = []
+
+    def ask_all(config: object, asked: list[str], **_: object) -> dict[str, StatusAnswer | None]:
+        return {process: looks.pop(0) if process == "a.1" else well for process in asked}
+
+    monkeypatch.setattr(processes, "ask_all", ask_all)
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(ProcessFolder, "pid", lambda own: 7 if looks or own.path.name == "a.2" else None)
+    for script in ([_answer("a.1")], [ending, ending, None, None], [ending, _answer("a.1")], [None, ending, None]):
+        looks[:] = script
+        processes._wait_for_ending(folder, folder.config.processes)
+        assert looks == []
+    monkeypatch.setattr(processes, "GONE_SECONDS", 0.0)
+    looks[:] = [ending, ending]
+    with pytest.raises(Unavailable, match=r"^a\.1 was told to end, but still runs after 0 seconds\.$"):
+        processes._wait_for_ending(folder, folder.config.processes)
+    monkeypatch.setattr(processes, "SILENT_SECONDS", 0.0)
+    looks[:] = [None, None]
+    processes._wait_for_ending(folder, folder.config.processes)  # it does not answer, for whatever reason
 
 
 def test_a_group_without_a_majority_waits_says_so_and_goes_on_when_enough_return(path: Path) -> None:
