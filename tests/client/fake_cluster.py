@@ -87,6 +87,7 @@ class FakeMember:
         self.rejects = ""
         self.is_silent = False
         self.is_busy = False  # says only that
+        self.tells: Callable[[int], int] = lambda delivered: delivered  # when it is asked how far its group is
         self.knows: int | None = None  # of the events of its group's log; None: all
         self.takes: Callable[[Request], bool] = lambda request: True  # else it says nothing about the request
         self.refuses: str = ""  # with this error
@@ -167,9 +168,9 @@ class FakeConnection(FrameStream):
             number, data = decode_request(body)
             self.on_request(number, parse_request(bytes(data)))
         elif kind == FrameKind.PROGRESS:
-            sessions = Sessions() if member.knows is not None else member.cluster.groups[member.group].sessions
+            sessions = member.cluster.groups[member.group].sessions
             asked = [tuple(GroupId(name) for name in groups) for groups in decode(Progress, body).sets]
-            marks = [(list(groups), sessions.progress(SessionId(self.client, groups))) for groups in asked]
+            marks = [(list(g), member.tells(sessions.progress(SessionId(self.client, g)))) for g in asked]
             answer = ProgressAnswer(member.group, marks)
             self.write(encode(FrameKind.PROGRESS_ANSWER, answer))
         elif kind == FrameKind.SUBSCRIBE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from itertools import combinations
+from itertools import combinations, count
 from types import SimpleNamespace
 from typing import Any
 
@@ -328,21 +328,26 @@ def test_requests_are_let_go_when_they_are_delivered_everywhere(monkeypatch: pyt
     run({"a": 2, "b": 1, "c": 1}, story)
 
 
-def test_a_member_that_was_left_behind_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the only one of its group that the client is connected to."""
+@pytest.mark.parametrize("pace", [0, 1])
+def test_a_member_that_is_behind_its_group_is_not_the_only_one_asked(
+    pace: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still, or is slow; and it is the only one of its group that the client is connected to."""
     monkeypatch.setattr(progress, "SETTLE_SECONDS", 0.03)
-    monkeypatch.setattr(progress, "DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "DOUBT_SECONDS", 0.4)
+    told = count(step=pace)
 
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
-        cluster.members["b.1"].knows = 0
+        cluster.members["b.1"].tells = lambda delivered: min(delivered, next(told))
         await client._sender.members.connection("b.1")
         client._sender.route(["a", "b"])._members = deque(["a.1"])
-        for _ in range(3):
-            await client.multicast({"a", "b"}, b"x")
+        for _ in range(2):
+            await client.multicast_many({"a", "b"}, [b"x"] * 1000)
             (route,) = client._sender._routes.values()
             async with asyncio.timeout(5):
                 while route.settled < route.next_number:
                     await asyncio.sleep(0.01)
+        assert next(told) < 1000
 
     run({"a": 1, "b": 3}, story)
 

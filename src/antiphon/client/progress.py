@@ -14,8 +14,9 @@ from antiphon.runtime.net.frames import PROGRESS_MAX
 
 SETTLE_SECONDS = 0.25  # between two questions
 HURRY_SECONDS = 0.02  # the same, when much is kept that could be let go
-DOUBT_SECONDS = 1.0  # without news from those members to whom there is a connection: then the others are asked, too
+DOUBT_SECONDS = 2.0  # what was sent so long ago should be delivered: those who do not know of it may be behind
 PROGRESS_ANSWER_SECONDS = 3.0
+DOUBT_DIAL_SECONDS = 0.25  # that a connection may take while others could be asked; it is made all the same, for later
 
 
 class GroupProgress:
@@ -32,41 +33,41 @@ class GroupProgress:
     def wake(self, *, hurry: bool) -> None:
         if hurry:
             self._hurry.set()
-        if self._task is None and self._unknown():
+        if self._task is None and self._known() < self._sent():
             self._task = asyncio.get_running_loop().create_task(self._ask_on())
 
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    def _unknown(self) -> int:
-        """How many payloads are not known to be delivered in this group."""
-        return sum(route.next_number - route.delivered[self._group] for route in self.routes)
+    def _sent(self) -> int:
+        return sum(route.next_number for route in self.routes)
 
     def _known(self) -> int:
+        """How many payloads are known to be delivered in this group."""
         return sum(route.delivered[self._group] for route in self.routes)
 
     async def _ask_on(self) -> None:
+        """Ask one member as long as it has news. But a group may go on without that one, which then knows too little:
+        if it does not come to know in time of what was sent, all members are asked in turn."""
         loop = asyncio.get_running_loop()
-        news_at = loop.time()
+        goal, set_at = self._sent(), loop.time()
         try:
-            while self._unknown():
+            while (known := self._known()) < self._sent():
                 await self._pause()
-                known = self._known()
-                member = self._next_member(in_doubt=loop.time() - news_at > DOUBT_SECONDS)
-                await self._ask(member)
-                if self._known() > known:
-                    news_at = loop.time()
-                else:  # this one may have been left behind: it is asked again after all others
+                in_doubt = loop.time() - set_at > DOUBT_SECONDS
+                member = self._members[0] if in_doubt else self._connected_member()
+                await self._ask(member, DOUBT_DIAL_SECONDS if in_doubt else PROGRESS_ANSWER_SECONDS)
+                if in_doubt or self._known() == known:
                     self._members.remove(member)
                     self._members.append(member)
+                if self._known() >= goal:
+                    goal, set_at = self._sent(), loop.time()
         finally:
             self._task = None
 
-    def _next_member(self, *, in_doubt: bool) -> str:
-        """A connection that is there is used before another is made, unless all whom it leads to may be behind."""
-        first = self._members[0]
-        return first if in_doubt else next(filter(self._connections.is_connected, self._members), first)
+    def _connected_member(self) -> str:
+        return next(filter(self._connections.is_connected, self._members), self._members[0])
 
     async def _pause(self) -> None:
         await asyncio.sleep(HURRY_SECONDS)
@@ -77,12 +78,12 @@ class GroupProgress:
             return
         self._hurry.clear()
 
-    async def _ask(self, member: str) -> None:
+    async def _ask(self, member: str, dial_seconds: float) -> None:
         unknown = [route for route in self.routes if route.delivered[self._group] < route.next_number]
         sets = [list(route.destinations) for route in unknown]
         connection = None
         try:
-            async with asyncio.timeout(PROGRESS_ANSWER_SECONDS):
+            async with asyncio.timeout(dial_seconds):
                 connection = await self._connections.connection(member)
             for first in range(0, len(sets), PROGRESS_MAX):
                 async with asyncio.timeout(PROGRESS_ANSWER_SECONDS):
