@@ -87,6 +87,8 @@ class FakeMember:
         self.rejects = ""
         self.is_silent = False
         self.is_busy = False  # says only that
+        self.tells: Callable[[int], int] = lambda delivered: delivered  # when it is asked how far its group is
+        self.knows: int | None = None  # of the events of its group's log; None: all
         self.takes: Callable[[Request], bool] = lambda request: True  # else it says nothing about the request
         self.refuses: str = ""  # with this error
         self.answers: Callable[[], bool] = lambda: True  # else it takes the request and is cut off
@@ -168,7 +170,7 @@ class FakeConnection(FrameStream):
         elif kind == FrameKind.PROGRESS:
             sessions = member.cluster.groups[member.group].sessions
             asked = [tuple(GroupId(name) for name in groups) for groups in decode(Progress, body).sets]
-            marks = [(list(groups), sessions.progress(SessionId(self.client, groups))) for groups in asked]
+            marks = [(list(g), member.tells(sessions.progress(SessionId(self.client, g)))) for g in asked]
             answer = ProgressAnswer(member.group, marks)
             self.write(encode(FrameKind.PROGRESS_ANSWER, answer))
         elif kind == FrameKind.SUBSCRIBE:
@@ -225,14 +227,16 @@ class FakeConnection(FrameStream):
         if self.member.refuses:
             self.write(encode(FrameKind.REFUSED, Refused(-1, 0, self.member.refuses, "It says no.")))
             return
-        self.write(encode(FrameKind.SUBSCRIBED, Subscribed(group.end, self.member.cluster.alike)))
+        known = group.log[: self.member.knows]
+        end = known[-1].position + known[-1].count if known else 0
+        self.write(encode(FrameKind.SUBSCRIBED, Subscribed(end, self.member.cluster.alike)))
         self.sent, self.start = 0, subscribe.start
         self.serve()
 
     def serve(self) -> None:
         if self.sent is None:
             return
-        log = self.member.cluster.groups[self.member.group].log
+        log = self.member.cluster.groups[self.member.group].log[: self.member.knows]
         records = [encode_event(event) for event in log[self.sent :] if event.position + event.count > self.start]
         self.sent = len(log)
         for first in range(0, len(records), RECORDS):

@@ -31,6 +31,9 @@ async def read(client: antiphon.Client, group: str, count: int) -> list[antiphon
     return found
 
 
+PASSED_BYTES = 2500  # at most, in each direction of a connection through a proxy
+
+
 class Proxy:
     """Stands between a client and a member, and cuts connections at random."""
 
@@ -59,7 +62,7 @@ class Proxy:
         try:
             other_reader, other_writer = await asyncio.open_connection(*self._target)
             ends.append(other_writer)
-            budget = self._random.randint(500, 2500)
+            budget = self._random.randint(PASSED_BYTES // 5, PASSED_BYTES)
             async with asyncio.TaskGroup() as pumps:
                 pumps.create_task(self._pump(reader, other_writer, budget))
                 pumps.create_task(self._pump(other_reader, writer, budget))
@@ -85,7 +88,9 @@ def test_a_message_survives_any_number_of_lost_connections_once(make_cluster: Ma
     async def run() -> None:
         rng = random.Random(3)
         proxies = {p: Proxy(folder.config.address(p), rng) for p in folder.config.processes}
-        async with antiphon.connect(folder.path) as client, antiphon.connect(folder.path) as reader:
+        # A request is sent whole, whenever it is sent: one of more bytes than a connection passes would never arrive.
+        connecting = antiphon.connect(folder.path, batch_bytes=PASSED_BYTES // 4)
+        async with connecting as client, antiphon.connect(folder.path) as reader:
             client._addresses = {process: await proxy.start() for process, proxy in proxies.items()}
             sent = []
             for i in range(count):

@@ -165,6 +165,39 @@ def test_a_silent_member_is_left_for_another(monkeypatch: pytest.MonkeyPatch) ->
     run({"a": 2, "b": 1}, story)
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_the_log_of_a_member_that_was_left_behind_is_not_the_groups(
+    follow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not its end, and not all that there is to follow; wherever the reader begins, and also if two are behind."""
+    monkeypatch.setattr(subscription, "MEMBER_SILENCE_SECONDS", 0.1)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        cluster.members["a.1"].knows, cluster.members["a.2"].knows = 0, 3
+        for _ in range(6):
+            deliveries = client.subscribe("a", follow=follow)
+            found = [(await anext(deliveries)).position for _ in range(60)]
+            assert found == list(range(60))
+            await deliveries.aclose()
+
+    run({"a": 3}, story)
+
+
+def test_the_end_is_found_though_some_members_do_not_tell_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "MEMBER_SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(subscription, "END_SECONDS", 0.1)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        await cluster.members["a.1"].stop()
+        cluster.members["a.2"].is_busy = cluster.members["a.3"].is_silent = True
+        cluster.members["a.4"].refuses = "unavailable"
+        assert len([each async for each in client.subscribe("a", follow=False)]) == 60
+
+    run({"a": 5}, story)
+
+
 def test_what_cannot_be_served_is_an_error() -> None:
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
         for start in (-1, 2**62 + 1, 1.0, "0", True, None):

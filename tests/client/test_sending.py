@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
+from itertools import combinations, count
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from antiphon.client import progress, sender
 from antiphon.client.route import Lane
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
 from antiphon.core.requests import Request
+from antiphon.runtime.net.frames import PROGRESS_MAX
 from client.fake_cluster import FakeCluster, run
 
 
@@ -323,6 +326,47 @@ def test_requests_are_let_go_when_they_are_delivered_everywhere(monkeypatch: pyt
         assert max(request.settled for request in cluster.requests()) == 10
 
     run({"a": 2, "b": 1, "c": 1}, story)
+
+
+@pytest.mark.parametrize("pace", [0, 1])
+def test_a_member_that_is_behind_its_group_is_not_the_only_one_asked(
+    pace: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still, or is slow; and it is the only one of its group that the client is connected to."""
+    monkeypatch.setattr(progress, "SETTLE_SECONDS", 0.03)
+    monkeypatch.setattr(progress, "DOUBT_SECONDS", 0.4)
+    told = count(step=pace)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        cluster.members["b.1"].tells = lambda delivered: min(delivered, next(told))
+        await client._sender.members.connection("b.1")
+        client._sender.route(["a", "b"])._members = deque(["a.1"])
+        for _ in range(2):
+            await client.multicast_many({"a", "b"}, [b"x"] * 1000)
+            (route,) = client._sender._routes.values()
+            async with asyncio.timeout(5):
+                while route.settled < route.next_number:
+                    await asyncio.sleep(0.01)
+        assert next(told) < 1000
+
+    run({"a": 1, "b": 3}, story)
+
+
+def test_any_number_of_sets_can_be_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of which something is not known, in as many questions as it takes."""
+    monkeypatch.setattr(progress, "SETTLE_SECONDS", 0.03)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        sets = [("a", *others) for size in (1, 2, 3) for others in combinations("bcdefghi", size)]
+        assert len(sets) > PROGRESS_MAX
+        for each in sets:
+            client._sender.route(each)._members = deque([f"{each[1]}.1"])  # so that a has to be asked
+        await asyncio.gather(*(client.multicast(each, b"x") for each in sets))
+        async with asyncio.timeout(10):
+            while any(route.settled < 1 for route in client._sender._routes.values()):
+                await asyncio.sleep(0.01)
+
+    run(dict.fromkeys("abcdefghi", 1), story)
 
 
 def test_a_member_that_only_says_that_it_is_busy_is_left_after_a_while() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
-from antiphon.core import MessageId, ProcessId, Topology, parse_groups
+from antiphon.core import MessageId, ProcessId, Topology, model, parse_groups
 from antiphon.core.declaration import Detector, Watched
 from antiphon.core.errors import UsageError
+from antiphon.core.model import GroupId
 from antiphon.protocols import protocol_named
 from antiphon.simulation import parse_faults
 
@@ -37,6 +40,29 @@ def test_destinations_are_in_one_order_everywhere() -> None:
     topology = Topology.sized({"b": 1, "a": 2})
     assert topology.destinations(["a", "b", "a"]) == ("b", "a")
     assert topology.addressees(("b", "a")) == ("b.1", "a.1", "a.2")
+
+
+def test_a_sentence_about_groups_stays_one_however_many_and_long_their_names_are() -> None:
+    many = Topology.sized({f"g{i}": 1 for i in range(1000)})
+    for names in ("\1" * 10**6, [f"{i}" * 10**5 for i in range(10)], map(str, range(10**5))):
+        with pytest.raises(UsageError) as refused:
+            many.destinations(names)
+        assert len(str(refused.value)) < 400
+    with pytest.raises(UsageError) as refused:
+        many.destinations(["b", "x" * 40, "c", "a", "z"])
+    assert str(refused.value).startswith("There are no groups 'a', 'b', 'c' and 2 more; the groups are g0, g1, ")
+    assert str(refused.value).endswith(", g19 and 980 more.")
+
+
+def test_callers_who_name_many_sets_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "SETS_MAX", 4)
+    topology = Topology.sized(dict.fromkeys("abcde", 1))
+    sets = [topology.destinations(each) for k in (1, 2, 3) for each in combinations("abcde", k)]
+    for each in (*sets, *sets):
+        assert topology.is_destination_set(each)
+        assert topology.addressees(each) == tuple(f"{group}.1" for group in each)
+        assert len(topology._destination_sets) <= 4 >= len(topology._addressees)
+    assert not topology.is_destination_set((GroupId("b"), GroupId("a")))
 
 
 @pytest.mark.parametrize(

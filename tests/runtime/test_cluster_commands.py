@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,7 +27,8 @@ from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
-from antiphon.runtime.net.frames import Rejected, StatusAnswer
+from antiphon.runtime.cluster.folder import ProcessFolder
+from antiphon.runtime.net.frames import HEADER, FrameKind, Rejected, StatusAnswer, encode
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 
@@ -292,6 +294,32 @@ def test_who_does_not_answer_a_command_may_or_may_not_have_been_told(
         assert str(silent.value) == f"{folder.config.addresses['g.1']} did not answer within 0.1 seconds."
 
 
+@pytest.mark.parametrize("said", [b"\0", encode(FrameKind.BUSY)], ids=["trickle", "busy"])
+def test_who_says_something_for_ever_and_never_answers_is_not_waited_for(path: Path, said: bytes) -> None:
+    folder = cluster.create(path, {"g": 1})
+    ended = threading.Event()
+
+    def talk(server: socket.socket) -> None:
+        for _ in range(2):
+            with server.accept()[0] as caller, suppress(OSError):
+                caller.sendall(HEADER.pack(10**6, FrameKind.WELCOME) if said == b"\0" else b"")
+                while not ended.wait(0.02):
+                    caller.sendall(said)
+
+    with socket.create_server(folder.config.address("g.1")) as server:
+        talker = threading.Thread(target=talk, args=(server,))
+        talker.start()
+        begun = time.monotonic()
+        try:
+            assert cluster.ask(folder.config, "g.1", timeout=0.2) is None
+            with pytest.raises(OutcomeUnknown):
+                cluster.tell(folder.config, "g.1", ["leave"], timeout=0.2)
+            assert time.monotonic() - begun < 5
+        finally:
+            ended.set()
+            talker.join()
+
+
 def test_status_is_not_well_when_processes_have_no_room_or_do_not_reach_one_another(path: Path) -> None:
     folder = cluster.create(path, {"g": 3})
     one, two, three = folder.config.processes
@@ -350,6 +378,30 @@ def test_a_process_that_does_not_answer_in_time_is_not_said_to_have_failed(
     cluster.kill(folder, "a.1")
     late = f"a.1 was started, but does not answer after 0 seconds; what it says is in {own.log}."
     assert str(failure.value) == late
+
+
+def test_what_is_ending_when_a_cluster_is_started_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = cluster.create(path, {"a": 2}, trace=False)
+    ending, well = _answer("a.1", draining=True), _answer("a.2")
+    looks: list[StatusAnswer | None] = []
+
+    def ask_all(config: object, asked: list[str], **_: object) -> dict[str, StatusAnswer | None]:
+        return {process: looks.pop(0) if process == "a.1" else well for process in asked}
+
+    monkeypatch.setattr(processes, "ask_all", ask_all)
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(ProcessFolder, "pid", lambda own: 7 if looks or own.path.name == "a.2" else None)
+    for script in ([_answer("a.1")], [ending, ending, None, None], [ending, _answer("a.1")], [None, ending, None]):
+        looks[:] = script
+        processes._wait_for_ending(folder, folder.config.processes)
+        assert looks == []
+    monkeypatch.setattr(processes, "GONE_SECONDS", 0.0)
+    looks[:] = [ending, ending]
+    with pytest.raises(Unavailable, match=r"^a\.1 was told to end, but still runs after 0 seconds\.$"):
+        processes._wait_for_ending(folder, folder.config.processes)
+    monkeypatch.setattr(processes, "SILENT_SECONDS", 0.0)
+    looks[:] = [None, None]
+    processes._wait_for_ending(folder, folder.config.processes)  # it does not answer, for whatever reason
 
 
 def test_a_group_without_a_majority_waits_says_so_and_goes_on_when_enough_return(path: Path) -> None:

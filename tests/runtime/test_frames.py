@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
@@ -21,12 +22,15 @@ from antiphon.runtime.net.frames import (
     HEADER,
     HELLO_BYTES_MAX,
     RECORD,
+    Control,
     FrameKind,
     Hello,
     Oversized,
+    Progress,
     ProgressAnswer,
     Refused,
     RouteNumber,
+    Subscribe,
     Welcome,
     data_head,
     decode,
@@ -42,6 +46,27 @@ from antiphon.runtime.net.frames import (
 )
 
 FRAMES = st.lists(st.tuples(st.integers(1, max(FrameKind)), st.binary(max_size=300)), max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Progress, b"\x91\xdd" + (1 << 20).to_bytes(4, "big") + b"\x90" * (1 << 20)),  # a million empty sets
+        (Progress, b"\x91\x91\xdd" + (1 << 20).to_bytes(4, "big") + b"\xa1a" * (1 << 20)),  # one of a million groups
+        (RouteNumber, encode(FrameKind.ROUTE, RouteNumber(0, ["\1" * 10**6]))[HEADER.size :]),
+        (RouteNumber, encode(FrameKind.ROUTE, RouteNumber(0, ["a"] * 10**6))[HEADER.size :]),
+        (Subscribe, encode(FrameKind.SUBSCRIBE, Subscribe("\1" * 10**6, 0))[HEADER.size :]),
+    ],
+)
+def test_of_a_frame_that_names_too_much_nothing_is_made(kind: type[Control], body: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadFrame) as refused:
+            decode(kind, body)
+        assert len(str(refused.value)) < 200
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(body), "at most a name was copied"
+    finally:
+        tracemalloc.stop()
 
 
 class Listener(FrameStream):

@@ -34,6 +34,7 @@ from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net.frames import (
     HEADER,
     MAGIC,
+    PROGRESS_MAX,
     VERSION,
     FrameKind,
     Hello,
@@ -477,6 +478,43 @@ def test_clients_wait_only_when_fewer_peers_keep_up_than_the_protocol_needs(
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("protocol", "heard", "keeps_up"),
+    [
+        ("tom", ["a.2", "a.3"], True),
+        ("tom", ["a.3"], True),  # a majority goes on together
+        ("tom", ["b.1"], False),
+        ("skeen", ["a.2", "a.3"], True),
+        ("skeen", ["a.2"], False),  # a.3 may have more
+        ("fifo", [], True),  # a log of its own, which is nowhere else
+    ],
+)
+def test_readers_are_kept_only_where_the_group_goes_on(
+    tmp_path: Path, protocol: str, heard: list[str], keeps_up: bool
+) -> None:
+    folder = cluster.create(tmp_path / "cluster", {"a": 3, "b": 1}, protocol=protocol, trace=False)
+    folder.process("a.1").path.mkdir()
+
+    async def run() -> None:
+        node = open_node(folder)
+        now = asyncio.get_running_loop().time()
+        for peer in node.driver.process.topology.processes[1:]:
+            caller: Any = SimpleNamespace(heard_at=now if peer in heard else now - 10)
+            node.reception.callers[peer] = caller
+        reader = MagicMock()
+        node.gateway.subscribers[reader] = reader
+        try:
+            node.gateway.keep_alive()
+            assert reader.tell.called == (protocol == "fifo"), "before it has begun"
+            node.driver.begun = True
+            node.gateway.keep_alive()
+            assert reader.tell.called == keeps_up
+        finally:
+            node.driver.abandon()
+
+    asyncio.run(run())
+
+
 def test_a_snapshot_does_not_count_before_the_delivered_log_is_durable(
     folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -563,7 +601,7 @@ def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
 ) -> None:
     monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 0.5)
     monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
-    question = encode(FrameKind.PROGRESS, Progress([["a"]] * 300))
+    question = encode(FrameKind.PROGRESS, Progress([["a"]] * PROGRESS_MAX)) * 5
 
     async def run() -> tuple[int, int]:
         node = open_node(folder)

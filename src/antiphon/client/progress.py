@@ -10,10 +10,13 @@ from antiphon.client.connection import MEMBER_SILENCE_SECONDS
 from antiphon.client.members import Members
 from antiphon.client.route import Route
 from antiphon.core.errors import Unavailable, UsageError
+from antiphon.runtime.net.frames import PROGRESS_MAX
 
 SETTLE_SECONDS = 0.25  # between two questions
 HURRY_SECONDS = 0.02  # the same, when much is kept that could be let go
+DOUBT_SECONDS = 2.0  # what was sent so long ago should be delivered: those who do not know of it may be behind
 PROGRESS_ANSWER_SECONDS = 3.0
+DOUBT_DIAL_SECONDS = 0.25  # that a connection may take while others could be asked; it is made all the same, for later
 
 
 class GroupProgress:
@@ -30,27 +33,41 @@ class GroupProgress:
     def wake(self, *, hurry: bool) -> None:
         if hurry:
             self._hurry.set()
-        if self._task is None and self._unknown():
+        if self._task is None and self._known() < self._sent():
             self._task = asyncio.get_running_loop().create_task(self._ask_on())
 
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    def _unknown(self) -> int:
-        """How many payloads are not known to be delivered in this group."""
-        return sum(route.next_number - route.delivered[self._group] for route in self.routes)
+    def _sent(self) -> int:
+        return sum(route.next_number for route in self.routes)
+
+    def _known(self) -> int:
+        """How many payloads are known to be delivered in this group."""
+        return sum(route.delivered[self._group] for route in self.routes)
 
     async def _ask_on(self) -> None:
+        """Ask one member as long as it has news. But a group may go on without that one, which then knows too little:
+        if it does not come to know in time of what was sent, all members are asked in turn."""
+        loop = asyncio.get_running_loop()
+        goal, set_at = self._sent(), loop.time()
         try:
-            while self._unknown():
+            while (known := self._known()) < self._sent():
                 await self._pause()
-                known = sum(route.delivered[self._group] for route in self.routes)
-                await self._ask()
-                if sum(route.delivered[self._group] for route in self.routes) == known:
-                    self._members.rotate(-1)  # this one may have been left behind
+                in_doubt = loop.time() - set_at > DOUBT_SECONDS
+                member = self._members[0] if in_doubt else self._connected_member()
+                await self._ask(member, DOUBT_DIAL_SECONDS if in_doubt else PROGRESS_ANSWER_SECONDS)
+                if in_doubt or self._known() == known:
+                    self._members.remove(member)
+                    self._members.append(member)
+                if self._known() >= goal:
+                    goal, set_at = self._sent(), loop.time()
         finally:
             self._task = None
+
+    def _connected_member(self) -> str:
+        return next(filter(self._connections.is_connected, self._members), self._members[0])
 
     async def _pause(self) -> None:
         await asyncio.sleep(HURRY_SECONDS)
@@ -61,13 +78,16 @@ class GroupProgress:
             return
         self._hurry.clear()
 
-    async def _ask(self) -> None:
-        member = next(filter(self._connections.is_connected, self._members), self._members[0])
+    async def _ask(self, member: str, dial_seconds: float) -> None:
+        unknown = [route for route in self.routes if route.delivered[self._group] < route.next_number]
+        sets = [list(route.destinations) for route in unknown]
         connection = None
         try:
-            async with asyncio.timeout(PROGRESS_ANSWER_SECONDS):
+            async with asyncio.timeout(dial_seconds):
                 connection = await self._connections.connection(member)
-                await connection.ask_progress([list(route.destinations) for route in self.routes])
+            for first in range(0, len(sets), PROGRESS_MAX):
+                async with asyncio.timeout(PROGRESS_ANSWER_SECONDS):
+                    await connection.ask_progress(sets[first : first + PROGRESS_MAX])
         except (Unavailable, UsageError):
             return
         except TimeoutError:

@@ -11,6 +11,7 @@ from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join, MemberConne
 from antiphon.client.values import Batch, Delivery, batch_of
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
 from antiphon.core.events import Delivered, Gap, View, decode_event
+from antiphon.core.requests import NUMBER_MAX
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import (
     PEER_BYTES_MAX,
@@ -26,6 +27,7 @@ from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES
 
 AHEAD_BYTES_MAX = 8 << 20  # read ahead of the application
 SEARCH_SECONDS = 5.0  # for a live member, when the reader does not want to wait for news anyway
+END_SECONDS = 1.0  # that the other members have to say where their logs end, when a reader wants to read up to the end
 
 
 class SubscriptionConnection(MemberConnection):
@@ -111,6 +113,8 @@ class Subscription:
         self._follow = follow
         self._registry = registry  # where it is kept while it is open
         self._end: int | None = None  # where to stop, if not following
+        self._furthest = ""  # the member that has all up to there
+        self._left = ""  # the member that was read from before
         self._connection: SubscriptionConnection | None = None
         self._batch: Batch | None = None  # the one that is being given out one by one
         self._deliveries: Iterator[Delivery] = iter(())
@@ -180,24 +184,22 @@ class Subscription:
             elif not connection.alike and self.member is None:
                 self.member = connection.directory.process
                 self._members = [self.member]
+            elif self._end is None and not self._follow and connection.end is not None:
+                self._end = await self._find_end(connection, connection.end)
             elif connection.records:
                 event = self._read(connection)
                 if event is not None:
                     return event
             elif connection.refused is not None:
                 await self._on_refused(connection, connection.refused)
-            elif self._end is None and not self._follow and connection.end is not None:
-                self._end = connection.end
             elif not connection.is_open:
-                self._connection = None
+                self._give_up(connection)
             else:
                 await connection.wait()
         return None
 
     def _read(self, connection: SubscriptionConnection) -> Batch | Gap | View | None:
         """What the next record holds, as far as it is wanted."""
-        if self._end is None and not self._follow:
-            self._end = connection.end
         try:
             event = decode_event(connection.next_record())
             if event.position > self._next:
@@ -215,9 +217,38 @@ class Subscription:
         wanted = batch_of(event).between(begin, self._end)
         return wanted if len(wanted) else None
 
+    async def _find_end(self, connection: SubscriptionConnection, end: int) -> int:
+        """Where the log ends. The member that is read from may have been left behind by the others, and not know it:
+        the end is that of whoever is furthest, and what this one lacks is read there."""
+        own = connection.directory.process
+        others = [member for member in self._members if member != own]
+        ends = {own: end} | dict(zip(others, await asyncio.gather(*map(self._ask_end, others)), strict=True))
+        self._furthest = max(ends, key=lambda member: ends[member])
+        if ends[self._furthest] > end:
+            self._give_up(connection)
+        return ends[self._furthest]
+
+    async def _ask_end(self, member: str) -> int:
+        """Where the log of this member ends; 0 if it does not say."""
+        connection = SubscriptionConnection()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await self._join(connection, member)
+                connection.write(encode(FrameKind.SUBSCRIBE, Subscribe(self._group, NUMBER_MAX)))
+                while connection.is_open and connection.end is None and connection.refused is None:
+                    await connection.wait()
+        except (Unavailable, UsageError, TimeoutError):
+            pass
+        finally:
+            connection.give_up()
+        return connection.end or 0
+
     def _give_up(self, connection: SubscriptionConnection) -> None:
         connection.give_up()
         self._connection = None
+        self._left = connection.directory.process
+        if self._furthest == self._left:
+            self._furthest = ""
 
     async def _on_refused(self, connection: SubscriptionConnection, refused: Refused) -> None:
         self._give_up(connection)
@@ -231,7 +262,7 @@ class Subscription:
         deadline = loop.time() + SEARCH_SECONDS
         while not self._is_closed:
             refusals = []
-            for member in random.sample(self._members, len(self._members)):
+            for member in self._in_turn():
                 connection = SubscriptionConnection()
                 try:
                     await self._join(connection, member)
@@ -254,3 +285,8 @@ class Subscription:
                 whom = f"No member of {self._group}" if self.member is None else f"{self.member}, whose log this is,"
                 raise Unavailable(f"{whom} can{'' if self.member is None else 'not'} be reached.")
             await self._backoff.wait()
+
+    def _in_turn(self) -> list[str]:
+        """The members as they are to be tried: by chance, but the one that was left comes last."""
+        members = random.sample(self._members, len(self._members))
+        return sorted(members, key=lambda member: (member != self._furthest, member == self._left))

@@ -18,7 +18,9 @@ Service = Literal["agreed", "causal"]  # how a sender wants a message delivered,
 
 GROUPS_MAX = 1024
 MEMBERS_MAX = 1024
-NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+SETS_MAX = 1 << 14  # sets of groups about which something is remembered: callers may name any number of them
+NAME_MAX = 32  # letters in a group's name
+NAME = re.compile(rf"[a-z][a-z0-9_-]{{0,{NAME_MAX - 1}}}")
 _NO_NAMES = "Groups are given as a name, or as a set or list of names."
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -80,7 +82,7 @@ class Topology:
             if not NAME.fullmatch(name):
                 raise UsageError(
                     f"{name!r} is not a valid group name: use a lowercase letter, "
-                    "then lowercase letters, digits, _ or - (32 at most)."
+                    f"then lowercase letters, digits, _ or - ({NAME_MAX} at most)."
                 )
             if not 1 <= size <= MEMBERS_MAX:
                 raise UsageError(f"Group {name} needs 1 to {MEMBERS_MAX} members, not {size}.")
@@ -94,6 +96,8 @@ class Topology:
         found = self._addressees.get(destinations)
         if found is None:
             found = tuple(p for group in destinations for p in self.groups[group])
+            if len(self._addressees) == SETS_MAX:
+                self._addressees.clear()
             self._addressees[destinations] = found
         return found
 
@@ -109,19 +113,31 @@ class Topology:
             raise UsageError("A multicast needs at least one destination group.")
         if not all(isinstance(name, str) for name in wanted):
             raise UsageError(_NO_NAMES)
-        unknown = sorted(repr(name) for name in wanted - self.groups.keys())
+        unknown = [repr(_shortened(name)) for name in sorted(wanted - self.groups.keys())]
         if unknown:
-            named = f"is no group {unknown[0]}" if len(unknown) == 1 else f"are no groups {', '.join(unknown)}"
-            raise UsageError(f"There {named}; the groups are {', '.join(self.groups)}.")
+            named = f"is no group {unknown[0]}" if len(unknown) == 1 else f"are no groups {_some(unknown, 3)}"
+            raise UsageError(f"There {named}; the groups are {_some(list(self.groups), 20)}.")
         return tuple(group for group in self.groups if group in wanted)
 
     def is_destination_set(self, groups: tuple[GroupId, ...]) -> bool:
         """Whether groups from the network are what ``destinations`` gives: known, some, each once, in their order."""
         if groups not in self._destination_sets:
-            if not groups or groups != tuple(group for group in self.groups if group in groups):
+            found = set(groups)
+            if not groups or groups != tuple(group for group in self.groups if group in found):
                 return False
+            if len(self._destination_sets) == SETS_MAX:
+                self._destination_sets.clear()
             self._destination_sets.add(groups)
         return True
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}..."
+
+
+def _some(names: list[str], most: int) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def parse_groups(text: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,11 +60,12 @@ def ask(
     drain: bool = False,
     timeout: float = STATUS_ANSWER_SECONDS,
 ) -> Answer:
+    deadline = time.monotonic() + timeout
     try:
         address = config.listens_on(process) if here else config.address(process)
         with dial_blocking(address, timeout) as connection:
             connection.sendall(_hello(config))
-            for kind, body in _frames(connection):
+            for kind, body in _frames(connection, deadline):
                 if kind == FrameKind.WELCOME:
                     connection.sendall((encode(FrameKind.DRAIN) if drain else b"") + encode(FrameKind.STATUS))
                 elif kind == FrameKind.STATUS_ANSWER:
@@ -77,10 +79,11 @@ def ask(
 
 def tell(config: ClusterConfig, process: str, words: Sequence[str], *, timeout: float = TOLD_SECONDS) -> None:
     """Have a process do something; it is in its journal when this returns."""
+    deadline = time.monotonic() + timeout
     try:
         with dial_blocking(config.address(process), timeout) as connection:
             connection.sendall(_hello(config))
-            for kind, body in _frames(connection):
+            for kind, body in _frames(connection, deadline):
                 if kind == FrameKind.WELCOME:
                     connection.sendall(encode(FrameKind.TELL, TellCommand(list(words))))
                 elif kind == FrameKind.REJECTED:
@@ -101,14 +104,28 @@ def _hello(config: ClusterConfig) -> bytes:
     return encode(FrameKind.HELLO, Hello(MAGIC, VERSION, config.cluster, "command", "control"))
 
 
-def _frames(connection: socket.socket) -> Iterator[tuple[int, bytes]]:
-    """The frames that come, until the other side ends the connection."""
-    with connection.makefile("rb") as incoming:
-        while len(head := incoming.read(HEADER.size)) == HEADER.size:
-            length, kind = HEADER.unpack(head)
-            if length > WELCOME_BYTES_MAX:
-                raise Oversized("An answer is too long.")
-            body = incoming.read(length)
-            if len(body) < length:
-                return
-            yield kind, body
+def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, bytes]]:
+    """The frames that come, until the other side ends the connection. TimeoutError: it does neither in time."""
+    while head := _read(connection, HEADER.size, deadline):
+        length, kind = HEADER.unpack(head)
+        if length > WELCOME_BYTES_MAX:
+            raise Oversized("An answer is too long.")
+        body = _read(connection, length, deadline)
+        if len(body) < length:
+            return
+        yield kind, body
+
+
+def _read(connection: socket.socket, size: int, deadline: float) -> bytes:
+    """So many bytes; none if the connection ends before. Also who sends a byte now and then has to end in time."""
+    found = bytearray()
+    while len(found) < size:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        some = connection.recv(size - len(found))
+        if not some:
+            return b""
+        found += some
+    return bytes(found)

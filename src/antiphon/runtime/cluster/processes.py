@@ -30,6 +30,7 @@ from antiphon.runtime.net.frames import StatusAnswer
 START_SECONDS = 20.0
 BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
+SILENT_SECONDS = 3.0  # that a process which runs has to say whether it is ending
 GONE_SECONDS = 18.0  # within which a process that was told to end gives up its lock
 DROP_MAX = 90
 EXIT_DISK = 4  # of a process whose disk failed, docs/operations.md
@@ -125,11 +126,12 @@ def alive(folder: ClusterFolder) -> dict[ProcessId, int | None]:
 
 
 def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list[ProcessId]:
-    """Start whatever is down of those that are to run (or of ``processes``), and wait until it listens.
+    """Start whatever is down, or ending, of those that are to run (or of ``processes``), and wait until it listens.
 
     Returns what was started.
     """
     wanted = folder.in_use() if processes is None else [folder.config.known(p) for p in processes]
+    _wait_for_ending(folder, wanted)
     down = [process for process in wanted if folder.process(process).pid() is None]
     for process in down:
         _, port = folder.config.listens_on(process)
@@ -149,6 +151,29 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
     if failed:
         raise Unavailable(" ".join(failed[process] for process in down if process in failed))
     return down
+
+
+def _wait_for_ending(folder: ClusterFolder, processes: Iterable[ProcessId]) -> None:
+    """Wait until those that were told to end are gone: they run, but not for long.
+
+    Who does not answer may be about to end, too, and is given a moment; it may also hang, or just start.
+    """
+    begun = time.monotonic()
+    told: set[ProcessId] = set()
+    while True:
+        running = [process for process in processes if folder.process(process).pid() is not None]
+        answers = ask_all(folder.config, running, here=True, timeout=1.0)
+        for process in running:
+            answer = answers[process]
+            if isinstance(answer, StatusAnswer):
+                told = told | {process} if answer.draining else told - {process}
+        ending = [process for process in running if process in told]
+        seconds = time.monotonic() - begun
+        if not ending and (seconds > SILENT_SECONDS or None not in answers.values()):
+            return
+        if seconds > GONE_SECONDS:
+            raise Unavailable(f"{ending[0]} was told to end, but still runs after {GONE_SECONDS:.0f} seconds.")
+        time.sleep(0.05)
 
 
 def _begin_facts(folder: ClusterFolder, started: Iterable[ProcessId]) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.channel import Prefix, Transport
 from antiphon.core.errors import BadFrame
+from antiphon.core.model import GROUPS_MAX, NAME_MAX
 from antiphon.core.requests import REQUEST_BYTES_MAX
 
 MAGIC = "antiphon"
@@ -26,6 +27,7 @@ CLIENT_BYTES_MAX = REQUEST_BYTES_MAX + OVERHEAD_BYTES_MAX
 PEER_BYTES_MAX = 64 << 20  # a protocol may put several messages into one frame
 JOINED_BYTES = 1024  # pieces that are smaller on average are joined before they are written
 ROUTES_MAX = 1 << 16  # sets of groups that one connection may name
+PROGRESS_MAX = 64  # sets of groups in one question: it fits into a frame, whatever their names
 
 HEADER = struct.Struct("<IB")
 _DATA = struct.Struct("<IBBQ")  # header; transport, number
@@ -111,11 +113,16 @@ class Rejected(Control, frozen=True):
     sentence: str
 
 
+# Checked while a frame is read: of longer lists nothing is made.
+GroupName = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
+GroupNames = Annotated[list[GroupName], msgspec.Meta(max_length=GROUPS_MAX)]
+
+
 class RouteNumber(Control, frozen=True):
     """The client will call this set of groups by this number on this connection."""
 
     route: int
-    destinations: list[str]
+    destinations: GroupNames
 
 
 class Refused(Control, frozen=True):
@@ -134,7 +141,7 @@ class Refused(Control, frozen=True):
 class Progress(Control, frozen=True):
     """How far are my sessions with these sets of groups?"""
 
-    sets: list[list[str]]
+    sets: Annotated[list[GroupNames], msgspec.Meta(max_length=PROGRESS_MAX)]
 
 
 class ProgressAnswer(Control, frozen=True):
@@ -145,7 +152,7 @@ class ProgressAnswer(Control, frozen=True):
 
 
 class Subscribe(Control, frozen=True):
-    group: str
+    group: GroupName
     start: int  # a position; it may lie inside an event
 
 

@@ -49,7 +49,7 @@ BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is
 class Gateway:
     """All clients of one process, and the back-pressure on them."""
 
-    def __init__(self, driver: Driver, peers_lag: Callable[[], bool]) -> None:
+    def __init__(self, driver: Driver, peers_lag: Callable[[], bool], keeps_up: Callable[[], bool]) -> None:
         self.driver = driver
         self.status: Callable[[], StatusAnswer]
         self.overloaded = False
@@ -57,6 +57,7 @@ class Gateway:
         self.subscribers: dict[ClientCaller, Subscriber] = {}
         self._drain_until = 0.0
         self._peers_lag = peers_lag
+        self._keeps_up = keeps_up
         self._clients: dict[str, list[ClientCaller]] = {}
         self._fresh: dict[ClientCaller, None] = {}  # those with answers to be sent at the end of the turn
         self._stalled: dict[ClientCaller, float] = {}  # those that do not take what they are sent, and since when
@@ -72,10 +73,12 @@ class Gateway:
         self._drain_until = time.monotonic() + seconds
 
     def keep_alive(self) -> None:
-        """Tell the subscribers that this process lives: silence would send them elsewhere. Leave clients that take
-        nothing of what they are sent: what waits for them takes memory."""
-        for subscriber in list(self.subscribers.values()):
-            subscriber.tell(_BUSY)
+        """Tell the subscribers that this process lives: silence would send them elsewhere. And so it should while the
+        others of the group may go on without this process, if they have the same log. Leave clients that take nothing
+        of what they are sent: what waits for them takes memory."""
+        if self._keeps_up() or not self.driver.process.alike:
+            for subscriber in list(self.subscribers.values()):
+                subscriber.tell(_BUSY)
         now = asyncio.get_running_loop().time()
         for caller, since in list(self._stalled.items()):
             if now - since > STALLED_SECONDS:
@@ -351,10 +354,14 @@ class ClientCaller:
     def _on_progress(self, wanted: Progress) -> None:
         """Answer with what is durable, for the client will never repeat what it hears of here."""
         process = self._driver.process
-        sessions, group = process.state.sessions, process.topology.group_of[process.me]
-        asked = [tuple(GroupId(name) for name in groups) for groups in wanted.sets]
-        progress = [(list(map(str, groups)), sessions.progress(SessionId(self.client, groups))) for groups in asked]
-        answer = ProgressAnswer(group, progress)
+        sessions, topology = process.state.sessions, process.topology
+        progress = []
+        for names in wanted.sets:
+            groups = tuple(map(GroupId, names))
+            if not topology.is_destination_set(groups):
+                raise BadFrame("A client asks about groups that it cannot have sent to.")
+            progress.append((names, sessions.progress(SessionId(self.client, groups))))
+        answer = ProgressAnswer(topology.group_of[process.me], progress)
         self._owed += 1
         self.set_reading()
         self._driver.when_durable(lambda: self._tell_progress(answer))

@@ -32,6 +32,7 @@ from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
 from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, Driver
 from antiphon.runtime.node.gateway import Gateway
 from antiphon.runtime.node.links import PeerLink
+from antiphon.runtime.node.peers import PEER_SILENCE_SECONDS
 from antiphon.runtime.node.reception import Reception
 
 KEEP_ALIVE_SECONDS = 1.0
@@ -55,7 +56,7 @@ class Node:
         self.me = me
         self.incarnation = self._folder.next_incarnation()
         self.driver = self._open_driver(cluster)
-        self.gateway = Gateway(self.driver, self._peers_lag)
+        self.gateway = Gateway(self.driver, self._peers_lag, self._keeps_up)
         self.gateway.status = self.status
         self.links: dict[ProcessId, PeerLink] = {}
         self.reception = Reception(self._config, self.incarnation, self.driver, self.gateway, self.links)
@@ -347,6 +348,17 @@ class Node:
         dead = {link.peer for link in self.links.values() if not link.is_live}
         process = self.driver.process
         return too_few_keep_up(process.protocol, process.topology, behind, dead)
+
+    def _keeps_up(self) -> bool:
+        """Whether what the group delivers is delivered here, too, as far as one can tell from here: not if this process
+        has no room, or hears of fewer of its group than it would need to begin."""
+        driver, now = self.driver, asyncio.get_running_loop().time()
+        callers = self.reception.callers.items()
+        heard = [peer for peer, caller in callers if now - caller.heard_at < PEER_SILENCE_SECONDS]
+        process, spares = driver.process, self._config.spares
+        return driver.begun and not (
+            driver.is_full or awaited(process.protocol, process.topology, self.me, heard, (), spares)
+        )
 
     # Questions --------------------------------------------------------------------------------------------------
 
