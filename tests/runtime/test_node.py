@@ -18,7 +18,7 @@ import uvloop
 import antiphon
 from antiphon.core import Host, Message, Process, ProcessId, Topology
 from antiphon.core.buffers import Buffers
-from antiphon.core.effects import Reply
+from antiphon.core.effects import Reply, SetTimer
 from antiphon.core.errors import JournalBehind, JournalError, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, decode_event
 from antiphon.core.inputs import Suspect, Trust
@@ -118,6 +118,34 @@ def test_a_protocol_that_fails_stops_the_process(folder: ClusterFolder, capsys: 
 
     assert uvloop.run(run()) == 1
     assert "an invariant is broken" in capsys.readouterr().err
+
+
+def test_a_timer_rings_whatever_is_wrong_with_what_came_before_it(folder: ClusterFolder) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        node = open_node(folder)
+        driver = node.driver
+        running = asyncio.create_task(node.run())
+        async with antiphon.connect(folder.path) as client:
+            await client.multicast({"a"}, b"one")
+        rung: asyncio.Future[bytes] = loop.create_future()
+        driver.process.protocol.fire = rung.set_result  # type: ignore[method-assign]
+        wrong = []
+        loop.set_exception_handler(lambda loop, context: wrong.append(context))
+
+        def read_datagrams() -> None:
+            raise ZeroDivisionError
+
+        driver.before_alarm = read_datagrams
+        index, due = driver.process.protocol.index, driver.clock()
+        driver.process.state.timers[index, b"a timer"] = due
+        driver.on_set_timer(SetTimer(index, b"a timer", due))
+        assert await asyncio.wait_for(rung, 5) == b"a timer"
+        assert len(wrong) == 1, "and the mistake is told"
+        node.stop()
+        assert await running == 0
+
+    uvloop.run(run())
 
 
 def test_a_delivered_log_that_lacks_what_the_snapshot_delivered_is_refused(folder: ClusterFolder) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon.core import inputs
-from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_beside, encode_inside
+from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
@@ -216,7 +216,7 @@ class Process:
         """Become the process that took the snapshot. Only for a process that has seen no input."""
         try:
             state = _decode_state(data)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise UsageError("This snapshot was taken by another version of the program.") from None
         if state.version != SNAPSHOT_VERSION or len(state.parts) != len(self.parts):
             raise UsageError("This snapshot was taken by another version of the program or with other options.")

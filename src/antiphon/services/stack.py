@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon.core import FaultModel, Message, MessageId, OrderingProtocol
+from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.services.chandra_toueg import ChandraToueg
 from antiphon.services.consensus import Consensus, ConsensusKind, ConsensusOptions
@@ -95,7 +96,7 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 def _is_value(kind: Any, value: bytes) -> bool:
     try:
         _decoder(kind).decode(value)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return False
     return True
 

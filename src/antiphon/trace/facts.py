@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import TraceError
 from antiphon.core.model import RUN_NAME
 from antiphon.trace.schema import TRACE_VERSION, RunFacts
@@ -36,7 +37,7 @@ def read_facts(folder: Path) -> list[RunFacts]:
 def _read_facts(path: Path) -> RunFacts:
     try:
         raw = msgspec.json.decode(path.read_bytes())
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise TraceError(f"{path} is not JSON: {error}.") from None
     version = raw.get("version") if isinstance(raw, dict) else None
     if version != TRACE_VERSION:

@@ -247,8 +247,10 @@ class Driver:
             self.recorder.add(turns, time.time_ns())
 
     def _on_alarm(self, key: TimerKey, due: int) -> None:
-        self.before_alarm()
-        self.take(Fire(max(self.clock(), due), *key, due))
+        try:
+            self.before_alarm()
+        finally:  # a timer rings once: whatever is wrong with what has come, it must not be lost
+            self.take(Fire(max(self.clock(), due), *key, due))
 
     # Start and stop ---------------------------------------------------------------------------------------------
 
