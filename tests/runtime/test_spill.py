@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import ChannelId, Outbox, Transport
+from antiphon.core.errors import JournalBehind, JournalError
 from antiphon.core.model import ProcessId
 from antiphon.runtime.disk import JournalIdentity, Spills
 from antiphon.runtime.disk import spill as module
@@ -125,12 +127,73 @@ def test_after_a_restart_nothing_on_disk_counts_as_acknowledged(tmp_path: Path) 
     spills.relieve(PEER, outbox)
     spills.close()
     _, spills = make(tmp_path)
-    restored = Outbox(outbox.sent, outbox.acknowledged)  # as a snapshot keeps it
-    restored.spilled = outbox.spilled
+    restored = as_in_a_snapshot(outbox)
     assert (restored.acknowledged, restored.spilled) == (30, 230)
     push(restored, 200)
     spills.relieve(PEER, restored)
     assert list(spills.read(PEER, 31, restored.spilled)) == frames(range(31, 431))
+    spills.close()
+
+
+def as_in_a_snapshot(outbox: Outbox) -> Outbox:
+    restored = Outbox(outbox.sent, outbox.acknowledged)
+    restored.spilled, restored.digest = outbox.spilled, outbox.digest
+    return restored
+
+
+def test_after_a_restart_the_disk_knows_what_was_acknowledged_since_the_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the process would offer frames for ever that nobody has."""
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 4096)
+    outbox, spills = make(tmp_path)
+    for last in (600, 1200):
+        while outbox.sent < last:
+            push(outbox, 200)
+            spills.relieve(PEER, outbox)
+        snapshot = as_in_a_snapshot(outbox)
+        outbox.acknowledge(last - 20)
+        spills.acknowledged(PEER, outbox)
+        pruned = as_in_a_snapshot(snapshot)
+        spills.close()
+        spills = make(tmp_path)[1]
+        spills.restore(PEER, pruned)
+        assert snapshot.acknowledged < pruned.acknowledged <= last - 20, "the beginning of the log is gone"
+        assert list(spills.read(PEER, pruned.acknowledged + 1, last))[-20:] == frames(range(last - 19, last + 1))
+        outbox.acknowledge(last)
+        spills.acknowledged(PEER, outbox)
+        spills.close()
+        left = [path.name for path in (tmp_path / "spill").rglob("*")]
+        assert left == [f"acknowledged-a.2-fifo-{last}"], "and no longer what was left of the log before"
+        spills = make(tmp_path)[1]
+        spills.restore(PEER, snapshot)
+        assert (snapshot.acknowledged, snapshot.spilled) == (last, last)
+    spills.close()
+
+
+def test_frames_that_are_gone_and_were_not_acknowledged_are_missed_at_once(tmp_path: Path) -> None:
+    outbox, spills = make(tmp_path)
+    push(outbox, 200)
+    spills.relieve(PEER, outbox)
+    spills.close()
+    shutil.rmtree(tmp_path / "spill")
+    spills = make(tmp_path)[1]
+    for seek in (spills.restore, spills.check):
+        with pytest.raises(JournalError, match=r"lacks some of the frames 1 to 200 of a.1, which a.2 has yet to ack"):
+            seek(PEER, as_in_a_snapshot(outbox))
+
+
+def test_a_journal_that_lacks_what_was_written_for_a_peer_is_an_old_copy(tmp_path: Path) -> None:
+    outbox, spills = make(tmp_path)
+    push(outbox, 100)
+    old = as_in_a_snapshot(outbox)
+    push(outbox, 100)
+    spills.relieve(PEER, outbox)
+    for _ in ("in a log", "in the name of what was one"):
+        with pytest.raises(JournalBehind, match=r"knows of 200 frames of a.1 to a.2, but its journal of only 100"):
+            spills.restore(PEER, old)
+        outbox.acknowledge(200)
+        spills.acknowledged(PEER, outbox)
     spills.close()
 
 

@@ -115,6 +115,8 @@ class Node:
         gc.disable()  # nothing that a replay makes is garbage in a cycle
         try:
             self.driver.recover()
+            for channel, box in self.driver.host.outboxes.items():
+                self.driver.spills.restore(channel, box)
         finally:
             gc.enable()
         self._connect()
