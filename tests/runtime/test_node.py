@@ -28,7 +28,7 @@ from antiphon.protocols import protocol_named
 from antiphon.protocols.tom import Tom
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
-from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
+from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills, UnderWay
 from antiphon.runtime.disk import delivered as delivered_module
 from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net.frames import (
@@ -303,7 +303,7 @@ def make_link(tmp_path: Path) -> PeerLink:
     process = Process(ProcessId("a.1"), Topology.sized({"a": 2}), Tom, {})
     driver: Any = SimpleNamespace(process=process, stopped=False)
     driver.host = Host(process, None, driver)
-    driver.spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: (job(), then()))
+    driver.spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: (job(), then()), UnderWay(1.0))
     return PeerLink(driver, ("cluster", 1), ProcessId("a.2"), ("127.0.0.1", 1))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from antiphon.core.buffers import Buffers
 from antiphon.core.channel import ChannelId, Outbox, Transport
 from antiphon.core.errors import JournalBehind, JournalError
 from antiphon.core.model import ProcessId
-from antiphon.runtime.disk import JournalIdentity, Spills
+from antiphon.runtime.disk import JournalIdentity, Spills, UnderWay
 from antiphon.runtime.disk import spill as module
 
 PEER = ChannelId(ProcessId("a.2"), Transport.FIFO)
@@ -25,7 +27,7 @@ def at_once(job: Callable[[], None], then: Callable[[], None]) -> None:
 
 
 def make(tmp_path: Path) -> tuple[Outbox, Spills]:
-    return Outbox(), Spills(tmp_path / "spill", IDENTITY, 1000, at_once)
+    return Outbox(), Spills(tmp_path / "spill", IDENTITY, 1000, at_once, UnderWay(1.0))
 
 
 def push(outbox: Outbox, count: int) -> None:
@@ -88,7 +90,8 @@ def test_a_log_knows_the_digest_of_all_frames_up_to_one(tmp_path: Path) -> None:
 def test_frames_leave_the_memory_only_when_the_disk_has_them(tmp_path: Path) -> None:
     jobs: list[tuple[Callable[[], None], Callable[[], None]]] = []
     outbox = Outbox()
-    spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: jobs.append((job, then)))
+    waiting = UnderWay(1.0)
+    spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: jobs.append((job, then)), waiting)
     push(outbox, 200)
     spills.relieve(PEER, outbox)
     push(outbox, 200)
@@ -237,6 +240,51 @@ def test_what_a_lagging_peer_acknowledges_is_pruned(tmp_path: Path, monkeypatch:
         range(outbox.acknowledged + 1, outbox.sent + 1)
     )
     spills.close()
+
+
+def test_nothing_that_the_event_loop_does_here_waits_for_the_disk_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that hangs would hold up the loop, and nobody would know."""
+    waiting, called, unseen, on_thread = UnderWay(1.0), set(), [], False
+
+    def on_disk_thread(job: Callable[[], None], then: Callable[[], None]) -> None:
+        nonlocal on_thread
+        on_thread = True
+        job()
+        on_thread = False
+        then()
+
+    def seen(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*args: object, **named: object) -> object:
+            called.add(name)
+            if waiting.number is None and not on_thread:
+                unseen.append((name, *args))
+            return real(*args, **named)
+
+        monkeypatch.setattr(owner, name, call)
+
+    names = ("mkdir", "open", "stat", "scandir", "rename", "unlink", "rmdir", "fsync", "posix_fallocate", "pread")
+    for name in names:
+        seen(os, name)
+    seen(io, "open")
+    monkeypatch.setattr(module, "SEGMENT_BYTES", 4096)
+    outbox, spills = Outbox(), Spills(tmp_path / "spill", IDENTITY, 1000, on_disk_thread, waiting)
+    for acknowledged in (400, 800):
+        while outbox.sent < acknowledged:
+            push(outbox, 200)
+            spills.relieve(PEER, outbox)
+        spills.close()  # as after a restart
+        spills.restore(PEER, outbox)
+        assert spills.digest_up_to(PEER, outbox.sent - 1)
+        assert len(list(spills.read(PEER, outbox.sent - 100, outbox.sent))) == 101
+        outbox.acknowledge(acknowledged)
+        spills.acknowledged(PEER, outbox)
+        spills.restore(PEER, outbox)
+    assert called == {*names}
+    assert unseen == []
 
 
 def test_a_full_disk_leaves_the_frames_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from antiphon.core.buffers import Buffers
 from antiphon.core.channel import ChannelId, Outbox, digest_with
 from antiphon.core.errors import JournalBehind, JournalError, JournalFull
 from antiphon.runtime.disk.log import SEGMENT_BYTES, JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.watch import UnderWay
 
 HEAD = struct.Struct("<QI")  # before a frame: its number, and the digest of all up to it
 ACKNOWLEDGED = "acknowledged-"  # begins the name of what was a log; behind it are the channel and a number
@@ -55,12 +56,17 @@ class Spills:
         identity: JournalIdentity,
         spill_bytes: int,
         write: Callable[[Callable[[], None], Callable[[], None]], None],
+        waiting: UnderWay,
     ) -> None:
-        """``write`` runs a job on the disk thread, in order, and then another on the event loop."""
+        """``write`` runs a job on the disk thread, in order, and then another on the event loop.
+
+        ``waiting``: the event loop, for anything that is done here.
+        """
         self._folder = folder
         self._identity = identity
         self.spill_bytes = spill_bytes  # an outbox of no more than this stays in memory
         self._write = write
+        self._waiting = waiting
         self._logs: dict[ChannelId, _Log] = {}
         self._written_bytes = 0  # by logs that were forgotten
 
@@ -73,13 +79,14 @@ class Spills:
 
         JournalError: frames are gone that the peer may lack. JournalBehind: the journal lacks what was written here.
         """
-        marks = self._marks(channel)
-        acknowledged = written = max(marks, default=0)
-        for number, mark in marks.items():  # a crash may have left something in them
-            if number < acknowledged:
-                shutil.rmtree(mark)
-            else:
-                _empty(mark)
+        with self._waiting:
+            marks = self._marks(channel)
+            acknowledged = written = max(marks, default=0)
+            for number, mark in marks.items():  # a crash may have left something in them
+                if number < acknowledged:
+                    shutil.rmtree(mark)
+                else:
+                    _empty(mark)
         kept = self._open_existing(channel)
         if kept is not None and kept.numbers:
             acknowledged = max(acknowledged, kept.numbers.start - 1)
@@ -96,7 +103,7 @@ class Spills:
         """Raise JournalError if what the peer has not acknowledged is neither here nor in memory."""
         if box.acknowledged >= box.spilled:
             return
-        is_there = self._path(channel).exists()
+        is_there = self._is_there(channel)
         kept = self._open_existing(channel)
         first, last = box.acknowledged + 1, box.spilled
         if is_there and (kept is None or (first in kept.numbers and last in kept.numbers)):
@@ -193,13 +200,15 @@ class Spills:
     def forget(self, channel: ChannelId, acknowledged: int) -> None:
         """Remove a log that nobody needs; only a name is left, which says how many frames the peer has acknowledged."""
         kept = self._logs.pop(channel, None)
-        if kept is not None:
-            self._written_bytes += kept.log.written_bytes
-            kept.log.abandon()
-        path = self._path(channel)
-        if not path.exists():
-            return
-        older = self._marks(channel)
+        with self._waiting:
+            if kept is not None:
+                self._written_bytes += kept.log.written_bytes
+                kept.log.abandon()
+            path = self._path(channel)
+            if path.exists():
+                self._remove(path, self._marks(channel), acknowledged)
+
+    def _remove(self, path: Path, older: dict[int, Path], acknowledged: int) -> None:
         mark = self._folder / f"{ACKNOWLEDGED}{path.name}-{acknowledged}"
         _empty(mark)
         path.rename(mark)
@@ -217,6 +226,10 @@ class Spills:
     def _path(self, channel: ChannelId) -> Path:
         return self._folder / f"{channel.peer}-{channel.transport.name.lower()}"
 
+    def _is_there(self, channel: ChannelId) -> bool:
+        with self._waiting:
+            return self._path(channel).exists()
+
     def _marks(self, channel: ChannelId) -> dict[int, Path]:
         """What is left of former logs, by how many frames were acknowledged then."""
         prefix = f"{ACKNOWLEDGED}{self._path(channel).name}-"
@@ -225,7 +238,7 @@ class Spills:
 
     def _open_existing(self, channel: ChannelId) -> _Log | None:
         """None: there is none, or no room to open it."""
-        if channel not in self._logs and not self._path(channel).exists():
+        if channel not in self._logs and not self._is_there(channel):
             return None
         try:
             return self._open(channel)
@@ -235,7 +248,9 @@ class Spills:
     def _open(self, channel: ChannelId) -> _Log:
         kept = self._logs.get(channel)
         if kept is None:
-            log = SegmentedLog.open(self._path(channel), self._identity, segment_bytes=SEGMENT_BYTES)
+            path, waiting = self._path(channel), self._waiting
+            with waiting:
+                log = SegmentedLog.open(path, self._identity, segment_bytes=SEGMENT_BYTES, waiting=waiting)
             kept = self._logs[channel] = _Log(log)
         return kept
 

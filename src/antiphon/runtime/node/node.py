@@ -98,7 +98,7 @@ class Node:
         if journal is not None:
             delivered.shares_room_with(journal)
         driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes)
-        driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit)
+        driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.send = self._send
         driver.on_durable = self._on_durable
         driver.on_congested = self._set_reading
