@@ -71,6 +71,7 @@ class Call(NamedTuple):
 
 def serve_noting(folder: Path, name: str) -> int:
     """A process of the cluster that notes when things happen, and leaves its notes when it ends."""
+    from antiphon.runtime.disk.committer import Committer
     from antiphon.runtime.disk.log import SegmentedLog
     from antiphon.runtime.net.stream import FrameStream
     from antiphon.runtime.node import serve
@@ -111,6 +112,12 @@ def serve_noting(folder: Path, name: str) -> int:
         turns.append((*noted.values(), time.monotonic_ns()))
         noted["read"] = 0
 
+    commit_later = Committer.commit_later
+
+    def noting_later(self: Committer) -> None:
+        commit_later(self)
+        noted["read"] = 0  # of that turn nothing comes
+
     begin = Driver.begin
 
     def beginning(self: Driver) -> None:
@@ -122,6 +129,7 @@ def serve_noting(folder: Path, name: str) -> int:
     SegmentedLog.write_blocks = noting_write  # type: ignore[method-assign]
     os.fdatasync = noting_sync  # type: ignore[assignment]
     Driver._release = noting_release  # type: ignore[method-assign]
+    Committer.commit_later = noting_later  # type: ignore[method-assign]
     try:
         return serve(folder, name)
     finally:

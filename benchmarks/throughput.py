@@ -35,6 +35,8 @@ class Case(NamedTuple):
 CASES = (
     Case("skeen", "1x3", 100, 40),
     Case("tom", "1x3", 100, 40),
+    Case("skeen", "1x3", 100, 160),
+    Case("tom", "1x3", 100, 160),
     Case("skeen", "1x3", 1000, 20),
     Case("tom", "1x3", 1000, 20),
     Case("skeen", "2x3", 100, 40),

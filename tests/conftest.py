@@ -15,23 +15,38 @@ from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
-# Tests that share what is costly to make stay on one worker: those with Spark share one Java.
+# Tests that share what is costly to make stay on one worker: those with Spark share one Java. So do those that mostly
+# wait, for real processes and for timeouts: while one worker waits, the others have the processor.
 PAGES = "tests/docs/test_pages.py::test_a_page_shows_what_is_printed"
 TOGETHER = {
     "tests/pipeline/": "spark",
     "tests/runtime/test_protocols.py": "spark",
     "tests/cli/test_cli.py::test_verify_": "spark",
     f"{PAGES}[README]": "spark",
+    f"{PAGES}[sweeps]": "spark",
     f"{PAGES}[tutorial]": "spark",
+    "tests/runtime/test_attacks.py": "waiting",
+    "tests/runtime/test_cluster_commands.py": "waiting",
+    "tests/runtime/test_committer.py": "waiting",
+    "tests/runtime/test_datagrams.py": "waiting",
+    "tests/runtime/test_hostile.py": "waiting",
+    "tests/runtime/test_recovery.py": "waiting",
+    "tests/client/test_clusters.py": "waiting",
+    "tests/client/test_sending.py": "waiting",
+    "tests/client/test_storms.py": "waiting",
     "tests/papers/test_scalatom.py": "scalatom",
 }
 
 
+def together(nodeid: str) -> str | None:
+    return next((scope for begin, scope in TOGETHER.items() if nodeid.startswith(begin)), None)
+
+
 class Together(LoadScopeScheduling):
-    """Each test goes to the next free worker, but for those that belong together: they go first."""
+    """Each test goes to the next free worker, but for those that belong together."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((scope for begin, scope in TOGETHER.items() if nodeid.startswith(begin)), nodeid)
+        return together(nodeid) or nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
@@ -39,8 +54,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes begins early, so that nobody waits for it at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """What takes minutes begins early, so that nobody waits for it at the end: one test, or many on one worker."""
+    items.sort(key=lambda item: (item.get_closest_marker("long") is None, together(item.nodeid) is None))
 
 
 MakeCluster = Callable[..., ClusterFolder]

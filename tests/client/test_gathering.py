@@ -8,8 +8,9 @@ import pytest
 
 import antiphon
 from antiphon.client import sender
+from antiphon.client.outgoing import Outgoing
 from antiphon.core.errors import Unavailable, UsageError
-from antiphon.core.requests import PAYLOAD_BYTES_MAX
+from antiphon.core.requests import PAYLOAD_BYTES_MAX, join_payloads, parse_request
 from client.fake_cluster import FakeCluster, run
 
 
@@ -89,7 +90,7 @@ def test_empty_payloads_stay_under_the_limit_of_a_request(monkeypatch: pytest.Mo
     run({"a": 1}, story, batch_bytes=4 << 20)
 
 
-def test_many_at_once_are_one_request_in_the_order_of_the_calls() -> None:
+def test_single_payloads_and_batches_leave_together_in_the_order_of_the_calls() -> None:
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
         one, many, two = await asyncio.gather(
             client.multicast(["b", "a"], b"1"),
@@ -97,10 +98,52 @@ def test_many_at_once_are_one_request_in_the_order_of_the_calls() -> None:
             client.multicast(("a", "b"), b"5"),
         )
         assert (one.number, many.number, many.count, two.number) == (0, 1, 3, 4)
-        assert [request.count for request in cluster.requests()] == [1, 3, 1]
+        assert [request.count for request in cluster.requests()] == [5]
         assert cluster.payloads("a") == cluster.payloads("b") == [b"1", b"2", b"3", b"4", b"5"]
 
     run({"a": 1, "b": 1}, story)
+
+
+def test_a_batch_is_never_divided() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        batches = [[b"%d" % i * 60] * count for i, count in enumerate((5, 5, 7, 30, 1, 9))]
+        receipts = await asyncio.gather(*(client.multicast_many("a", batch) for batch in batches))
+        assert [(receipt.number, receipt.count) for receipt in receipts] == [
+            (0, 5), (5, 5), (10, 7), (17, 30), (47, 1), (48, 9),
+        ]  # fmt: skip
+        assert [request.count for request in cluster.requests()] == [10, 7, 30, 10], "the third has no room for two"
+        assert cluster.payloads("a") == [payload for batch in batches for payload in batch]
+
+    run({"a": 1}, story, batch_bytes=1000)
+
+
+def test_what_is_withdrawn_is_what_was_called_and_who_has_left_is_left_out() -> None:
+    async def story() -> None:
+        calls = [[b"one"], [b"", b"two", b"three"], [b"four"], [b"five", b"six"]]
+        draft = Outgoing(1000)
+        for call in calls:
+            lengths, joined = join_payloads(call)
+            if len(call) > 1:
+                draft.batches[len(draft.futures)] = lengths
+            draft.payloads.append(joined)
+            draft.futures.append(asyncio.get_running_loop().create_future())
+            draft.deadlines.append(10.0 + len(draft.futures))
+        draft.number("me", 0, 0)
+        first = parse_request(draft.head + draft.packed)
+        assert list(first.payloads()) == [payload for call in calls for payload in call]
+        draft.withdraw()
+        draft.fail(lambda number: Unavailable("too late"), now=11.0)
+        draft.drop_done()
+        draft.number("me", 7, 0)
+        again = parse_request(draft.head + draft.packed)
+        assert (again.first, list(again.payloads())) == (7, [payload for call in calls[1:] for payload in call])
+        futures = draft.futures
+        draft.fail(lambda number: Unavailable(str(number)), now=13.0)
+        assert [str(future.exception()) for future in futures[:2]] == ["7", "10"]
+        draft.answer("me", ("a",), "a.1")
+        assert (futures[2].result().number, futures[2].result().count) == (11, 2)
+
+    asyncio.run(story())
 
 
 def test_numbers_are_dense_for_each_set_of_groups() -> None:

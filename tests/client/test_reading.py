@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import MagicMock
 
 import pytest
 
 import antiphon
 from antiphon.cli.clients import _tail
 from antiphon.client import subscription
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import Unavailable, UsageError
+from antiphon.runtime.net import stream
+from antiphon.runtime.net.frames import encode_events
 from client.fake_cluster import FakeCluster, run
 
 
@@ -217,6 +221,27 @@ def test_read_ahead_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None
             assert not connection._is_paused
 
     run({"a": 1}, story)
+
+
+def test_what_waits_as_bytes_while_a_reader_is_ahead_comes_when_it_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "AHEAD_BYTES_MAX", 100)
+    monkeypatch.setattr(stream, "FRAMES_AT_ONCE", 10)
+
+    async def story() -> None:
+        connection = subscription.SubscriptionConnection()
+        connection.connection_made(MagicMock())
+        connection._welcomed.set_result(MagicMock())
+        data = b"".join(b"".join(encode_events([Buffers(b"record %3d" % i)])) for i in range(100))
+        connection.get_buffer(-1)[: len(data)] = data
+        connection.buffer_updated(len(data))
+        found: list[bytes] = []
+        for _ in range(100):
+            while connection.records:
+                found.append(bytes(connection.next_record()))
+            await asyncio.sleep(0)
+        assert found == [b"record %3d" % i for i in range(100)]
+
+    asyncio.run(story())
 
 
 def test_closing_the_client_ends_its_subscriptions() -> None:

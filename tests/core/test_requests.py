@@ -177,9 +177,15 @@ def test_a_bad_request_is_refused_in_a_sentence(client, groups, data, error, sen
 def test_requests_that_came_together_follow_one_another() -> None:
     process = Process(ProcessId("a.1"), TOPOLOGY, Skeen)
     groups = process.check_destinations(["a"])
-    assert process.check_request("me", groups, encode_request("me", 3, 0, [b"x"]), expected=3).end == 4
+    first = process.check_request("me", groups, encode_request("me", 0, 0, [b"x"] * 3))
+    assert process.check_request("me", groups, encode_request("me", 3, 0, [b"x"]), first).end == 4
+    assert process.check_request("me", groups, encode_request("me", 3, 2, [b"x"]), first).end == 4
     with pytest.raises(OutOfTurn, match="from number 3 on"):
-        process.check_request("me", groups, encode_request("me", 4, 0, [b"x"]), expected=3)
+        process.check_request("me", groups, encode_request("me", 4, 0, [b"x"]), first)
+    with pytest.raises(BadFrame, match="of another client"):
+        process.check_request("me", groups, encode_request("you", 3, 0, [b"x"]), first)
+    with pytest.raises(UsageError, match="cannot ask for causal"):
+        process.check_request("me", groups, encode_request("me", 3, 0, [b"x"], "causal"), first)
 
 
 def test_a_message_whose_count_does_not_fit_its_body_is_refused_from_a_peer() -> None:

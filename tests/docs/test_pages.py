@@ -27,13 +27,13 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-SPARK = ("antiphon demo", "antiphon verify", "antiphon metrics")
+SPARK = ("antiphon demo", "antiphon verify", "antiphon metrics", "antiphon sweep")
 
 
 def test_the_pages_that_need_spark_share_its_worker() -> None:
     """Whoever adds one says so in tests/conftest.py."""
     found = [p.stem for p in PLAYED if any(line.startswith(SPARK) for e in examples(p) for line in e.source)]
-    assert sorted(found) == ["README", "tutorial"]
+    assert sorted(found) == ["README", "sweeps", "tutorial"]
 
 
 @pytest.mark.parametrize("page", PLAYED, ids=lambda page: page.stem)

@@ -19,6 +19,6 @@ def spark() -> Iterator[SparkSession]:
     with warnings.catch_warnings():
         # py4j leaves its sockets to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
-        session = spark_session("tests", memory_gib=2, rows=200_000)
+        session = spark_session("tests", memory_gib=2, rows=20_000)
         yield session
         session.stop()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -50,7 +51,7 @@ def opened(spark: SparkSession, folder: Path, runs: Iterable[Run]) -> tuple[Data
     for facts, rows in runs:
         write_run(folder, facts, rows)
     # Each file is opened once, and not once for each check: there is a file for each run.
-    return read_events(spark, folder).coalesce(2).localCheckpoint(), read_runs(spark, folder)
+    return read_events(spark, folder).coalesce(1).localCheckpoint(), read_runs(spark, folder)
 
 
 def broken(violations: DataFrame) -> Broken:
@@ -160,7 +161,24 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
     runs += [wide_run("lost_at_one", "wide-lost"), wide_run("neighbours_swapped_at_one_member", "wide-swapped")]
     runs += [unpromising_run(), rewritten_run()]
     runs += [run_of_mutant(name) for name in BY_THE_HOST]
-    events, facts = opened(spark, tmp_path_factory.mktemp("judged"), runs)
+    with suited(spark, sum(len(rows) for _, rows in runs)):
+        return judged_by(spark, tmp_path_factory.mktemp("judged"), runs)
+
+
+@contextmanager
+def suited(spark: SparkSession, rows: int) -> Iterator[None]:
+    """With the settings for a trace of so many rows; but workers share the cores, so there is one task at a time."""
+    settings = session.settings_by_size(rows) | {"spark.sql.shuffle.partitions": "1"}
+    before = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield
+    for key, value in before.items():
+        spark.conf.set(key, value)
+
+
+def judged_by(spark: SparkSession, folder: Path, runs: list[Run]) -> Judged:
+    events, facts = opened(spark, folder, runs)
     violations = verify(events, facts)
     proved = F.array(*(F.lit(name) for name in PROVED_BY_KEYS))
     return Judged(
@@ -293,7 +311,7 @@ def test_the_shortest_cycle_is_shown() -> None:
 
 
 def test_what_is_no_trace_is_refused_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"is not a trace: it has no runs/\*\.json\.$"):
+    with pytest.raises(TraceError, match=r"is not a trace: it has no runs/\*\.json or runs/\*\.jsonl\.$"):
         read_events(spark, tmp_path)
     facts, rows = honest_run(1)
     write_facts(tmp_path, facts)
@@ -301,7 +319,7 @@ def test_what_is_no_trace_is_refused_in_one_sentence(spark: SparkSession, tmp_pa
         read_events(spark, tmp_path)
     write_run(tmp_path, facts, rows)
     write_events(tmp_path, "stranger", "part-00000", to_table(rows))
-    with pytest.raises(TraceError, match=r"has events of run 'stranger' but no runs/stranger\.json\.$"):
+    with pytest.raises(TraceError, match=r"has events of run 'stranger' but no facts of it are in runs/\.$"):
         read_events(spark, tmp_path)
 
 

@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 import antiphon
-from antiphon.core import ProcessId
+from antiphon.core import MessageId, Process, ProcessId, Topology, Transport
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalError
+from antiphon.core.inputs import Fire, Multicast, Receive
+from antiphon.protocols.skeen import Propose, Skeen, Timestamp
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, ask
-from antiphon.runtime.disk import Committer, JournalIdentity, SegmentedLog
-from antiphon.runtime.disk.committer import QUICK_IN_A_ROW
+from antiphon.runtime.disk import Committer, JournalIdentity, SegmentedLog, Spills
+from antiphon.runtime.disk import committer as committer_module
+from antiphon.runtime.disk.committer import LATER_SECONDS, QUICK_IN_A_ROW
+from antiphon.runtime.node.driver import Driver
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 
@@ -108,6 +112,92 @@ def test_a_failed_sync_is_final_on_the_thread_too(tmp_path: Path, disk: Disk) ->
         assert (durable, len(failures)) == ([1], 1)
         committer.close()
         log.abandon()
+
+    asyncio.run(run())
+
+
+def test_what_nobody_waits_for_has_time(tmp_path: Path, disk: Disk) -> None:
+    async def run() -> None:
+        log = SegmentedLog.open(tmp_path / "log", IDENTITY)
+        durable: list[int] = []
+        committer = Committer(log, durable.append, lambda error: pytest.fail(str(error)))
+        for _ in range(3):
+            log.append(Buffers(b"has time"))
+            committer.commit_later()
+        assert durable == []
+        log.append(Buffers(b"has none"))
+        committer.commit()
+        assert durable == [4], "it takes the others along"
+        await asyncio.sleep(2 * LATER_SECONDS)
+        log.append(Buffers(b"alone"))
+        committer.commit_later()
+        assert durable == [4]
+        while durable != [4, 5]:
+            await asyncio.sleep(0.001)
+        committer.commit_later()
+        committer.close()
+        log.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.06], ids=["on the loop", "on the thread"])
+def test_what_was_appended_before_a_failure_stays_off_the_disk(tmp_path: Path, disk: Disk, seconds: float) -> None:
+    """A process that failed on an input must not find it in its journal."""
+
+    async def run() -> None:
+        log = SegmentedLog.open(tmp_path / "log", IDENTITY)
+        committer = Committer(log, lambda index: None, lambda error: pytest.fail(str(error)))
+        disk.seconds = seconds
+        for _ in range(2):  # the second one on the thread, if the first was slow
+            log.append(Buffers(b"good"))
+            committer.commit()
+        log.append(Buffers(b"the process fails on this"))
+        committer.commit_later()
+        committer.stop()
+        await asyncio.sleep(2 * seconds + 2 * LATER_SECONDS)
+        committer.close()
+        assert log.durable_index == 2
+        log.abandon()
+
+    asyncio.run(run())
+
+
+def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_somebody_asks(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proposal that is not the last one: a sync for it would only delay what the last one leads to."""
+    monkeypatch.setattr(committer_module, "LATER_SECONDS", 60.0)
+
+    async def run() -> None:
+        process = Process(ProcessId("a.1"), Topology.sized({"a": 3}), Skeen)
+        logs = [SegmentedLog.open(tmp_path / name, IDENTITY) for name in ("journal", "delivered")]
+        driver = Driver(process, logs[0], logs[1], None, 1 << 20)
+        sent: list[str] = []
+        driver.send = lambda peer, number, send: sent.append(f"{peer} {number}")
+        driver.on_durable = lambda channels: None
+        driver.on_failure = lambda code, sentence: pytest.fail(sentence)
+        driver.spills = Spills(tmp_path / "spills", IDENTITY, 1 << 20, driver.submit)
+        driver.recover()
+        driver.begin()
+        driver.take(Multicast(1, process.topology.destinations("a"), (b"x",)))
+        await asyncio.sleep(0.05)
+        syncs = disk.calls
+        assert sent == ["a.2 1", "a.3 1"]
+        for peer in map(ProcessId, ("a.2", "a.3")):
+            propose = Propose(MessageId(process.me, 1), Timestamp(1, peer))
+            frame = process.encode(process.protocol, propose)
+            driver.take(Receive(1, peer, Transport.RELIABLE, 1, frame))
+            await asyncio.sleep(0)
+            assert (disk.calls - syncs, len(sent)) == ((0, 2) if peer == "a.2" else (1, 4))
+        driver.take(Fire(1, 0, b"", 1))
+        await asyncio.sleep(0)
+        asked: list[int] = []
+        driver.when_durable(lambda: asked.append(logs[0].durable_index))
+        assert (disk.calls - syncs, asked) == (1, [])
+        await asyncio.sleep(0)
+        assert (disk.calls - syncs, asked) == (2, [logs[0].next_index])
+        driver.close()
 
     asyncio.run(run())
 

@@ -94,11 +94,11 @@ def framed(kind: int, body: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that every test crosses from one receive buffer to the next."""
-    monkeypatch.setattr(module, "_left", deque())  # none of the usual size
+    monkeypatch.setattr(module, "_left", {1024: deque()})
     monkeypatch.setattr(module, "FIRST_CHUNK_BYTES", 256)
-    monkeypatch.setattr(module, "CHUNK_BYTES", 1024)
+    monkeypatch.setattr(module.FrameStream, "chunk_bytes", 1024)
     monkeypatch.setattr(module, "ROOM_MIN", 100)
-    monkeypatch.setattr(module, "COPIED_BYTES_MAX", 300)
+    monkeypatch.setattr(module, "VIEWS_MAX", 3)
 
 
 @given(FRAMES, st.lists(st.integers(0, 10_000), max_size=30))
@@ -118,7 +118,7 @@ def test_frames_much_longer_than_a_buffer_come_whole() -> None:
 def test_what_is_kept_of_a_short_frame_holds_no_more_than_itself() -> None:
     kept = fed(*[framed(4, b"short")] * 1000).found
     assert {len(body.obj) for _, body in kept} == {len(b"short")}  # type: ignore[arg-type]
-    (long,) = fed(framed(4, b"x" * 301)).found
+    (long,) = fed(framed(4, b"x" * 342)).found
     assert len(long[1].obj) == 1024, "a long one is a view of what was received"  # type: ignore[arg-type]
 
 

@@ -20,6 +20,7 @@ PLACES = {  # which file of this folder has a command
     "metrics": "spark",
     "report": "spark",
     "demo": "spark",
+    "sweep": "sweep",
     "up": "cluster",
     "node": "cluster",
     "status": "cluster",

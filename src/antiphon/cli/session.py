@@ -27,10 +27,10 @@ def need_spark() -> None:
     session._need_java()
 
 
-def quiet_session(trace: Path | int) -> Any:
+def quiet_session(trace: Path | int, master: str | None = None) -> Any:
     """A session whose JVM does not write to our standard error: it greets there, and warns of what nobody can help.
 
-    ``trace``: what it is for, or about how many rows that will have.
+    ``trace``: what it is for, or about how many rows that will have. ``master``: where to run, if somebody says so.
     """
     from antiphon.pipeline.session import spark_session
 
@@ -39,7 +39,7 @@ def quiet_session(trace: Path | int) -> Any:
         terminal = os.dup(2)
         os.dup2(words.fileno(), 2)
         try:
-            return spark_session(rows=rows)
+            return spark_session(rows=rows, master=master)
         except UsageError:
             raise
         except Exception as error:
@@ -53,18 +53,19 @@ def quiet_session(trace: Path | int) -> Any:
 
 def check_trace(trace: Path) -> None:
     """Refuse what is no trace before Spark takes its seconds to start."""
-    files = [file for run in read_facts(trace) for file in event_files(trace, run.run)]
+    runs = {run.run for run in read_facts(trace)}
+    files = event_files(trace)
     need_spark()
     from antiphon.pipeline.read import complaint_about
 
     for file in files[:FILES_CHECKED]:
-        if complaint := complaint_about(file):
+        if complaint := complaint_about(file, runs):
             raise TraceError(complaint)
 
 
 def _rows(trace: Path) -> int:
     """About how many rows a trace has: the mean of the first files stands for the others."""
-    files = list(trace.glob("events/run=*/*.parquet"))
+    files = event_files(trace)
     counted = [pq.read_metadata(file).num_rows for file in files[:FILES_CHECKED]]
     return int(sum(counted) * len(files) / max(1, len(counted)))
 

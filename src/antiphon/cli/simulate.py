@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,28 +16,19 @@ from antiphon.cli.flags import JsonFlag, OptionFlag, parse_option_flags
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Detector, Failures
 from antiphon.core.errors import UsageError
-from antiphon.core.model import Topology, parse_groups
 from antiphon.core.options import described_options, option_choices
 from antiphon.core.promises import Promise
-from antiphon.core.requests import PAYLOADS_MAX, REQUEST_BYTES_MAX
 from antiphon.protocols import DEFAULT_PROTOCOL, options_of, protocol_named, protocols
 from antiphon.simulation import (
-    MILLISECOND,
-    Constant,
-    Exponential,
-    Latency,
     Outcome,
-    Scenario,
-    Uniform,
     Workload,
     as_code,
-    parse_faults,
     shrink,
     simulate,
-    workload_scenario,
 )
 from antiphon.simulation.campaign import Campaign, run_campaign
 from antiphon.simulation.graph import graph_json, refuse_without_a_graph
+from antiphon.simulation.settings import RANDOM, Settings
 
 CAMPAIGN_FLAGS = {"protocol", "option", "runs", "seed", "json"}
 FAILURES = {
@@ -46,19 +36,6 @@ FAILURES = {
     Failures.MINORITY: "a minority of each group, and any sender, may crash for good",
     Failures.ALL_BUT_ONE: "all but one of each group, and any sender, may crash for good",
 }
-TURN_NS = MILLISECOND // 5  # how long a member gathers
-
-
-def parse_latency(text: str) -> Latency:
-    """``1``, ``0.5-3`` or ``~0.2+2``: milliseconds, constant, uniform, or a floor and an exponential tail."""
-    number = r"(\d+(?:\.\d+)?)"
-    if match := re.fullmatch(number, text):
-        return Constant(round(float(match[1]) * MILLISECOND))
-    if (match := re.fullmatch(f"{number}-{number}", text)) and float(match[1]) <= float(match[2]):
-        return Uniform(round(float(match[1]) * MILLISECOND), round(float(match[2]) * MILLISECOND))
-    if (match := re.fullmatch(rf"~{number}\+{number}", text)) and float(match[2]) > 0:
-        return Exponential(round(float(match[1]) * MILLISECOND), round(float(match[2]) * MILLISECOND))
-    raise UsageError(f"{text!r} is not a latency: write 1 (constant ms), 0.5-3 (uniform) or ~0.2+2 (floor and tail).")
 
 
 def register(app: typer.Typer) -> None:
@@ -76,7 +53,9 @@ def simulate_command(
     messages: Annotated[int, typer.Option(min=0, max=10_000_000, help="The number of multicasts in all.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
     fanout: Annotated[int | None, typer.Option(help="Groups per message; default: random sets.")] = None,
-    faults: Annotated[str, typer.Option(help="all, none, or some of crash,pause,slow,partition,suspicion.")] = "none",
+    faults: Annotated[
+        str, typer.Option(help="all, none, some of crash,pause,slow,partition,suspicion, or random: see --runs.")
+    ] = "none",
     sent_survives: Annotated[
         bool, typer.Option(help="What a process has sent arrives even if it then crashes.")
     ] = False,
@@ -108,31 +87,34 @@ def simulate_command(
     """
     chosen = protocol_named(protocol)
     options = parse_option_flags(option)
-    parsed = options_of(chosen, options)
+    options_of(chosen, options)  # refuses what is not one
     if runs:
-        _refuse_what_a_campaign_chooses(context)
+        _refuse_what_is_random(context, "--runs", CAMPAIGN_FLAGS)
         _campaign(chosen, options, seed, runs, json)
         return
+    if faults == RANDOM:
+        _refuse_what_is_random(context, "--faults random", CAMPAIGN_FLAGS | {"faults", "trace", "graph"})
     if graph is not None:
         refuse_without_a_graph(protocol)
-    scenario = workload_scenario(
-        chosen,
-        options,
-        parse_groups(groups),
+    settings = Settings(
+        protocol=protocol,
+        option=options,
+        groups=groups,
         clients=clients,
         messages=messages,
-        seed=seed,
         fanout=fanout,
-        faults=parse_faults(faults, chosen.watched(parsed), chosen.assumes(parsed).detector),
+        faults=faults,
         sent_survives=sent_survives,
         workload=workload,
-        interval_ns=round(interval * MILLISECOND),
-        latency=parse_latency(latency),
-        size=size,
+        interval=interval,
+        latency=latency,
         loss=loss,
         causal=causal,
+        size=size,
+        payloads=payloads,
+        gather=gather,
     )
-    outcome = simulate(_gathered(_batched(scenario, payloads), gather))
+    outcome = simulate(settings.scenario(seed))
     try:
         if trace is not None:
             from antiphon.trace.parquet import write_run  # pyarrow is slow to load
@@ -145,34 +127,12 @@ def simulate_command(
     _show(outcome, json)
 
 
-def _batched(scenario: Scenario, payloads: int) -> Scenario:
-    """The same multicasts with so many payloads each."""
-    largest = max((plan.size for plan in scenario.plans), default=0)
-    if payloads > PAYLOADS_MAX or payloads * (largest + 4) > REQUEST_BYTES_MAX:
-        raise UsageError(
-            f"A batch has at most {PAYLOADS_MAX} payloads and {REQUEST_BYTES_MAX} bytes, 4 for each payload included: "
-            f"{payloads} payloads of {largest} bytes are too many."
-        )
-    plans = [msgspec.structs.replace(plan, payloads=payloads) for plan in scenario.plans]
-    return msgspec.structs.replace(scenario, plans=tuple(plans))
-
-
-def _gathered(scenario: Scenario, gather: int) -> Scenario:
-    """Above 1, clients hand their requests to members, who gather what one turn brings."""
-    if gather == 1:
-        return scenario
-    members = Topology.sized(scenario.groups).index_of
-    if any(plan.sender in members for plan in scenario.plans):
-        raise UsageError("Members gather the requests of clients: --gather needs --clients.")
-    return msgspec.structs.replace(scenario, gather=gather, turn_ns=TURN_NS, through_members=True, closed_loop=False)
-
-
-def _refuse_what_a_campaign_chooses(context: typer.Context) -> None:
-    """The runs of a campaign choose their own groups, faults and so on: a flag for one of these would do nothing."""
-    sources = {name: context.get_parameter_source(name) for name in context.params if name not in CAMPAIGN_FLAGS}
+def _refuse_what_is_random(context: typer.Context, flag: str, others: set[str]) -> None:
+    """Random runs choose their own groups, messages and so on: a flag for one of these would do nothing."""
+    sources = {name: context.get_parameter_source(name) for name in context.params if name not in others}
     given = ["--" + name.replace("_", "-") for name, source in sources.items() if source and source.name != "DEFAULT"]
     if given:
-        raise UsageError(f"--runs makes random runs of every kind, so it cannot be combined with {' or '.join(given)}.")
+        raise UsageError(f"{flag} makes random runs of every kind, so it cannot be combined with {' or '.join(given)}.")
 
 
 def _show(outcome: Outcome, json: bool) -> None:

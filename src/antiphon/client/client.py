@@ -24,7 +24,7 @@ from antiphon.core.requests import (
     REQUEST_BYTES_MAX,
     check_payloads,
     check_service,
-    pack_payloads,
+    join_payloads,
 )
 from antiphon.runtime.net.dial import parse_address
 
@@ -153,21 +153,21 @@ class Client:
         timeout: float | None = TIMEOUT_SECONDS,
         service: Service | None = None,
     ) -> Receipt:
-        """Send all of them in this order as one request: they are delivered together or not at all, with nothing
+        """Send all of them in this order in one request: they are delivered together or not at all, with nothing
         between them, in every group."""
         try:
             route = self._spellings[groups]
         except (KeyError, TypeError):  # as in multicast
             route = self._route(groups)
-        if isinstance(payloads, (str, bytes, bytearray, memoryview)) or not isinstance(payloads, Iterable):
-            raise UsageError("A batch is a list of payloads, not one payload.")
         if type(payloads) is not list:
+            if isinstance(payloads, (str, bytes, bytearray, memoryview)) or not isinstance(payloads, Iterable):
+                raise UsageError("A batch is a list of payloads, not one payload.")
             payloads = list(payloads)
         if service is not None:
             check_service(service)
-        packed = pack_payloads(payloads)
+        lengths, joined = join_payloads(payloads)
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        route.add_whole(len(payloads), packed, future, self._deadline(timeout), service)
+        route.add_batch(lengths, joined, future, self._deadline(timeout), service)
         try:
             return await future
         except asyncio.CancelledError:

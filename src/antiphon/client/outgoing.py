@@ -1,26 +1,29 @@
-"""What leaves in one request, from the caller's `multicast` until it is known to be delivered in all its groups."""
+"""What leaves in one request, from the callers' `multicast` until it is known to be delivered in all its groups."""
 
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable
+from itertools import islice
 
 from antiphon.client.values import Receipt
 from antiphon.core.errors import AntiphonError
 from antiphon.core.model import Service
-from antiphon.core.requests import encode_head, pack_payloads, unpack_payloads
+from antiphon.core.requests import encode_head, unpack_payloads
 
 NO_DEADLINE = float("inf")  # of a caller who waits for as long as it takes
 
 
 class Outgoing:
-    """First a *draft*: payloads and the calls that wait for them, all of which may still go away.
+    """First a *draft*: calls with their payloads, all of which may still go away.
 
     It is numbered when it is handed to a connection, and is a *request* from then on: range and payloads are for life,
     unless it is withdrawn.
     """
 
     __slots__ = (
+        "batches",
         "count",
         "deadlines",
         "end",
@@ -28,7 +31,6 @@ class Outgoing:
         "futures",
         "head",
         "is_doubtful",
-        "is_whole",
         "packed",
         "payloads",
         "room",
@@ -36,27 +38,19 @@ class Outgoing:
     )
 
     def __init__(self, room: int, service: Service | None = None) -> None:
-        self.payloads: list[bytes] = []  # of a draft that others may join
+        # One for each call. What a call brings together stays together: as long as it waits, it is one piece.
+        self.futures: list[asyncio.Future[Receipt]] = []
+        self.deadlines: list[float] = []
+        self.payloads: list[bytes] = []  # of a draft
+        self.batches: dict[int, array[int]] = {}  # by call, where it brought several payloads: their lengths
         self.count = 0  # of payloads, once they are packed
         self.packed = b""
-        self.futures: list[asyncio.Future[Receipt]] = []  # one for each payload; in a whole one, one for all
-        self.deadlines: list[float] = []  # one for each future
         self.room = room  # bytes that a draft still takes
         self.service = service  # of all its payloads
-        self.is_whole = False  # made by one call: no other joins it
         self.is_doubtful = False  # somebody may have taken it, or was told so
         self.first = -1
         self.end = -1
         self.head = b""  # of a request: what comes before the payloads
-
-    @classmethod
-    def whole(
-        cls, count: int, packed: bytes, future: asyncio.Future[Receipt], deadline: float, service: Service | None
-    ) -> Outgoing:
-        made = cls(0, service)
-        made.count, made.packed, made.is_whole = count, packed, True
-        made.futures, made.deadlines = [future], [deadline]
-        return made
 
     @property
     def size(self) -> int:
@@ -64,11 +58,24 @@ class Outgoing:
         return len(self.head) + len(self.packed)
 
     def number(self, client: str, first: int, settled: int) -> None:
-        if not self.is_whole:
-            self.count, self.packed = len(self.payloads), pack_payloads(self.payloads)
-            self.payloads = []
+        lengths = self._lengths()
+        self.count, self.packed = len(lengths), b"".join((lengths, *self.payloads))
+        self.payloads = []
         self.first, self.end = first, first + self.count
         self.settle(client, settled)
+
+    def _lengths(self) -> array[int]:
+        """Of all payloads of a draft."""
+        sizes = list(map(len, self.payloads))
+        if not self.batches:
+            return array("I", sizes)
+        lengths, done = array("I"), 0
+        for call, batch in self.batches.items():
+            lengths.extend(sizes[done:call])
+            lengths.extend(batch)
+            done = call + 1
+        lengths.extend(sizes[done:])
+        return lengths
 
     def settle(self, client: str, settled: int) -> None:
         """Say what is settled by now."""
@@ -76,31 +83,36 @@ class Outgoing:
 
     def withdraw(self) -> None:
         """Make a draft of it again. Only for what surely no member has taken or will take."""
-        if not self.is_whole:
-            self.payloads, self.packed = unpack_payloads(self.packed, self.count), b""
+        payloads = iter(unpack_payloads(self.packed, self.count))
+        self.payloads = [b"".join(islice(payloads, count)) for count in self._counts()]
+        self.packed = b""
         self.room = 0
         self.first = self.end = -1
 
+    def _counts(self) -> list[int]:
+        """How many payloads each call brought."""
+        counts = [1] * len(self.futures)
+        for call, lengths in self.batches.items():
+            counts[call] = len(lengths)
+        return counts
+
     def answer(self, client: str, destinations: tuple[str, ...], member: str) -> None:
         """A member has it: give every caller its receipt."""
-        if self.is_whole:
-            if not self.futures[0].done():
-                self.futures[0].set_result(Receipt(client, destinations, self.first, self.end - self.first, member))
-        else:
-            number = self.first
-            for future in self.futures:
-                if not future.done():
-                    future.set_result(Receipt(client, destinations, number, 1, member))
-                number += 1
-        self.futures, self.deadlines = [], []
+        number = self.first
+        for future, count in zip(self.futures, self._counts(), strict=True):
+            if not future.done():
+                future.set_result(Receipt(client, destinations, number, count, member))
+            number += count
+        self.futures, self.deadlines, self.batches = [], [], {}
 
     def fail(self, error: Callable[[int], AntiphonError], now: float = NO_DEADLINE) -> None:
-        """Tell the callers whose time is over by ``now``; ``error`` gets the number of the caller's payload."""
-        for index, deadline in enumerate(self.deadlines):
-            future = self.futures[index]
+        """Tell the callers whose time is over by ``now``; ``error`` gets the number of the caller's first payload."""
+        number = self.first
+        for future, deadline, count in zip(self.futures, self.deadlines, self._counts(), strict=True):
             if deadline <= now and not future.done():
-                future.set_exception(error(self.first + index))
+                future.set_exception(error(number))
                 self.is_doubtful = self.first >= 0
+            number += count
 
     def earliest(self) -> float:
         """The next deadline of a caller who still waits."""
@@ -109,10 +121,10 @@ class Outgoing:
 
     def drop_done(self) -> None:
         """Let go of a draft's payloads for which nobody waits any more."""
-        kept = [index for index, future in enumerate(self.futures) if not future.done()]
+        kept = [call for call, future in enumerate(self.futures) if not future.done()]
         if len(kept) == len(self.futures):
             return
-        if not self.is_whole:
-            self.payloads = [self.payloads[index] for index in kept]
-        self.futures = [self.futures[index] for index in kept]
-        self.deadlines = [self.deadlines[index] for index in kept]
+        self.batches = {new: self.batches[call] for new, call in enumerate(kept) if call in self.batches}
+        self.payloads = [self.payloads[call] for call in kept]
+        self.futures = [self.futures[call] for call in kept]
+        self.deadlines = [self.deadlines[call] for call in kept]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -24,6 +25,7 @@ from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import FrameKind, Refused, RouteNumber, encode, request_head
 from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
 
+AT_ONCE_BYTES = 32 << 10  # a draft that is full and has so much leaves amid the turn; to write less takes too long
 BUSY_SECONDS = 15.0  # a member that is alive but takes nothing for so long is left for another
 
 
@@ -146,22 +148,33 @@ class Route:
             self._flush_later()
 
     def _begin_draft(self, service: Service | None) -> Outgoing:
-        if self._open is not None and self._owner.linger:
-            self._flush_soon()  # one is full
+        full, owner = self._open, self._owner
+        if full is not None and owner.batch_bytes - full.room >= AT_ONCE_BYTES:
+            self.flush()  # the member can take it while the callers go on
+        elif full is not None and owner.linger:
+            self._flush_soon()
         draft = self._open = Outgoing(self._owner.batch_bytes, service)
         self.drafts.append(draft)
         return draft
 
-    def add_whole(
+    def add_batch(
         self,
-        count: int,
-        packed: bytes,
+        lengths: array[int],
+        payloads: bytes,
         future: asyncio.Future[Receipt],
         deadline: float,
         service: Service | None = None,
     ) -> None:
-        self.drafts.append(Outgoing.whole(count, packed, future, deadline, service))
-        self._open = None
+        """Several payloads in one piece, which are not to be divided; they do not linger."""
+        size = len(payloads) + len(lengths) * self._owner.entry_bytes
+        draft = self._open
+        if draft is None or draft.room < size or draft.service != service:
+            draft = self._begin_draft(service)
+        draft.room -= size
+        draft.batches[len(draft.futures)] = lengths
+        draft.payloads.append(payloads)
+        draft.futures.append(future)
+        draft.deadlines.append(deadline)
         self._flush_soon()
 
     def caller_left(self) -> None:

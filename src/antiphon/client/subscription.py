@@ -22,6 +22,7 @@ from antiphon.runtime.net.frames import (
     decode_records,
     encode,
 )
+from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES
 
 AHEAD_BYTES_MAX = 8 << 20  # read ahead of the application
 SEARCH_SECONDS = 5.0  # for a live member, when the reader does not want to wait for news anyway
@@ -31,6 +32,7 @@ class SubscriptionConnection(MemberConnection):
     """Takes a member's records as they come; they are read when the application asks for them."""
 
     frame_bytes_max = PEER_BYTES_MAX
+    chunk_bytes = LARGE_CHUNK_BYTES
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,15 +41,15 @@ class SubscriptionConnection(MemberConnection):
         self.alike = True  # whether the group's other members have the same log
         self.refused: Refused | None = None
         self._bytes = 0
-        self._is_paused = False
+        self._is_ahead = False
         self._news: asyncio.Future[None] | None = None
 
     def on_frame(self, kind: int, body: memoryview) -> None:
         if kind == FrameKind.EVENTS:
             self.records.extend(decode_records(body))
             self._bytes += len(body)
-            if self._bytes > AHEAD_BYTES_MAX and not self._is_paused:
-                self._is_paused = True
+            if self._bytes > AHEAD_BYTES_MAX and not self._is_ahead:
+                self._is_ahead = True
                 self.pause_reading()
         elif kind == FrameKind.SUBSCRIBED:
             subscribed = decode(Subscribed, body)
@@ -64,8 +66,8 @@ class SubscriptionConnection(MemberConnection):
     def next_record(self) -> memoryview:
         record = self.records.popleft()
         self._bytes = self._bytes - len(record) if self.records else 0
-        if self._is_paused and self._bytes < AHEAD_BYTES_MAX // 2:
-            self._is_paused = False
+        if self._is_ahead and self._bytes < AHEAD_BYTES_MAX // 2:
+            self._is_ahead = False
             self.resume_reading()
         return record
 

@@ -167,10 +167,10 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
 # Inside: snapshots --------------------------------------------------------------------------------------------------
 
 
-def _put_inside(value: Any) -> bytes:
+def _put_inside(value: Any) -> Piece:
     if type(value) is not Buffers:
         raise NotImplementedError(f"{type(value).__name__} cannot be encoded")  # what msgspec asks of a hook
-    return bytes(value)
+    return value.joined()
 
 
 def _take_inside(kind: type, value: Any) -> Any:

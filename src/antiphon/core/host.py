@@ -91,6 +91,7 @@ class Host:
         self.fresh: dict[ChannelId, None] = {}  # channels of which more is held than was last asked for
         self._asked: tuple[ChannelId, FrameInbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
         self._held: deque[Turn] = deque()
+        self._awaited = 0  # all that waits below this index has led to something, or stands before what has
         self._index = 0  # where there is no journal
         self.journaled_bytes = 0  # since the last snapshot
         self.state_bytes = 0  # of the last snapshot
@@ -99,7 +100,10 @@ class Host:
 
     def take(self, happened: AnyInput, note: Any = None) -> None:
         """Journal an input and handle it. JournalFull: nothing has happened."""
-        self._held.append(self._handle(happened, note))
+        turn = self._handle(happened, note)
+        self._held.append(turn)
+        if turn.effects:
+            self._awaited = turn.index + 1
 
     def take_at_once(self, happened: AnyInput, note: Any = None) -> None:
         """``take``, ``end_turn`` and ``durable`` in one, where there is no journal and nothing is held."""
@@ -164,6 +168,11 @@ class Host:
     def held(self) -> int:
         """How many inputs wait for the disk."""
         return len(self._held)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the world is to see anything that came of the inputs that wait for the disk."""
+        return bool(self._held) and self._held[0].index < self._awaited
 
     def releasable(self, index: int) -> Iterator[Turn]:
         """What ``durable(index)`` will let out."""

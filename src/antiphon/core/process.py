@@ -191,18 +191,21 @@ class Process:
         return wanted
 
     def check_request(
-        self, client: str, destinations: tuple[GroupId, ...], data: Piece, expected: int | None = None
+        self, client: str, destinations: tuple[GroupId, ...], data: Piece, before: Request | None = None
     ) -> Request:
         """Refuse a client's request that may not be taken; call before it is journaled.
 
-        ``expected``: where it stands behind others that came with it, the number after theirs.
+        ``before``: the one that came right before it, with it, and may be taken.
         """
         request = parse_request(data)
         if len(request.data) != len(data) or request.client != client:
             raise BadFrame("A request is longer than it says, or of another client.")
+        if before is not None and request.goes_on(before):
+            return request  # what is asked below was asked of that one
         self.protocol.admit_service(request.service)
         mixed = bool(self.protocol.services)
         session = SessionId(client, destinations)
+        expected = None if before is None else before.end
         self.state.sessions.check(session, request, expected, with_views=self.with_views, mixed=mixed)
         return request
 

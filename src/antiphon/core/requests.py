@@ -67,6 +67,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """The number after its last payload."""
         return self.first + self.count
 
+    def goes_on(self, before: Request) -> bool:
+        """Whether it says what another request of its client says, and begins where that one ends."""
+        return self.first == before.end and self.settled == before.settled and self.service == before.service
+
     @property
     def digest(self) -> int:
         return zlib.crc32(memoryview(self.data)[_REQUEST_AT:])
@@ -104,20 +108,20 @@ def check_service(service: object) -> None:
         raise UsageError(f"A service is agreed or causal, not {service!r}.")
 
 
-def pack_payloads(payloads: Sequence[bytes]) -> bytes:
-    """The lengths and the payloads, as a request has them; a copy, whatever becomes of the caller's. UsageError: they
+def join_payloads(payloads: Sequence[bytes]) -> tuple[array[int], bytes]:
+    """The lengths of payloads, and all of them in one piece: a copy, whatever becomes of the caller's. UsageError: they
     make no request."""
     count = len(payloads)
     try:
-        lengths = list(map(len, payloads))
-        packed = b"".join([array("I", lengths), *payloads])  # which takes bytes and the like only
+        joined = b"".join(payloads)  # which takes bytes and the like only
         is_plain = countOf(map(type, payloads), bytes) == count
-    except (TypeError, ValueError, BufferError, OverflowError):
+    except (TypeError, ValueError, BufferError):
         is_plain = False
-    if is_plain and 0 < count <= PAYLOADS_MAX and len(packed) <= PAYLOAD_BYTES_MAX:
-        return packed
-    check_payloads(payloads)
-    return _pack([bytes(payload) for payload in payloads])
+    if not (is_plain and 0 < count <= PAYLOADS_MAX and len(joined) <= PAYLOAD_BYTES_MAX):
+        check_payloads(payloads)
+        payloads = [bytes(payload) for payload in payloads]
+        joined = b"".join(payloads)
+    return array("I", list(map(len, payloads))), joined
 
 
 def unpack_payloads(packed: bytes, count: int) -> list[bytes]:
@@ -164,7 +168,7 @@ def parse_request(data: Piece, at: int = 0) -> Request:
         raise BadFrame(f"A request has 1 to {PAYLOADS_MAX} payloads and a length for each; {count} is wrong.")
     if request.first > NUMBER_MAX or request.settled > request.first:
         raise BadFrame("A request's number is out of range, or calls itself settled.")
-    lengths = unpack_from(f"<{count}I", request.data, table)
+    lengths = memoryview(request.data)[table : table + 4 * count].cast("I")
     if table + 4 * count + sum(lengths) != size:
         raise BadFrame("A request's count does not fit its bytes.")
     if size > PAYLOAD_BYTES_MAX and max(lengths) > PAYLOAD_BYTES_MAX:

@@ -36,8 +36,7 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
     """
     totals = _totals(events).localCheckpoint()
     latencies = latency_histogram(events).localCheckpoint()
-    rows = runs.select("run", "protocol").join(_by_run(totals), on="run", how="left")
-    rows = rows.join(_percentiles(latencies, ["run"]), on="run", how="left").transform(_with_rates)
+    rows = _rows(totals, latencies, runs)
     frames = totals.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
     by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(
         "run", "layer", "sends", "bytes", _per("sends", "multicasts").alias("sends_per_multicast")
@@ -51,6 +50,16 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
         latencies,
         None if with_graph.isEmpty() else latency_index(events, with_graph),
     )
+
+
+def run_metrics(events: DataFrame, runs: DataFrame) -> DataFrame:
+    """Of these tables the first alone, one row per run: for sweeps, which have many runs."""
+    return _rows(_totals(events), latency_histogram(events), runs)
+
+
+def _rows(totals: DataFrame, latencies: DataFrame, runs: DataFrame) -> DataFrame:
+    rows = runs.select("run", "protocol").join(_by_run(totals), on="run", how="left")
+    return rows.join(_percentiles(latencies, ["run"]), on="run", how="left").transform(_with_rates)
 
 
 def _per(amount: str, count: str) -> Column:

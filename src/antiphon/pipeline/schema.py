@@ -45,7 +45,7 @@ EVENT_COLUMNS = StructType(
     ]
 )
 
-# `run` is the name of the folder, not a column of the files.
+# `run` is the name of the folder, or a column of a file with many runs.
 EVENTS = StructType([*EVENT_COLUMNS.fields, StructField("run", TEXT, nullable=False)])
 
 RUNS = StructType(

@@ -28,10 +28,13 @@ QUICK = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialG
 TINY_ROWS, SMALL_ROWS = 50_000, 4_000_000
 
 
-def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, rows: int | None = None) -> SparkSession:
+def spark_session(
+    name: str = "antiphon", *, memory_gib: int | None = None, rows: int | None = None, master: str | None = None
+) -> SparkSession:
     """The session that is active, or a new one: on spark-submit's master if that started us, else on this machine.
 
-    `rows`: about how many the traces have that it is to read, if that is known.
+    `rows`: about how many the traces have that it is to read, if that is known. `master`: where to run, if somebody
+    says so.
     """
     if find_spec("pyspark") is None:
         raise UsageError(no_pyspark())
@@ -40,13 +43,17 @@ def spark_session(name: str = "antiphon", *, memory_gib: int | None = None, rows
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if master is not None and master.startswith("sc://"):
+        os.environ["SPARK_REMOTE"], master = master, None
     remote = "SPARK_REMOTE" in os.environ  # Spark Connect: Java is on the server
     if not remote:
         _need_java()
     # Workers would otherwise take the first `python3` on the PATH, which need not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = QUERY_SETTINGS if remote or _master_is_chosen() else QUERY_SETTINGS | _local_settings(memory_gib, rows)
+    elsewhere = remote or (_master_is_chosen() if master is None else is_remote(master))
+    settings = QUERY_SETTINGS if elsewhere else QUERY_SETTINGS | _local_settings(memory_gib, rows)
+    settings = settings if master is None else settings | {"spark.master": master}
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -70,11 +77,8 @@ QUERY_SETTINGS = {
 
 
 def _local_settings(memory_gib: int | None, rows: int | None) -> dict[str, str]:
-    cores = os.cpu_count() or 1
     quiet = Path(__file__).with_name("log4j2.properties")
     short = rows is not None and rows <= SMALL_ROWS
-    tiny = rows is not None and rows <= TINY_ROWS
-    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     return {
         "spark.master": "local[*]",
         "spark.driver.memory": f"{memory_gib or _default_memory_gib()}g",
@@ -83,12 +87,23 @@ def _local_settings(memory_gib: int | None, rows: int | None) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}{QUICK if short else ''}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(1 if tiny else cores if short else 8 * cores),
-        "spark.sql.adaptive.enabled": str(not short).lower(),
         # All checks together take several hundred pieces of generated code; beyond 100, Spark would forget and compile
         # them again.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        **(interpreted if tiny else {}),
+        **settings_by_size(rows),
+    }
+
+
+def settings_by_size(rows: int | None) -> dict[str, str]:
+    """What suits traces of about so many rows on this machine; all of it can be set in a session that is active."""
+    cores = os.cpu_count() or 1
+    short = rows is not None and rows <= SMALL_ROWS
+    tiny = rows is not None and rows <= TINY_ROWS
+    return {
+        "spark.sql.shuffle.partitions": str(1 if tiny else cores if short else 8 * cores),
+        "spark.sql.adaptive.enabled": str(not short).lower(),
+        "spark.sql.codegen.wholeStage": str(not tiny).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if tiny else "FALLBACK",
     }
 
 
@@ -96,6 +111,11 @@ def _default_memory_gib() -> int:
     """A quarter of the machine, within 1 to 8: Spark spills to disk long before that hurts."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
     return int(min(8, max(1, total // 4)))
+
+
+def is_remote(master: str) -> bool:
+    """Whether tasks run elsewhere than in this machine's own Java."""
+    return not re.fullmatch(r"local(\[[\d*, ]+\])?", master)
 
 
 def _master_is_chosen() -> bool:

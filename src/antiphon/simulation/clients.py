@@ -14,7 +14,7 @@ from antiphon.core.errors import Unavailable
 from antiphon.core.events import Delivered
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId, ProcessId
-from antiphon.core.requests import encode_request, with_settled
+from antiphon.core.requests import Request, encode_request, with_settled
 from antiphon.core.sessions import OutOfTurn
 from antiphon.simulation.links import sampler
 from antiphon.simulation.site import Site
@@ -133,10 +133,10 @@ class MemberClient:
     def _arrive(self, stream: Stream, connection: int, member: Site, requests: tuple[bytes, ...]) -> None:
         if not member.up or stream.connection != connection or stream.life != member.life:
             return
-        expected: int | None = None
+        before: Request | None = None
         try:
             for data in requests:
-                expected = member.process.check_request(self.name, stream.destinations, data, expected).end
+                before = member.process.check_request(self.name, stream.destinations, data, before)
         except (OutOfTurn, Unavailable):  # it forgot in a crash what it had taken, or has yet to catch up
             self._hang_up(stream)
             self._watch(stream)

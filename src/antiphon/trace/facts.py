@@ -1,7 +1,9 @@
-"""The facts of each run of a trace, as JSON, and which files hold its events. What those hold is in parquet.py."""
+"""The facts of each run of a trace, as JSON, and which files hold events. What those hold is in parquet.py."""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,10 +15,12 @@ from antiphon.trace.schema import TRACE_VERSION, RunFacts
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    if not RUN_NAME.fullmatch(facts.run):
-        raise TraceError(f"{facts.run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    _replace(folder / "runs" / f"{facts.run}.json", msgspec.json.encode(facts) + b"\n")
+    _write(folder / "runs" / f"{facts.run}.json", [facts])
+
+
+def write_many_facts(folder: Path, name: str, facts: Sequence[RunFacts]) -> None:
+    """The facts of many runs in one file, a line each."""
+    _write(folder / "runs" / f"{name}.jsonl", facts)
 
 
 def remove_facts(folder: Path, run: str) -> None:
@@ -25,34 +29,64 @@ def remove_facts(folder: Path, run: str) -> None:
 
 
 def read_facts(folder: Path) -> list[RunFacts]:
-    """The facts of every run of a trace, by name; refuses what is not a trace of this version."""
-    files = sorted((folder / "runs").glob("*.json"))
+    """The facts of every run of a trace, by file and line; refuses what is not a trace of this version."""
     if not folder.is_dir():
         raise TraceError(f"There is no folder {folder}.")
+    files = sorted([*folder.glob("runs/*.json"), *folder.glob("runs/*.jsonl")])
     if not files:
-        raise TraceError(f"{folder} is not a trace: it has no runs/*.json.")
-    return [_read_facts(path) for path in files]
+        raise TraceError(f"{folder} is not a trace: it has no runs/*.json or runs/*.jsonl.")
+    found: dict[str, RunFacts] = {}
+    place_of: dict[str, str] = {}
+    for path in files:
+        for place, text in _texts(path):
+            facts = _read_facts(place, text)
+            if facts.run in found:
+                raise TraceError(f"Run {facts.run!r} is defined twice: {place_of[facts.run]}; {place}.")
+            found[facts.run], place_of[facts.run] = facts, place
+    return list(found.values())
 
 
-def _read_facts(path: Path) -> RunFacts:
+def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Where the facts of a run stand, and what stands there: a whole file, or each line of one."""
+    if path.suffix == ".json":
+        yield str(path), path.read_bytes()
+        return
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if line.strip():
+            yield f"Line {number} of {path}", line
+
+
+def _read_facts(place: str, text: bytes) -> RunFacts:
     try:
-        raw = msgspec.json.decode(path.read_bytes())
+        raw = msgspec.json.decode(text)
     except UNDECODABLE as error:
-        raise TraceError(f"{path} is not JSON: {error}.") from None
+        raise TraceError(f"{place} is not JSON: {error}.") from None
     version = raw.get("version") if isinstance(raw, dict) else None
     if version != TRACE_VERSION:
-        raise TraceError(f"{path} has trace version {version!r}; this program reads version {TRACE_VERSION}.")
+        raise TraceError(f"{place} has trace version {version!r}; this program reads version {TRACE_VERSION}.")
     try:
         return msgspec.convert(raw, RunFacts)
     except msgspec.ValidationError as error:
-        raise TraceError(f"{path} does not hold the facts of a run: {error}.") from None
+        raise TraceError(f"{place} does not hold the facts of a run: {error}.") from None
 
 
-def event_files(folder: Path, run: str) -> list[Path]:
-    return sorted((folder / "events" / f"run={run}").glob("*.parquet"))
+def event_files(folder: Path, run: str = "*") -> list[Path]:
+    """All files that may have events of a run, or of any: those that are its own, then those that hold many."""
+    return [*sorted(folder.glob(f"events/run={run}/*.parquet")), *sorted(folder.glob("events/*.parquet"))]
 
 
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(data)
+def run_of(file: Path) -> str | None:
+    """The run whose events a file holds, by its folder; None: its column `run` says it of each row."""
+    name = file.parent.name
+    return name.removeprefix("run=") if name.startswith("run=") else None
+
+
+def _write(path: Path, facts: Sequence[RunFacts]) -> None:
+    """The file appears whole or not at all."""
+    for run in facts:
+        if not RUN_NAME.fullmatch(run.run):
+            raise TraceError(f"{run.run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # two may write it at the same time
+    temporary.write_bytes(msgspec.json.Encoder().encode_lines(facts))
     temporary.replace(path)

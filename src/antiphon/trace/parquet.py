@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from antiphon.core.errors import TraceError
-from antiphon.trace.facts import event_files, write_facts
+from antiphon.trace.facts import event_files, run_of, write_facts, write_many_facts
 from antiphon.trace.schema import TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 EVENTS = pa.schema(
@@ -46,6 +47,7 @@ EVENTS = pa.schema(
     ],
     metadata={"antiphon.trace.version": str(TRACE_VERSION)},
 )
+RUN = pa.field("run", pa.string(), nullable=False)  # of a file that holds the events of many runs
 
 ROWS_PER_BATCH = 4096  # that are Python objects at one time: as a table they take less than half of the memory
 
@@ -72,13 +74,16 @@ def _plain(requests: Iterable[tuple[RequestCell, ...] | None]) -> list[list[dict
 
 def write_events(folder: Path, run: str, name: str, events: pa.Table) -> None:
     """Write one Parquet file of a run; it appears whole or not at all."""
-    files = folder / "events" / f"run={run}"
-    files.mkdir(parents=True, exist_ok=True)
-    temporary = files / f".{name}.parquet.tmp"
+    _write(folder / "events" / f"run={run}" / f"{name}.parquet", events)
+
+
+def _write(path: Path, events: pa.Table, attempt: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}{attempt}.tmp")
     pq.write_table(events, temporary, compression="zstd")
     with temporary.open("rb") as written:
         os.fsync(written.fileno())  # a name must never stand for less than the whole file
-    temporary.replace(files / f"{name}.parquet")
+    temporary.replace(path)
 
 
 def write_run(folder: Path, facts: RunFacts, rows: Sequence[Row], *, rows_per_file: int = 1_000_000) -> None:
@@ -92,9 +97,21 @@ def write_run(folder: Path, facts: RunFacts, rows: Sequence[Row], *, rows_per_fi
     write_facts(folder, facts)
 
 
+def write_runs(folder: Path, name: str, runs: Iterable[tuple[RunFacts, Iterable[Row]]]) -> None:
+    """Write whole runs into one file of events and one of facts. Two may do so at the same time, if it is the same."""
+    facts, tables = [], []
+    for of_run, rows in runs:
+        table = to_table(rows)
+        facts.append(of_run)
+        tables.append(table.append_column(RUN, pa.repeat(of_run.run, len(table))))
+    if facts:
+        _write(folder / "events" / f"{name}.parquet", pa.concat_tables(tables), f".{secrets.token_hex(4)}")
+        write_many_facts(folder, name, facts)
+
+
 def check_columns(path: Path, found: pa.Schema) -> None:
     """Refuse a Parquet file that lacks a column or has it in another type."""
-    for field in EVENTS:
+    for field in EVENTS if run_of(path) else (*EVENTS, RUN):
         position = found.get_field_index(field.name)
         if position < 0:
             raise TraceError(f"{path} has no column {field.name!r}.")
@@ -110,19 +127,28 @@ def read_rows(folder: Path, run: str) -> list[Row]:
 def heard_processes(folder: Path, run: str) -> set[str]:
     """Those from which something was received, by the rows that are here; whether theirs are here or not."""
     found: set[str] = set()
-    for path in event_files(folder, run):
-        table = pq.ParquetFile(path).read(columns=["kind", "peers"])
+    for table in _tables(folder, run, ["kind", "peers"]):
         received = table.filter(pc.equal(table.column("kind"), EventKind.RECEIVE.value))
         found.update(pc.unique(pc.list_flatten(received.column("peers"))).to_pylist())
     return found
 
 
 def _raw_rows(folder: Path, run: str) -> Iterator[Row]:
-    for path in event_files(folder, run):
-        table = pq.ParquetFile(path).read()
-        check_columns(path, table.schema)
+    for table in _tables(folder, run):
         for cells in zip(*(table.column(field.name).to_pylist() for field in EVENTS), strict=True):
             yield _tupled(Row(*cells))
+
+
+def _tables(folder: Path, run: str, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """What each file holds of one run; at least these columns of it."""
+    for path in event_files(folder, run):
+        file = pq.ParquetFile(path)
+        check_columns(path, file.schema_arrow)
+        if run_of(path):
+            yield file.read(columns=columns)
+        else:
+            table = file.read(columns=columns and [*columns, RUN.name])
+            yield table.filter(pc.equal(table.column(RUN.name), run))
 
 
 def _tupled(row: Row) -> Row:

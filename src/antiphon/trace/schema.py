@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 
 class RunFacts(msgspec.Struct, kw_only=True):
-    """What holds for a whole run; the file ``runs/<run>.json`` of a trace."""
+    """What holds for a whole run: the file ``runs/<run>.json`` of a trace, or a line of a ``runs/*.jsonl``."""
 
     version: int = TRACE_VERSION
     run: str

@@ -18,6 +18,7 @@ from antiphon.runtime.disk.watch import SYNC_SECONDS_MAX, UnderWay
 SLOW_SECONDS = 0.03  # after a sync that took longer, a thread does the next ones ...
 QUICK_SECONDS = 0.01  # ... until so many in a row ...
 QUICK_IN_A_ROW = 64  # ... were quicker than this
+LATER_SECONDS = 0.01  # so long a record waits for company, if nobody waits for it
 INLINE_BYTES_MAX = 1 << 20  # so much is not written by the loop, however quick the disk is
 
 
@@ -33,8 +34,9 @@ class Committer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._quick = QUICK_IN_A_ROW  # quick syncs in a row
         self._under_way: Future[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
         self.syncing = UnderWay(SYNC_SECONDS_MAX)
-        self.is_failed = False
+        self.is_stopped = False
 
     @property
     def is_inline(self) -> bool:
@@ -48,7 +50,7 @@ class Committer:
 
     def commit(self) -> None:
         """Make durable what was appended; at once, or after the sync that is under way."""
-        if self._under_way is not None or self.is_failed:
+        if self._under_way is not None or self.is_stopped:
             return
         size = self._log.buffered_bytes
         taken = self._log.take_blocks()
@@ -64,18 +66,34 @@ class Committer:
             return
         self._on_durable(self._log.durable_index)
 
+    def commit_later(self) -> None:
+        """Make durable what was appended, with what is committed next, or after a while."""
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(LATER_SECONDS, self._on_later)
+
+    def _on_later(self) -> None:
+        self._later = None
+        self.commit()
+
     def finish(self) -> None:
         """Make everything durable now, and wait for it."""
         if self._under_way is not None:
             self._under_way.result()
             self._under_way = None
-        taken = None if self.is_failed else self._log.take_blocks()
+        taken = None if self.is_stopped else self._log.take_blocks()
         if taken is not None:
             self._write(taken)
-        if not self.is_failed:
+        if not self.is_stopped:
             self._on_durable(self._log.durable_index)
 
+    def stop(self) -> None:
+        """Make nothing more durable, whatever was appended: it may be what the process failed on."""
+        self.is_stopped = True
+        if self._later is not None:
+            self._later.cancel()
+
     def close(self) -> None:
+        self.stop()
         self._thread.shutdown(wait=True)
 
     def _write(self, taken: Blocks) -> None:
@@ -84,7 +102,7 @@ class Committer:
             with self.syncing:
                 self._log.write_blocks(taken)
         except BaseException:
-            self.is_failed = True  # whatever else happens: nothing after this is ever called durable
+            self.is_stopped = True  # whatever else happens: nothing after this is ever called durable
             raise
         seconds = perf_counter() - begun
         if seconds > SLOW_SECONDS:

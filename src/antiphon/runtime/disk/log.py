@@ -207,9 +207,9 @@ class SegmentedLog:
 
     def _write_block(self, kind: int, records: list[Buffers]) -> None:
         active = self._segments[-1]
-        buffers, length, crc = disk.encode_block(kind, active, records)
+        block, length, crc = disk.encode_block(kind, active, records, self._writer.stage)
         at = self._writer.place(active.end, length)
-        self._writer.write_block(buffers, at, length, active.size)
+        self._writer.write_staged(len(block), at, length, active.size)
         begun = perf_counter()
         os.fdatasync(self._writer.fd)
         self.last_sync_seconds = perf_counter() - begun

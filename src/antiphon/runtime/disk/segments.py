@@ -17,7 +17,7 @@ import re
 import struct
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from antiphon.core.buffers import Buffers
+from antiphon.core.buffers import COPIED_MAX, Buffers, Piece
 from antiphon.core.checksum import crc32
 from antiphon.core.errors import JournalCorrupt, JournalError
 
@@ -185,19 +185,44 @@ def new_segment(
     return Segment(path, identity, first, size, link, salt, crc, len(header), first), header
 
 
-def encode_block(kind: int, segment: Segment, records: Sequence[Buffers]) -> tuple[list[bytes], int, int]:
-    """The segment's next block as buffers to be written in one go, its payload's length and its header's checksum.
+def _plain_memory(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+def encode_block(
+    kind: int, segment: Segment, records: Sequence[Buffers], memory: Callable[[int], memoryview] = _plain_memory
+) -> tuple[memoryview, int, int]:
+    """The segment's next block, its payload's length and its header's checksum. The block is put together in the memory
+    that is given for its size: so its bytes are copied once.
 
     The records' lengths come first, as a table: packing and unpacking then costs no Python code per record.
     """
     number = len(records)
-    lengths = struct.pack(f"<{number}I", *[record.size for record in records])
-    payload = b"".join((lengths, *[piece for record in records for piece in record.pieces]))
-    sums = sums_of(payload)
-    head = _BLOCK.pack(BLOCK_MAGIC, kind, number, len(payload), segment.next_index, segment.chain, crc32(sums))
+    sizes = [record.size for record in records]
+    length = 4 * number + sum(sizes)
+    data = memory(block_bytes(length))
+    end = HEADER_BYTES + length
+    pieces = [struct.pack(f"<{number}I", *sizes), *[piece for record in records for piece in record.pieces]]
+    _lay(pieces, data[HEADER_BYTES:end])
+    sums = sums_of(data[HEADER_BYTES:end])
+    head = _BLOCK.pack(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
     crc = crc32(head, segment.salt)
     own = CRC.pack(crc)
-    return [head + own, payload, sums + own], len(payload), crc
+    data[:HEADER_BYTES] = head + own
+    data[end:] = sums + own
+    return data, length, crc
+
+
+def _lay(pieces: list[Piece], room: memoryview) -> None:
+    """Copy pieces that fill the room, one behind the other; many small ones are joined first, which is quicker."""
+    if len(room) < COPIED_MAX * len(pieces):
+        room[:] = b"".join(pieces)
+        return
+    at = 0
+    for piece in pieces:
+        end = at + len(piece)
+        room[at:end] = piece
+        at = end
 
 
 def sums_of(payload: bytes | memoryview) -> bytes:

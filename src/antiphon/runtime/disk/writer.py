@@ -30,7 +30,7 @@ class Writer:
         self._may_be_direct = direct and bool(_O_DIRECT)
         self._can_be_direct = self._may_be_direct  # until the file system shows that it cannot
         self._is_direct = False  # the present file is written to directly
-        self._staging = memoryview(b"")  # begins at a page: where blocks are put together that are written directly
+        self._staging = memoryview(b"")  # where blocks are put together; it begins with a page, as direct writing wants
 
     def use(self, fd: int) -> None:
         """Go on in another file, and close the former."""
@@ -50,17 +50,26 @@ class Writer:
         """Where a block of unknown size begins at the latest."""
         return rounded(end, PAGE_BYTES if self._may_be_direct else GRAIN)
 
-    def write_block(self, buffers: list[bytes], at: int, length: int, limit: int) -> None:
-        """Write a block, and zeros up to the end of its page, so that nothing of this page has to be read first."""
-        size = sum(map(len, buffers))
-        padding = bytes(min(rounded(at + size, PAGE_BYTES), limit) - at - size) if self._may_be_direct else b""
-        is_large = length >= DIRECT_BYTES and len(padding) == -(at + size) % PAGE_BYTES
+    def stage(self, size: int) -> memoryview:
+        """Memory for the next block."""
+        if size + PAGE_BYTES > len(self._staging):
+            self._staging = memoryview(mmap(-1, rounded(size + PAGE_BYTES, STAGING_BYTES)))
+        return self._staging[:size]
+
+    def write_staged(self, size: int, at: int, length: int, limit: int) -> None:
+        """Write a block that was staged, and zeros up to the end of its page, so that nothing of this page has to be
+        read first."""
+        end = at + size
+        padded = min(rounded(end, PAGE_BYTES), limit) if self._may_be_direct else end
+        self._staging[size : padded - at] = bytes(padded - end)
+        data = self._staging[: padded - at]
+        is_large = length >= DIRECT_BYTES and padded % PAGE_BYTES == 0
         is_direct = self._can_be_direct and is_large
         if is_direct != self._is_direct:
             self._set_direct(is_direct)
-        if self._is_direct and self._write_directly([*buffers, padding], at):
+        if self._is_direct and self._write_directly(data, at):
             return
-        self.write([*buffers, padding], at)
+        self.write([data], at)
 
     def write(self, buffers: Sequence[Piece], at: int) -> None:
         self.write_into(self.fd, buffers, at)
@@ -71,12 +80,11 @@ class Writer:
             raise OSError(errno.EIO, "a write was cut short")
         self.written_bytes += size
 
-    def _write_directly(self, buffers: list[bytes], at: int) -> bool:
+    def _write_directly(self, data: memoryview, at: int) -> bool:
         """Whether that went well. If it did not, nothing counts as written, and it is never tried again."""
-        size = sum(map(len, buffers))
         try:
-            if os.pwritev(self.fd, [self._staged(buffers, size)], at) == size:
-                self.written_bytes += size
+            if os.pwritev(self.fd, [data], at) == len(data):
+                self.written_bytes += len(data)
                 return True
         except OSError as error:
             if error.errno != errno.EINVAL:
@@ -90,12 +98,3 @@ class Writer:
         with suppress(OSError):  # the file system cannot do that
             fcntl.fcntl(self.fd, fcntl.F_SETFL, flags | _O_DIRECT if is_direct else flags)
             self._is_direct = is_direct
-
-    def _staged(self, buffers: list[bytes], size: int) -> memoryview:
-        if size > len(self._staging):
-            self._staging = memoryview(mmap(-1, rounded(size, STAGING_BYTES)))
-        at = 0
-        for buffer in buffers:
-            self._staging[at : at + len(buffer)] = buffer
-            at += len(buffer)
-        return self._staging[:size]

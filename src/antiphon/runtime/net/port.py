@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from antiphon.core.errors import AntiphonError, BadFrame
 from antiphon.runtime.net.dial import Address
 from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, Oversized, Rejected, decode, encode
-from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
+from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES, FrameStream, ReceivedFrame
 
 HELLO_SECONDS = 5.0
 BACKLOG = 4096  # connections that the kernel keeps until they are accepted
@@ -169,6 +169,8 @@ class Connection(FrameStream):
         port.check(hello)
         self._caller = port.greet(hello, self)
         self.limit = self._caller.frame_bytes_max
+        if hello.role == "peer":
+            self.chunk_bytes = LARGE_CHUNK_BYTES
         self._no_stranger()
         port.enter(self, hello)
 

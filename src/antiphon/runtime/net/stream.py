@@ -21,26 +21,28 @@ from antiphon.runtime.net.frames import HEADER, HELLO_BYTES_MAX, KIND_MAX, Overs
 
 FIRST_CHUNK_BYTES = 16 << 10  # enough for one who says little
 CHUNK_BYTES = 256 << 10
+LARGE_CHUNK_BYTES = 1 << 20  # for streams of whole messages, of which a chunk should hold some: peers' and readers'
 ROOM_MIN = 4 << 10  # a chunk with less room than this is left to its views
-COPIED_BYTES_MAX = 32 << 10  # of a frame: to copy so much takes a microsecond or two
+VIEWS_MAX = 8  # a frame that is shorter than this part of a chunk is copied: that takes a microsecond or two, or ten
 FRAMES_AT_ONCE = 1024  # handed on; then it is seen whether there is room for their answers
 WRITE_BUFFER_BYTES = 1 << 20  # above this the transport pushes back
 
-CHUNKS_KEPT = 128  # that were filled, to be used again when nobody has a view of them any more
+KEPT_BYTES = 32 << 20  # of chunks that were filled, to be used again when nobody has a view of them any more
 
-_left: deque[bytearray] = deque()
+_left: dict[int, deque[bytearray]] = {CHUNK_BYTES: deque(), LARGE_CHUNK_BYTES: deque()}  # by size
 
 
 def _new_chunk(size: int) -> bytearray:
-    """A chunk that nobody has a view of: the one left longest ago, or a new one."""
-    if size == CHUNK_BYTES:
+    """A chunk that nobody has a view of: the one left longest ago, or a new one, whose pages are yet to be found."""
+    left = _left.get(size)
+    if left is not None:
         with suppress(IndexError):  # there is none, or another thread was quicker
-            chunk = _left.popleft()
+            chunk = left.popleft()
             try:
                 chunk.append(0)  # fails while there are views
                 chunk.pop()
             except BufferError:
-                _left.append(chunk)
+                left.append(chunk)
             else:
                 return chunk
     return bytearray(size)
@@ -51,6 +53,8 @@ ReceivedFrame = tuple[int, memoryview]  # kind, body
 
 class FrameStream(asyncio.BufferedProtocol):
     """Subclasses say what becomes of frames. ``limit`` is the longest body that the other side may send now."""
+
+    chunk_bytes = CHUNK_BYTES  # when there is much to come
 
     def __init__(self, limit: int = HELLO_BYTES_MAX) -> None:
         self.limit = limit
@@ -159,7 +163,7 @@ class FrameStream(asyncio.BufferedProtocol):
             self._view[:unfinished] = self._view[self._begin : self._end]
             self._begin, self._end = 0, unfinished
         else:
-            self._go_on_in(_new_chunk(max(CHUNK_BYTES, unfinished + needed)))
+            self._go_on_in(_new_chunk(max(self.chunk_bytes, unfinished + needed)))
 
     def _go_on_in(self, fresh: bytearray) -> None:
         """Leave this chunk to its views; the unfinished frame begins the next one."""
@@ -170,14 +174,15 @@ class FrameStream(asyncio.BufferedProtocol):
         self._view.release()
         self._chunk, self._view, self._is_viewed = fresh, view, False
         self._begin, self._end = 0, unfinished
-        if len(left) == CHUNK_BYTES and len(_left) < CHUNKS_KEPT:
-            _left.append(left)
+        kept = _left.get(len(left))
+        if kept is not None and len(kept) * len(left) < KEPT_BYTES:
+            kept.append(left)
 
     def buffer_updated(self, size: int) -> None:
         self.heard_at = self.loop.time()
         self._end += size
         if self._end == len(self._chunk) == FIRST_CHUNK_BYTES:
-            self._go_on_in(_new_chunk(CHUNK_BYTES))  # there is much to come
+            self._go_on_in(_new_chunk(self.chunk_bytes))  # there is much to come
         self._hand_on()
 
     def _hand_on(self) -> None:
@@ -199,6 +204,7 @@ class FrameStream(asyncio.BufferedProtocol):
         frames: list[ReceivedFrame] = []
         unpack, head, limit = HEADER.unpack_from, HEADER.size, self.limit
         view, at, end = self._view.toreadonly(), self._begin, self._end
+        copied_max = self.chunk_bytes // VIEWS_MAX
         while end - at >= head and len(frames) < FRAMES_AT_ONCE:
             length, kind = unpack(view, at)
             if length > limit:
@@ -212,7 +218,7 @@ class FrameStream(asyncio.BufferedProtocol):
                     self._make_room(stop - end)
                 return frames
             body = view[at + head : stop]
-            if length > COPIED_BYTES_MAX:
+            if length > copied_max:
                 self._is_viewed = True
             else:
                 body = memoryview(bytes(body))

@@ -34,6 +34,7 @@ FULL_TOLD_SECONDS = 2.0  # for so long after a refusal the status says so
 SNAPSHOT_INPUTS = 50_000  # taken between two snapshots at most, so that a restart takes seconds
 OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing more is read until it is taken
 UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing more is read
+UNHURRIED_BYTES_MAX = 64 << 10  # inputs of which nothing came wait for the disk's next turn, if they are not more
 TRACE_SECONDS = 8.0  # that the trace has at the end
 SILENT_SECONDS = 1.0  # a process that has waited for its disk for so long does not say that it takes part
 
@@ -112,9 +113,7 @@ class Driver:
         except Exception as error:
             self._on_step_failed(error, type(happened).__name__)
             raise
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end_turn)
+        self._schedule()
 
     def _on_step_failed(self, error: Exception, what: str) -> None:
         if isinstance(error, JournalFull):
@@ -137,10 +136,16 @@ class Driver:
 
     def when_durable(self, action: Callable[[], None]) -> None:
         """Run ``action`` when everything handled so far is durable and released."""
-        if self.host.held:
-            self._after.append((self.host.next_index, action))
-        else:
+        if not self.host.held:
             action()
+            return
+        self._after.append((self.host.next_index, action))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end_turn)
 
     # The end of a turn --------------------------------------------------------------------------------------------
 
@@ -163,10 +168,18 @@ class Driver:
         committer = self._committer
         if committer is None:
             self._release(self.host.next_index)
-            return
-        committer.commit()
-        if committer.is_busy:
-            self._set_congested()
+        elif not self._is_awaited:
+            committer.commit_later()  # a sync now would only keep waiting what this process needs to go on
+        else:
+            committer.commit()
+            if committer.is_busy:
+                self._set_congested()
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether anybody waits for what was taken to be durable. Acknowledgements have time."""
+        assert self.journal is not None
+        return self.host.is_awaited or bool(self._after) or self.journal.buffered_bytes > UNHURRIED_BYTES_MAX
 
     def _on_failed(self, error: BaseException) -> None:
         if isinstance(error, JournalError):
@@ -401,6 +414,8 @@ class Driver:
         """Stop at once and leave the disk as it is."""
         if not self.stopped:
             self.stopped = True
+            if self._committer is not None:
+                self._committer.stop()
             self.on_failure(code, sentence)
 
     @property

@@ -279,9 +279,9 @@ class ClientCaller:
         if route.refusal:
             self._refuse(number, parse_request(data).first, "unavailable", route.refusal)
             return
-        expected = run[-1][1].end if run else None
+        before = run[-1][1] if run else None
         try:
-            request = self._driver.process.check_request(self.client, route.destinations, data, expected)
+            request = self._driver.process.check_request(self.client, route.destinations, data, before)
         except OutOfTurn as error:
             self._submit()
             self._refuse(number, parse_request(data).first, "out of turn", str(error), error.expected)
@@ -303,7 +303,8 @@ class ClientCaller:
         if not run:
             return
         driver, (route, first) = self._driver, run[0]
-        pieces = [request.data for _, request in run]
+        taken = [request for _, request in run]
+        pieces = [request.data for request in taken]
         run.clear()
         if self._gateway.draining or not driver.begun:
             me = driver.process.me
@@ -314,6 +315,7 @@ class ClientCaller:
             return
         size = sum(map(len, pieces))
         requests = Buffers(*pieces) if size > COPIED_MAX * len(pieces) else Buffers(b"".join(pieces))
+        requests.decoded = taken
         try:
             driver.take(Submit(driver.clock(), route.destinations, requests))
         except JournalFull as error:

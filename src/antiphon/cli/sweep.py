@@ -1,0 +1,150 @@
+"""`antiphon sweep`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from antiphon.cli.flags import JsonFlag
+from antiphon.cli.session import need_spark, one_sentence, quiet_session
+from antiphon.core.errors import UsageError
+from antiphon.sweep.folder import POINT, SweepFolder
+from antiphon.sweep.spec import Sweep, parse_spec
+from antiphon.sweep.summary import SHOWN, Summary, summary
+
+ROWS_EXPECTED = 1_000_000  # in a round: Java compiles quickly, and does not divide small work into smaller
+POINTS_SHOWN = 40
+
+
+def register(app: typer.Typer) -> None:
+    app.command("sweep")(sweep_command)
+
+
+def sweep_command(
+    spec: Annotated[Path, typer.Argument(help="What to run: seeds, and grids of protocols and parameters, as TOML.")],
+    out: Annotated[str, typer.Option(help="The folder of the results; a sweep that was interrupted goes on there.")],
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs: local[4], spark://..., sc://...; default: here, on all cores.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run a grid of simulations on Spark.
+
+    Every combination of protocol, parameters and seed is run once. The folder gets a table of figures with one row per
+    run, and their trace. Exit code 1: some runs broke a promise or could not be made; their rows say why.
+
+    Example: antiphon sweep grid.toml --out results
+    """
+    text = _text_of(spec)
+    sweep = parse_spec(text, str(spec))
+    _refuse_elsewhere(out, os.environ.get("SPARK_REMOTE") or master or "local")
+    folder = SweepFolder.prepare(_path(out), text, sweep)
+    before, start = folder.done(), time.monotonic()
+    with folder.locked():
+        if before < sweep.runs or folder.under_way() is not None:
+            _run(sweep, folder, out, master)
+    found = summary(folder, sweep)
+    if json:
+        seconds = round(time.monotonic() - start, 3)
+        print(msgspec.json.encode({**msgspec.to_builtins(found), "runs_before": before, "seconds": seconds}).decode())
+    else:
+        _show(found, folder)
+    if found.failed:
+        raise typer.Exit(1)
+
+
+def _text_of(spec: Path) -> str:
+    try:
+        return spec.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"{spec} cannot be read: {why}.") from None
+
+
+def _path(out: str) -> Path:
+    parts = urlsplit(out)
+    if "://" in out and (parts.scheme != "file" or parts.netloc):
+        raise UsageError(f"A sweep writes into a folder that can be mounted, not to {out}.")
+    return Path(unquote(parts.path)) if "://" in out else Path(out)
+
+
+def _refuse_elsewhere(out: str, master: str) -> None:
+    """A plain path is one of this machine: whoever runs tasks on others says that they have it, too."""
+    from antiphon.pipeline.session import is_remote
+
+    if is_remote(master) and "://" not in out:
+        raise UsageError(
+            f"{out} is a path of this machine, and {master} runs tasks on others: "
+            f"if all of them have this folder, say so with --out {Path(out).resolve().as_uri()}."
+        )
+
+
+def _run(sweep: Sweep, folder: SweepFolder, out: str, master: str | None) -> None:
+    need_spark()
+    with _bar(sweep.runs) as update, one_sentence():
+        update(folder.done(), "starting Spark")
+        spark = quiet_session(ROWS_EXPECTED, master)
+        _refuse_elsewhere(out, spark.conf.get("spark.master", "local"))  # spark-submit may have chosen it
+        from antiphon.sweep.rounds import run_sweep
+
+        run_sweep(spark, sweep, folder, lambda done: update(done, "simulating"))
+
+
+@contextmanager
+def _bar(runs: int) -> Iterator[Callable[[int, str], None]]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=runs)
+        yield lambda done, words: progress.update(bar, completed=done, description=words)
+
+
+def _show(found: Summary, folder: SweepFolder) -> None:
+    console = Console(highlight=False)
+    if len(found.by_point) <= POINTS_SHOWN:
+        console.print(_points_table(found))
+    console.print(f"{found.runs:,} runs of {found.points:,} points, {found.failed:,} failed: {folder.path}")
+    for failure in found.failures[:SHOWN]:
+        words = f"point {failure.point}, seed {failure.seed}: {failure.error}"
+        console.print(escape(" ".join(words.split())), soft_wrap=True)
+    if found.failed > SHOWN:
+        console.print(f"and {found.failed - SHOWN:,} more: rows of {folder.metrics} whose error is not null.")
+
+
+def _points_table(found: Summary) -> Table:
+    """Each point by what tells it from the others."""
+    told = [name for name in POINT.names if len(_values(found, name)) > 1] or ["protocol"]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("point", justify="right")
+    for name in told:
+        table.add_column(name)
+    for name in ("runs", "failed", "sends", "steps", "p50 ms", "p99 ms"):
+        table.add_column(name, justify="right")
+    for row in found.by_point:
+        figures = (row.sends_per_multicast, row.steps_max, row.latency_ms_p50, row.latency_ms_p99)
+        cells = [_cell(row.parameters[name]) for name in told]
+        table.add_row(str(row.point), *cells, f"{row.runs:,}", f"{row.failed:,}", *map(_cell, figures))
+    return table
+
+
+def _values(found: Summary, name: str) -> set[str]:
+    """Those of the points that have any: of random runs the seed chooses most."""
+    return {str(row.parameters[name]) for row in found.by_point if row.parameters[name] is not None}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else escape(str(value))
