@@ -157,6 +157,8 @@ class Process:
         """Raise BadFrame for a message whose body is anything but as many payloads as it says."""
         if not self.topology.is_destination_set(m.destinations):
             raise BadFrame(f"There is no such set of groups: {', '.join(m.destinations)}.")
+        if not 0 < m.id.number <= NUMBER_MAX or not CLIENT_NAME.fullmatch(m.id.origin):
+            raise BadFrame("A message is named after its sender, with a number from 1 on.")
         requests = requests_in(m.body)
         if m.count < 1 or sum(request.count for request in requests) != m.count:
             raise BadFrame("A message has at least one payload, and as many as it says.")
