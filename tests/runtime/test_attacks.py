@@ -349,14 +349,17 @@ def test_down_says_what_a_trace_without_room_lacks(make_cluster: MakeCluster, wh
     assert not facts.drained
 
 
-def test_a_trace_without_room_does_not_keep_a_process_from_returning(make_cluster: MakeCluster) -> None:
+def test_a_trace_without_room_does_not_keep_a_process_from_returning(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = make_cluster({"a": 2}, trace=True)
     send(folder, 5)
     assert cluster.stop(folder)
     (facts,) = read_facts(folder.trace)
     assert facts.drained
     runs = folder.trace / "runs"
-    (runs / f".{folder.config.run}.json.tmp").mkdir()  # where the new facts would be written
+    monkeypatch.setattr("antiphon.trace.facts.secrets.token_hex", lambda size: "x")
+    (runs / f".{folder.config.run}.json.x.tmp").mkdir()  # where the new facts would be written
     cluster.start(folder)
     assert not list(runs.glob("*.json")), "the old ones would say that all is known"
     send(folder, 5)
