@@ -71,8 +71,11 @@ def test_a_frame_that_was_cut_or_lengthened_is_refused(parcel: Parcel, data: st.
 
 
 def frame_with_head(head: object, beside: bytes = b"") -> bytes:
-    encoded = msgspec.msgpack.encode(head)
-    return struct.pack("<I", len(encoded)) + encoded + beside
+    return with_length(msgspec.msgpack.encode(head)) + beside
+
+
+def with_length(head: bytes) -> bytes:
+    return struct.pack("<I", len(head)) + head
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,9 @@ def frame_with_head(head: object, beside: bytes = b"") -> bytes:
         frame_with_head(["n", True, 0, []], b"x"),
         frame_with_head(["n", 0, 0]),
         frame_with_head({"name": "n"}),
+        frame_with_head(["n", 0, 0, []]).replace(b"n", b"\x80"),  # text that is not UTF-8
+        # One field more, of lists in lists, for longer than anybody follows them.
+        with_length(b"\x95" + msgspec.msgpack.encode(["n", 0, 0, []])[1:] + b"\x91" * 100_000),
         struct.pack("<I", 2**32 - 1) + b"x" * 100,
         b"",
         b"\x01\x00",

@@ -155,6 +155,7 @@ def test_hostile_datagrams_are_dropped_and_counted(make_cluster: MakeCluster) ->
             (true, Buffers(b"\0")),
             (true, Buffers(b"\xff" * 100)),
             (true, process.encode(graph, bad)),
+            (true, Buffers(bytes(process.encode(graph, bad)).replace(b"nobody", b"\x80" * 6))),  # no text
             (true, Buffers(bytes([process.protocol.index]))),
             (true._replace(incarnation=0), Buffers(b"x")),
             (true._replace(incarnation=9), Buffers(b"x")),
@@ -165,7 +166,7 @@ def test_hostile_datagrams_are_dropped_and_counted(make_cluster: MakeCluster) ->
         forger.sendto(b"nonsense", target)
         forger.sendto(pack(true, 1, [Buffers(b"x")])[:-1], target)
     expected = {
-        "bad frame": 4,
+        "bad frame": 5,
         "old incarnation": 1,
         "not met yet": 1,
         "wrong cluster": 1,

@@ -18,7 +18,7 @@ import uvloop
 import antiphon
 from antiphon.core import Host, Message, Process, ProcessId, Topology
 from antiphon.core.buffers import Buffers
-from antiphon.core.effects import Reply
+from antiphon.core.effects import Reply, SetTimer
 from antiphon.core.errors import JournalBehind, JournalError, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, decode_event
 from antiphon.core.inputs import Suspect, Trust
@@ -28,7 +28,7 @@ from antiphon.protocols import protocol_named
 from antiphon.protocols.tom import Tom
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
-from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills
+from antiphon.runtime.disk import DeliveredLog, JournalIdentity, SegmentedLog, Spills, UnderWay
 from antiphon.runtime.disk import delivered as delivered_module
 from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net.frames import (
@@ -119,6 +119,34 @@ def test_a_protocol_that_fails_stops_the_process(folder: ClusterFolder, capsys: 
 
     assert uvloop.run(run()) == 1
     assert "an invariant is broken" in capsys.readouterr().err
+
+
+def test_a_timer_rings_whatever_is_wrong_with_what_came_before_it(folder: ClusterFolder) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        node = open_node(folder)
+        driver = node.driver
+        running = asyncio.create_task(node.run())
+        async with antiphon.connect(folder.path) as client:
+            await client.multicast({"a"}, b"one")
+        rung: asyncio.Future[bytes] = loop.create_future()
+        driver.process.protocol.fire = rung.set_result  # type: ignore[method-assign]
+        wrong = []
+        loop.set_exception_handler(lambda loop, context: wrong.append(context))
+
+        def read_datagrams() -> None:
+            raise ZeroDivisionError
+
+        driver.before_alarm = read_datagrams
+        index, due = driver.process.protocol.index, driver.clock()
+        driver.process.state.timers[index, b"a timer"] = due
+        driver.on_set_timer(SetTimer(index, b"a timer", due))
+        assert await asyncio.wait_for(rung, 5) == b"a timer"
+        assert len(wrong) == 1, "and the mistake is told"
+        node.stop()
+        assert await running == 0
+
+    uvloop.run(run())
 
 
 def test_a_delivered_log_that_lacks_what_the_snapshot_delivered_is_refused(folder: ClusterFolder) -> None:
@@ -276,7 +304,7 @@ def make_link(tmp_path: Path) -> PeerLink:
     process = Process(ProcessId("a.1"), Topology.sized({"a": 2}), Tom, {})
     driver: Any = SimpleNamespace(process=process, stopped=False)
     driver.host = Host(process, None, driver)
-    driver.spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: (job(), then()))
+    driver.spills = Spills(tmp_path / "spill", IDENTITY, 1000, lambda job, then: (job(), then()), UnderWay(1.0))
     return PeerLink(driver, ("cluster", 1), ProcessId("a.2"), ("127.0.0.1", 1))
 
 

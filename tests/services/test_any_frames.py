@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon.core import Buffers, GroupId, Message, MessageId, Process, ProcessId, Topology, Wire
@@ -28,9 +29,10 @@ TOPOLOGY = Topology.sized({"a": 3, "b": 2})
 A, B = TOPOLOGY.destinations({"a"})[0], TOPOLOGY.destinations({"b"})[0]
 SENDERS = [ProcessId(name) for name in ("a.1", "a.2", "a.3", "b.1", "c")]
 SMALL = (0, 1, 1, 1, 2, 3)
-LARGE = (1 << 20, (1 << 32) - 1, 1 << 40, (1 << 62) - 1, 1 << 63, (1 << 64) - 1)
+LARGE = (-1, 1 << 20, (1 << 32) - 1, 1 << 40, (1 << 62) - 1, 1 << 63, (1 << 64) - 1)
 NOBODY = ProcessId("")
 NAMES = ("fifo", "causal", "sequencer", "token", "symmetric", "skeen", "arrow", "combining", "hybrid", "counting")
+NAMES += ("tom", "scalatom", "mto", "ctbroadcast", "reliable", "toto")
 RUNS, STEPS = 60, 60
 
 
@@ -59,11 +61,14 @@ class Forger:
             str: lambda: rng.choice((*SENDERS, NOBODY)),
             Message: self.message,
             Buffers: lambda: self.frame(process, depth + 1)[1],
+            bytes: lambda: msgspec.msgpack.encode(self.value(getattr(process.protocol, "Value", int), process, depth)),
         }
         if kind in plain:
             return plain[kind]()
         if origin in (typing.Union, types.UnionType):
             return self.value(rng.choice(parts), process, depth)
+        if origin is typing.Literal:
+            return rng.choice(parts)
         if origin is tuple and parts[1:] != (...,):
             return tuple(self.value(part, process, depth) for part in parts)
         if origin in (list, tuple, set):

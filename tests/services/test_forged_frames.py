@@ -18,10 +18,12 @@ from antiphon.protocols.token import Ordered as OrderedByToken
 from antiphon.protocols.token import Taken as TakenByMember
 from antiphon.protocols.token import Token
 from antiphon.protocols.tom import GroupTimestamp, GroupTimestamps, Stamp
+from antiphon.services.dag import Cast, Name
 from antiphon.services.gaps import InEra
 from antiphon.services.hurfin_raynal import Current
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
+from antiphon.services.membership import Word
 from antiphon.services.reduction import Hand
 from antiphon.services.reliable import Copy, Echo, Fetch
 from antiphon.services.stability import Fetch as StabilityFetch
@@ -41,6 +43,7 @@ BAD_LABELS = [
     Label("c", (B, A), (1, 1)),
     Label("c", (A,), ()),
     Label("c", (A,), (0,)),
+    Label("c", (A,), (1 << 62,)),
 ]
 
 
@@ -115,9 +118,56 @@ def test_a_body_that_is_not_what_its_message_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tom", "scalatom", "mto", "ctbroadcast"])
 def test_a_value_that_the_protocol_cannot_decide_on(name: str) -> None:
-    for value in (b"", b"\xc1", msgspec.msgpack.encode("x"), value_of(name) + b"x"):
+    no_text = value_of(name).replace(b"c", b"\x80")
+    for value in (b"", b"\xc1", msgspec.msgpack.encode("x"), value_of(name) + b"x", no_text):
         with pytest.raises(BadFrame):
             check(name, Current(GOOD, 1, value))
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 62, (1 << 64) - 1])
+def test_numbers_that_nobody_counts_to(number: int) -> None:
+    """One more than what can be encoded would end the process, and each of its replays."""
+    history = History(1, [(NAME, GOOD, number)], 1, NAME)
+    cast = Cast(Name(ProcessId("a.2"), number), "agreed", (), Message(NAME, (A,), 2, BODY))
+    at = process("mto")
+    inside = at.encode(part_of(at, MtoRecTs(NAME, GOOD, 0)), MtoRecTs(NAME, GOOD, 0))
+    forged: dict[str, list[Wire]] = {
+        "mto": [MtoRecTs(NAME, GOOD, number), Carried((NAME,), number, [0] * 16, inside)],
+        "scalatom": [RecTs(NAME, GOOD, number), RecTs(NAME, GOOD, 0, history), history, History(number, [], 1, NAME)],
+        "tom": [GroupTimestamp(NAME, GOOD, Stamp(number, B)), Current(GOOD, number, value_of("tom"))],
+        "toto": [cast, Word((), ProcessId("a.2"), number)],
+    }
+    forged["mto"] += [Carried((NAME,), 1, [0] * 15 + [number], inside)]
+    for name in ("mto", "scalatom"):
+        forged[name].append(Current(GOOD, 1, msgspec.msgpack.encode((NAME, number))))
+    forged["tom"].append(Current(GOOD, 1, msgspec.msgpack.encode(([], [(NAME, (number, "b"))]))))
+    for name, messages in forged.items():
+        for message in messages:
+            with pytest.raises(BadFrame):
+                check(name, message, **({"membership": "true"} if isinstance(message, Word) else {}))
+
+
+def test_an_instance_of_several_groups_where_a_group_decides_alone() -> None:
+    label = Label("", (A, B), (1, 1))
+    check("scalatom", Current(label, 1, value_of("scalatom")))
+    with pytest.raises(BadFrame):
+        check("tom", Current(label, 1, value_of("tom")))
+
+
+@pytest.mark.parametrize(
+    "id", [MessageId(ProcessId("c"), -1), MessageId(ProcessId("c\0"), 1), MessageId(ProcessId(""), 1)]
+)
+@pytest.mark.parametrize("name", ["tom", "reliable"])
+def test_a_message_whose_name_nobody_gives(name: str, id: MessageId) -> None:
+    with pytest.raises(BadFrame):
+        check(name, Copy(Message(id, (A,), 2, BODY), GOOD))
+
+
+def test_a_history_for_a_process_that_has_no_group() -> None:
+    at = Process(ProcessId("c"), TOPOLOGY, protocol_named("scalatom"))
+    message = History(1, [], 1, NAME)
+    with pytest.raises(BadFrame):
+        at.check_frame(at.encode(at.protocol, message))
 
 
 def test_what_a_causal_channel_carries() -> None:

@@ -325,6 +325,7 @@ def _how_it_ended(ending: cluster.Ending, processes: int) -> Iterator[str]:
     if unclean:
         yield f"{in_words(unclean)} did not end cleanly: the next `up` repairs what there is to repair."
     if ending.untraced:
-        yield f"The trace is incomplete: a part of what {', '.join(ending.untraced)} saw could not be written."
+        lacking = ", ".join(ending.untraced)
+        yield f"The trace is incomplete: a part of what {lacking} saw could not be written, or is gone."
     if ending.elsewhere:
         yield f"The trace is incomplete: what {in_words(ending.elsewhere)} saw is where it was started, not here."

@@ -22,6 +22,10 @@ Decoded = TypeVar("Decoded")
 COPIED_MAX = 4096  # smaller pieces are copied: a few bytes must not keep a large receive buffer alive
 HEAD_BYTES_MAX = 16 << 20
 
+# What decoding raises for bytes that are nothing of ours: also for text that is not UTF-8, for lists in lists without
+# end, and for what cannot be in a set.
+UNDECODABLE = (ValueError, RecursionError, TypeError)
+
 _LENGTH = struct.Struct("<I")
 _LENGTH_BYTES, _pack_length, _unpack_length = _LENGTH.size, _LENGTH.pack, _LENGTH.unpack_from
 
@@ -148,7 +152,7 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
         try:
             value = taking.decode(data[begin:end])
             at = end + taking.at
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise BadFrame(f"A frame does not hold a message of this protocol: {error}.") from None
         finally:
             taking.view = _NOTHING

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_inside
+from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_inside
 from antiphon.core.channel import NO_FRAMES, ChannelId, FrameInbox, Outbox, Prefix, Transport
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, UsageError
@@ -323,7 +323,7 @@ class Host:
     def restore(self, data: bytes) -> None:
         try:
             state = _decode_state(data)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise UsageError("This snapshot was taken by another version of the program.") from None
         self.state_bytes = len(data)
         self.process.restore(state.process)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon.core import inputs
-from antiphon.core.buffers import Buffers, Piece, decoder_inside, encode_beside, encode_inside
+from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
@@ -157,6 +157,8 @@ class Process:
         """Raise BadFrame for a message whose body is anything but as many payloads as it says."""
         if not self.topology.is_destination_set(m.destinations):
             raise BadFrame(f"There is no such set of groups: {', '.join(m.destinations)}.")
+        if not 0 < m.id.number <= NUMBER_MAX or not CLIENT_NAME.fullmatch(m.id.origin):
+            raise BadFrame("A message is named after its sender, with a number from 1 on.")
         requests = requests_in(m.body)
         if m.count < 1 or sum(request.count for request in requests) != m.count:
             raise BadFrame("A message has at least one payload, and as many as it says.")
@@ -219,7 +221,7 @@ class Process:
         """Become the process that took the snapshot. Only for a process that has seen no input."""
         try:
             state = _decode_state(data)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise UsageError("This snapshot was taken by another version of the program.") from None
         if state.version != SNAPSHOT_VERSION or len(state.parts) != len(self.parts):
             raise UsageError("This snapshot was taken by another version of the program or with other options.")

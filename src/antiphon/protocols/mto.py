@@ -25,7 +25,7 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import UsageError
-from antiphon.services.label import Label, Labels, has_qualified_majority
+from antiphon.services.label import Label, Labels, check_numbers, has_qualified_majority
 from antiphon.services.matrix import MatrixOrder
 from antiphon.services.reliable import ReliableKind
 from antiphon.services.stack import StackedProtocol, StackOptions
@@ -106,6 +106,7 @@ class Mto(StackedProtocol):
     def validate(self, message: Wire) -> None:
         assert isinstance(message, RecTs)
         message.label.check(self.topology, self.me)
+        check_numbers((message.rec_ts,))
 
     def time(self) -> int:
         return self.ts
@@ -190,6 +191,10 @@ class Mto(StackedProtocol):
     @staticmethod
     def ids_of(value: tuple[MessageId, int]) -> tuple[MessageId, ...]:
         return value[:1]
+
+    @staticmethod
+    def numbers_of(value: tuple[MessageId, int]) -> tuple[int, ...]:
+        return value[1:]
 
     def pending(self) -> int:
         return len(self.entries) + self.reliable.pending()

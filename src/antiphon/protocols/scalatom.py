@@ -22,7 +22,8 @@ from antiphon.core import (
     Table,
     Wire,
 )
-from antiphon.services.label import Label, Labels, has_qualified_majority, majority
+from antiphon.core.errors import BadFrame
+from antiphon.services.label import Label, Labels, check_numbers, has_qualified_majority, majority
 from antiphon.services.stack import StackedProtocol, StackOptions
 
 HistoryEvent = tuple[MessageId, Label, int]  # R-deliver(m) in a history, with rec-ts(m)
@@ -109,10 +110,16 @@ class Scalatom(StackedProtocol):
 
     def validate(self, message: Wire) -> None:
         history = message.history if isinstance(message, RecTs) else message
-        labels = [message.label] if isinstance(message, RecTs) else []
-        labels += [label for _, label, _ in history.events] if isinstance(history, History) else []
-        for label in labels:
-            label.check(self.topology, self.me)
+        if isinstance(message, RecTs):
+            message.label.check(self.topology, self.me)
+            check_numbers((message.rec_ts,))
+        if isinstance(history, History):
+            if self.me not in self.topology.group_of:
+                raise BadFrame(f"{self.me} is in no group, and has no history.")
+            check_numbers((history.index, history.clock))
+            for _, label, rec_ts in history.events:
+                label.check(self.topology, self.me)
+                check_numbers((rec_ts,))
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         assert isinstance(message, RecTs | History)
@@ -123,6 +130,10 @@ class Scalatom(StackedProtocol):
     @staticmethod
     def ids_of(value: tuple[MessageId, int]) -> tuple[MessageId, ...]:
         return value[:1]
+
+    @staticmethod
+    def numbers_of(value: tuple[MessageId, int]) -> tuple[int, ...]:
+        return value[1:]
 
     def multicast(self, m: Message) -> None:  # L1: step 1
         self.reliable.multicast(m)

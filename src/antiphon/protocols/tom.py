@@ -25,7 +25,8 @@ from antiphon.core import (
     Table,
     Wire,
 )
-from antiphon.services.label import Label, Labels
+from antiphon.core.errors import BadFrame
+from antiphon.services.label import Label, Labels, check_numbers
 from antiphon.services.stack import StackedProtocol, StackOptions
 
 
@@ -117,6 +118,12 @@ class Tom(StackedProtocol):
         for timestamp in message.timestamps if isinstance(message, GroupTimestamps) else (message,):
             assert isinstance(timestamp, GroupTimestamp)
             timestamp.label.check(self.topology, self.me)
+            check_numbers((timestamp.stamp.clock,))
+
+    def accept(self, instance: Label, value: bytes) -> None:
+        if instance.groups != (self.group,):
+            raise BadFrame("A group decides alone.")
+        super().accept(instance, value)
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         if isinstance(message, GroupTimestamps):
@@ -126,6 +133,10 @@ class Tom(StackedProtocol):
     @staticmethod
     def ids_of(value: Decision) -> list[MessageId]:
         return [*value.new, *(id for id, _ in value.definitive)]
+
+    @staticmethod
+    def numbers_of(value: Decision) -> list[int]:
+        return [stamp.clock for _, stamp in value.definitive]
 
     def multicast(self, m: Message) -> None:  # L1
         self.reliable.multicast(m)

@@ -16,6 +16,7 @@ from antiphon.core import Component, Message, MessageId, ProcessId, Timer, Trans
 from antiphon.core.errors import BadFrame
 from antiphon.core.sessions import Mark
 from antiphon.services.dag import FIRST_VIEW, Ack, Cast, Dag, Name, Node, Note, Service
+from antiphon.services.label import check_numbers
 
 MISSING_MAX = 64  # messages that are asked for at a time
 HELD_MAX = 4096  # how far ahead of its predecessors a machine's message may come; a later one is fetched in its time
@@ -136,11 +137,13 @@ class CausalGraph(Component):
         else:
             assert isinstance(message, Have)
             named = ()
+            check_numbers(message.counts)
             if not self.is_vector(message.counts) and message.view == self.view:
                 raise BadFrame("There is a count for each machine.")
         places = self.dag.places if message.view == self.view else machines  # of another view: it will be dropped
         if not all(name.sender in places and name.number >= 1 for name in named):
             raise BadFrame("The messages of a machine in the configuration count from 1.")
+        check_numbers((message.view, *(name.number for name in named)))
 
     def validate_marks(self, note: Note) -> None:
         if len(note.marks) > MARKS_MAX:

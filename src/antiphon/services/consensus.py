@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from antiphon.core import Component, GroupId, MessageId, ProcessId, Table, Wire
-from antiphon.services.label import Label, Labels, has_qualified_majority, majority
+from antiphon.services.label import Label, Labels, check_numbers, has_qualified_majority, majority
 
 
 class Decide(Wire, frozen=True, tag=1):
@@ -38,7 +38,7 @@ class Consensus(Component):
     Options = ConsensusOptions
     options: ConsensusOptions
     decided: Callable[[Label, bytes], None]
-    accept: Callable[[bytes], object]  # raises BadFrame for what is no value to decide on
+    accept: Callable[[Label, bytes], object]  # raises BadFrame for what is no value to decide on in an instance
     about_value: Callable[[bytes], tuple[MessageId, ...]]  # all multicast messages that a value is about
 
     runs: dict[Label, Any]  # proposed in, and not decided; each kind of consensus says what it keeps of one
@@ -52,10 +52,11 @@ class Consensus(Component):
 
     def validate(self, message: Wire) -> None:
         message.instance.check(self.topology, self.me)  # type: ignore[attr-defined]
+        check_numbers(getattr(message, field, 0) for field in ("round", "adopted"))
         for field in ("estimate", "value"):
             value = getattr(message, field, None)
             if value is not None:
-                self.accept(value)
+                self.accept(message.instance, value)  # type: ignore[attr-defined]
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         """What its value is about or, where it has none, the estimate that this process has at present."""

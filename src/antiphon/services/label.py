@@ -6,6 +6,7 @@ its own group, so "have I had this one?" needs one number per origin and the few
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +14,15 @@ import msgspec
 from antiphon.core import GroupId, ProcessId, Table, Topology
 from antiphon.core.channel import Inbox
 from antiphon.core.errors import BadFrame
+
+NUMBER_MAX = 1 << 62  # no honest process counts so far
+
+
+def check_numbers(numbers: Iterable[int]) -> None:
+    """Raise BadFrame for clocks and counters of a peer that are negative, or near the end of what can be encoded."""
+    for number in numbers:
+        if not 0 <= number < NUMBER_MAX:
+            raise BadFrame(f"No honest process counts to {number}.")
 
 
 class Label(NamedTuple):
@@ -26,7 +36,8 @@ class Label(NamedTuple):
         """Raise BadFrame for a label that no honest process sends to this member."""
         if not topology.is_destination_set(self.groups) or topology.group_of.get(member) not in self.groups:
             raise BadFrame(f"Something for the groups {', '.join(self.groups)} is not for {member}.")
-        if len(self.numbers) != len(self.groups) or min(self.numbers) < 1:
+        numbers = self.numbers
+        if len(numbers) != len(self.groups) or min(numbers) < 1 or max(numbers) >= NUMBER_MAX:
             raise BadFrame("A label has a number from 1 on for each of its groups.")
 
 

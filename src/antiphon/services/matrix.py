@@ -12,6 +12,7 @@ from collections.abc import Callable
 from antiphon.core import Buffers, MessageId, ProcessId, Wire
 from antiphon.core.component import Channel, Component
 from antiphon.core.errors import BadFrame
+from antiphon.services.label import check_numbers
 
 
 class Carried(Wire, frozen=True, tag=1):
@@ -47,6 +48,7 @@ class MatrixOrder(Channel):
         assert isinstance(message, Carried)
         if len(message.matrix) != len(self.matrix):
             raise BadFrame(f"A matrix has {len(self.matrix)} numbers here, not {len(message.matrix)}.")
+        check_numbers((message.time, min(message.matrix), max(message.matrix)))
         part, inner = self.process.decode(message.frame.joined())
         if isinstance(part, Channel):
             raise BadFrame("A channel carries no message of a channel.")

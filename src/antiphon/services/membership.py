@@ -16,6 +16,7 @@ from antiphon.core import Component, ProcessId, Timer, Transport, Wire
 from antiphon.core.errors import BadFrame
 from antiphon.services.causal_graph import CausalGraph
 from antiphon.services.dag import FIRST_VIEW
+from antiphon.services.label import check_numbers
 
 HISTORY_MAX = 64  # views that a machine remembers to have installed, or to have been ready for
 
@@ -153,8 +154,9 @@ class Membership(Component):
         else:
             assert isinstance(message, Invite | Ready | Install)
             numbers = (message.number,)
-        if not all(p in machines for p in named) or not all(number >= 0 for number in numbers):
+        if not all(p in machines for p in named):
             raise BadFrame("A view is of machines in the configuration.")
+        check_numbers(numbers)
 
     # Who is connected -----------------------------------------------------------------------------------------------
 

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from antiphon.core import FaultModel, Message, MessageId, OrderingProtocol
+from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.services.chandra_toueg import ChandraToueg
 from antiphon.services.consensus import Consensus, ConsensusKind, ConsensusOptions
 from antiphon.services.hurfin_raynal import HurfinRaynal
-from antiphon.services.label import Label
+from antiphon.services.label import Label, check_numbers
 from antiphon.services.reliable import KINDS, ReliableKind, ReliableMulticast, ReliableOptions
 
 CONSENSUS: dict[ConsensusKind, type[Consensus]] = {"ct": ChandraToueg, "hr": HurfinRaynal}
@@ -55,8 +56,8 @@ class StackedProtocol(OrderingProtocol):
         """A value of the consensus, as decided."""
         return _decoder(self.Value).decode(value)
 
-    def accept(self, value: bytes) -> None:
-        if not _is_value(self.Value, value):
+    def accept(self, instance: Label, value: bytes) -> None:
+        if not _is_value(self.numbers_of, self.Value, value):
             raise BadFrame(f"{self.declaration.name} cannot decide on such a value.")
 
     def about_value(self, value: bytes) -> tuple[MessageId, ...]:
@@ -66,6 +67,11 @@ class StackedProtocol(OrderingProtocol):
     def ids_of(value: Any) -> Iterable[MessageId]:
         """All messages that a value of the consensus is about."""
         raise NotImplementedError
+
+    @staticmethod
+    def numbers_of(value: Any) -> Iterable[int]:
+        """All clocks in a value of the consensus."""
+        return ()
 
     def when_r_delivered(self, m: Message, label: Label) -> None:
         raise NotImplementedError
@@ -92,10 +98,10 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 @lru_cache(maxsize=16)  # most messages of an instance have the same value
-def _is_value(kind: Any, value: bytes) -> bool:
+def _is_value(numbers_of: Callable[[Any], Iterable[int]], kind: Any, value: bytes) -> bool:
     try:
-        _decoder(kind).decode(value)
-    except msgspec.DecodeError:
+        check_numbers(numbers_of(_decoder(kind).decode(value)))
+    except (*UNDECODABLE, BadFrame):
         return False
     return True
 

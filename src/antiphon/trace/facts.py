@@ -8,8 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import TraceError
 from antiphon.core.model import RUN_NAME
+from antiphon.trace.coverage import torn
 from antiphon.trace.schema import TRACE_VERSION, RunFacts
 
 
@@ -28,7 +30,10 @@ def remove_facts(folder: Path, run: str) -> None:
 
 
 def read_facts(folder: Path) -> list[RunFacts]:
-    """The facts of every run of a trace, by file and line; refuses what is not a trace of this version."""
+    """The facts of every run of a trace, by file and line; refuses what is not a trace of this version.
+
+    A process is also incomplete when the names of its files show that one is gone.
+    """
     if not folder.is_dir():
         raise TraceError(f"There is no folder {folder}.")
     files = sorted([*folder.glob("runs/*.json"), *folder.glob("runs/*.jsonl")])
@@ -39,6 +44,9 @@ def read_facts(folder: Path) -> list[RunFacts]:
     for path in files:
         for place, text in _texts(path):
             facts = _read_facts(place, text)
+            if facts.driver == "runtime":
+                gone = torn(folder, facts.run, facts.rows)
+                facts.incomplete += [process for process in gone if process not in facts.incomplete]
             if facts.run in found:
                 raise TraceError(f"Run {facts.run!r} is defined twice: {place_of[facts.run]}; {place}.")
             found[facts.run], place_of[facts.run] = facts, place
@@ -58,7 +66,7 @@ def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
 def _read_facts(place: str, text: bytes) -> RunFacts:
     try:
         raw = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise TraceError(f"{place} is not JSON: {error}.") from None
     version = raw.get("version") if isinstance(raw, dict) else None
     if version != TRACE_VERSION:

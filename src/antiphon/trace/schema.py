@@ -69,5 +69,6 @@ class RunFacts(msgspec.Struct, kw_only=True):
     drained: bool  # every promised delivery had its time: missing ones may be judged
     faulty: list[str] = []  # processes that were down when the run ended
     incomplete: list[str] = []  # processes whose rows are not all here
+    rows: dict[str, int] = {}  # the seq of the last row of real processes, as far as it is known
     clock_error_ns: int | None = None  # how far two processes' clocks may be apart; None: nobody knows
     seed: int | None = None

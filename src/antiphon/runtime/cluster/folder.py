@@ -32,6 +32,7 @@ from pathlib import Path
 import msgspec
 
 from antiphon.core import ProcessId
+from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import UsageError
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.net.dial import Address, parse_address
@@ -110,7 +111,7 @@ class ClusterFolder:
             if version != CLUSTER_VERSION:
                 raise UsageError(f"{path} is a cluster of version {version}; this program runs {CLUSTER_VERSION}.")
             config = msgspec.json.decode(data, type=ClusterConfig)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise UsageError(f"{path / 'cluster.json'} does not describe a cluster: {error}.") from None
         return cls(path, config)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from antiphon.core import Detector, FaultModel, Process, ProcessId, Topology
-from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.errors import TraceError, Unavailable, UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, in_words, options_of, protocol_named, protocols, protocols_with
@@ -26,6 +26,8 @@ from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
 from antiphon.runtime.cluster.spares import check as check_spares
 from antiphon.runtime.net.datagrams import offers_multicast
 from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.trace import RunFacts, read_facts, remove_facts, write_facts
+from antiphon.trace.coverage import last_rows, torn
 
 START_SECONDS = 20.0
 BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
@@ -178,8 +180,6 @@ def _wait_for_ending(folder: ClusterFolder, processes: Iterable[ProcessId]) -> N
 
 def _begin_facts(folder: ClusterFolder, started: Iterable[ProcessId]) -> None:
     """Until the run ends nobody's trace is whole. Where there is no room to say so, nothing is said of the run."""
-    from antiphon.trace import remove_facts
-
     try:
         write_run_facts(folder, drained=False, faulty=[], incomplete=dict.fromkeys((*untraced(folder), *started)))
     except OSError:
@@ -329,7 +329,8 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Endin
     used = folder.in_use()
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
     if not pids and (all(own[p].was_drained for p in used) or not any(each.has_run for each in own.values())):
-        return Ending(delivered=True, drained=True, untraced=_untraced(folder))  # and its facts are written
+        lacking = _untraced(folder)
+        return Ending(delivered=True, drained=not lacking, untraced=lacking)  # and its facts are written
     idle = bool(pids) and wait_idle(folder, drain_seconds, drain=True)
     for pid in pids.values():
         with suppress(ProcessLookupError):
@@ -353,7 +354,8 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Endin
     if drained:
         for process in used:
             own[process].mark_drained()
-    return Ending(tuple(pids), delivered, drained, unclean, _untraced(folder), tuple(elsewhere))
+    lacking = _untraced(folder)
+    return Ending(tuple(pids), delivered, drained and not lacking, unclean, lacking, tuple(elsewhere))
 
 
 def _elsewhere(folder: ClusterFolder) -> list[ProcessId]:
@@ -384,8 +386,17 @@ def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
 
 
 def untraced(folder: ClusterFolder) -> list[ProcessId]:
-    """The processes whose trace is not whole: they were killed, or there was no room for it."""
-    return [process for process in folder.config.processes if not folder.process(process).is_traced]
+    """The processes whose trace is not whole: they were killed, or there was no room for it, or a file is gone."""
+    gone = torn(folder.trace, folder.config.run, _last_known_rows(folder))
+    return [p for p in folder.config.processes if p in gone or not folder.process(p).is_traced]
+
+
+def _last_known_rows(folder: ClusterFolder) -> dict[str, int]:
+    """By the facts of an earlier start or end."""
+    try:
+        return next((facts.rows for facts in read_facts(folder.trace) if facts.run == folder.config.run), {})
+    except TraceError:
+        return {}
 
 
 def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> bool:
@@ -414,8 +425,6 @@ def write_run_facts(
     folder: ClusterFolder, *, drained: bool, faulty: Iterable[str], incomplete: Iterable[str] | None = None
 ) -> None:
     """Write down what holds for the cluster's run, beside its trace."""
-    from antiphon.trace import RunFacts, write_facts
-
     config = folder.config
     protocol = protocol_named(config.protocol)
     facts = RunFacts(
@@ -428,6 +437,7 @@ def write_run_facts(
         drained=drained,
         faulty=list(faulty),
         incomplete=list(untraced(folder) if incomplete is None else incomplete),
+        rows=last_rows(folder.trace, config.run, _last_known_rows(folder)),
         clock_error_ns=CLOCK_ERROR_NS,
     )
     write_facts(folder.trace, facts)

@@ -59,8 +59,8 @@ class DeliveredLog:
         return self._tail_bytes > BEHIND_BYTES
 
     @property
-    def reserving(self) -> UnderWay:
-        return self._log.reserving
+    def waiting(self) -> UnderWay:
+        return self._log.waiting
 
     @property
     def written_bytes(self) -> int:

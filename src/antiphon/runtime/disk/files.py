@@ -41,12 +41,12 @@ class LogFiles:
     again.
     """
 
-    def __init__(self, folder: Path, segment_bytes: int, recycled_max: int) -> None:
+    def __init__(self, folder: Path, segment_bytes: int, recycled_max: int, waiting: UnderWay | None = None) -> None:
         self.folder = folder
         self.segment_bytes = segment_bytes
         self.recycled: deque[Spare] = deque()  # files of removed segments, durably without their names
         self.make_room: Callable[[], bool] = lambda: False  # have others give something back; whether they did
-        self.reserving = UnderWay(SYNC_SECONDS_MAX)  # a segment, by the event loop
+        self.waiting = waiting or UnderWay(SYNC_SECONDS_MAX)  # the event loop, for a segment or for what it reads
         self._recycled_max = recycled_max
         self.folder_fd = -1
         self._spares: list[Spare] = []

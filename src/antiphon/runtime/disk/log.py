@@ -49,12 +49,18 @@ class SegmentedLog:
     """
 
     def __init__(
-        self, folder: Path, identity: JournalIdentity, segment_bytes: int, recycled_max: int = 0, direct: bool = False
+        self,
+        folder: Path,
+        identity: JournalIdentity,
+        segment_bytes: int,
+        recycled_max: int = 0,
+        direct: bool = False,
+        waiting: UnderWay | None = None,
     ) -> None:
         """Call `open` instead."""
         self._folder = folder
         self._identity = identity
-        self._files = LogFiles(folder, segment_bytes, recycled_max)
+        self._files = LogFiles(folder, segment_bytes, recycled_max, waiting)
         self._writer = Writer(direct=direct)
         # So that no file descriptor is closed, and perhaps reused, while a thread still writes.
         self._write_lock, self._snapshot_lock = threading.Lock(), threading.Lock()
@@ -84,16 +90,18 @@ class SegmentedLog:
         segment_bytes: int = SEGMENT_BYTES,
         recycled_max: int = 0,
         direct: bool = False,
+        waiting: UnderWay | None = None,
     ) -> SegmentedLog:
         """Create the journal, or check all of it, cut a torn tail and go on; damage is refused.
 
         Of the segments that a snapshot makes superfluous, `recycled_max` are kept to be written again: a sync of blocks
         that were written before takes about 0.6 of the time. `direct`: large blocks go to the disk past the page cache.
+        `waiting`: what the log's own would be, where several have one.
         """
         if not 1024 <= segment_bytes <= FILE_BYTES_MAX:
             raise UsageError(f"A segment has 1024 to {FILE_BYTES_MAX} bytes, not {segment_bytes}.")
         try:
-            return cls(folder, identity, segment_bytes, recycled_max, direct)
+            return cls(folder, identity, segment_bytes, recycled_max, direct, waiting)
         except OSError as error:
             raise JournalError(f"Journal {folder} cannot be opened: {error.strerror}.") from error
         except msgspec.MsgspecError as error:
@@ -120,9 +128,9 @@ class SegmentedLog:
         return self._snapshot_bytes + sum(segment.size for segment in self._segments) + self._files.spare_bytes
 
     @property
-    def reserving(self) -> UnderWay:
-        """Whether `append` waits for the disk."""
-        return self._files.reserving
+    def waiting(self) -> UnderWay:
+        """Whether `append`, `read` or `replay` waits for the disk."""
+        return self._files.waiting
 
     @property
     def written_bytes(self) -> int:
@@ -229,7 +237,15 @@ class SegmentedLog:
         segments = self._segments
         holder = bisect_right(segments, start, key=attrgetter("first")) - 1
         wanted = (segment for segment in segments[holder:] if segment.first < stop)
-        return chain.from_iterable(disk.read_segment(segment, start, stop, window) for segment in wanted)
+        return self._watched(chain.from_iterable(disk.read_segment(each, start, stop, window) for each in wanted))
+
+    def _watched(self, parts: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[bytes]]]:
+        while True:
+            with self._files.waiting:
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
 
     def write_snapshot(self, index: int, state: bytes) -> None:
         """Keep the state after all records below `index` and remove what it makes superfluous.

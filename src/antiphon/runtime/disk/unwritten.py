@@ -67,7 +67,7 @@ class Unwritten:
         """Reserve a new segment for a record that does not fit into the present one."""
         # The file itself makes the block's overhead a few bytes larger: a grain is more than that.
         needed = block_bytes(size) - self._room_behind(self._header_bytes, 0) + GRAIN
-        with self._files.reserving:
+        with self._files.waiting:
             spare = self._files.reserve_segment(needed)
         self._finish_block()
         self._growing_spare = spare

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece
+from antiphon.core.buffers import UNDECODABLE, Buffers, Piece
 from antiphon.core.channel import Prefix, Transport
 from antiphon.core.errors import BadFrame
 from antiphon.core.model import GROUPS_MAX, NAME_MAX
@@ -219,7 +219,7 @@ def decode(kind: type[ControlBody], body: Piece) -> ControlBody:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
         message: ControlBody = decoder.decode(body)
-    except (msgspec.DecodeError, ValueError) as error:
+    except UNDECODABLE as error:
         raise BadFrame(f"A frame does not hold a {kind.__name__}: {error}.") from None
     return message
 

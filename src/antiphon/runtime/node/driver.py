@@ -21,7 +21,7 @@ from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
 from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, SegmentedLog, Spills, UnderWay
-from antiphon.runtime.disk.watch import JOB_SECONDS_MAX
+from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
 if TYPE_CHECKING:
@@ -84,9 +84,10 @@ class Driver:
         self._alarms = Alarms(self._on_alarm)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._job = UnderWay(JOB_SECONDS_MAX)  # of that thread
-        self._inputs_wait = [self.delivered.reserving]
+        self.spilling = UnderWay(SYNC_SECONDS_MAX)  # the event loop, for frames of peers that lag
+        self._inputs_wait = [self.delivered.waiting, self.spilling]
         if journal is not None and self._committer is not None:
-            self._inputs_wait += [journal.reserving, self._committer.syncing]
+            self._inputs_wait += [journal.waiting, self._committer.syncing]
         self.disk_watch = DiskWatch(self._job, *self._inputs_wait)
         self._loop: asyncio.AbstractEventLoop
         self._full_at = -FULL_TOLD_SECONDS  # when an input was last refused
@@ -260,8 +261,10 @@ class Driver:
             self.recorder.add(turns, time.time_ns())
 
     def _on_alarm(self, key: TimerKey, due: int) -> None:
-        self.before_alarm()
-        self.take(Fire(max(self.clock(), due), *key, due))
+        try:
+            self.before_alarm()
+        finally:  # a timer rings once: whatever is wrong with what has come, it must not be lost
+            self.take(Fire(max(self.clock(), due), *key, due))
 
     # Start and stop ---------------------------------------------------------------------------------------------
 

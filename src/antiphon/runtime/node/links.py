@@ -246,8 +246,8 @@ class PeerLink:
         while size < limit and channel.next <= channel.box.spilled:
             frame = channel.next_on_disk()
             if frame is None:
-                # They were acknowledged once and are gone; the peer is the one that has forgotten them.
-                self.close()
+                self.driver.spills.check(channel.id, channel.box)
+                self.close()  # there is no room to open the log: it is tried again
                 return size
             stream.write(data_head(transport, channel.next, len(frame)), frame)
             channel.next += 1

@@ -99,7 +99,7 @@ class Node:
         if journal is not None:
             delivered.shares_room_with(journal)
         driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes)
-        driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit)
+        driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.send = self._send
         driver.on_durable = self._on_durable
         driver.on_congested = self._set_reading
@@ -116,6 +116,8 @@ class Node:
         gc.disable()  # nothing that a replay makes is garbage in a cycle
         try:
             self.driver.recover()
+            for channel, box in self.driver.host.outboxes.items():
+                self.driver.spills.restore(channel, box)
         finally:
             gc.enable()
         self._connect()
