@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from antiphon.core.errors import Unavailable, UsageError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
-WARM_UP_SECONDS = 1.5  # until workers are connected and the load is steady
+WARM_UP_SECONDS = 1.5  # until they are connected and the load is steady
 GRACE_SECONDS = 30.0
 _RUN = "from antiphon.bench.worker import main; main()"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -71,7 +72,6 @@ def measure(folder: ClusterFolder, load: ClusterLoad) -> Measured:
         raise UsageError(f"A fanout must be 1 to {len(groups)}, the number of groups, not {load.fanout}.")
     destinations = groups[: load.fanout]
     ends = _positions(folder, destinations)
-    begin = time.monotonic() + WARM_UP_SECONDS
     sending = Task(
         role="client",
         target=str(folder.path.resolve()),
@@ -79,13 +79,13 @@ def measure(folder: ClusterFolder, load: ClusterLoad) -> Measured:
         batch=load.batch,
         size=load.size,
         outstanding=load.outstanding,
-        begin=begin,
-        end=begin + load.seconds,
+        seconds=load.seconds,
     )
     reading = [msgspec.structs.replace(sending, role="reader", groups=[g], start=ends[g]) for g in destinations]
     readers = [_spawn(task) for task in reading]
     client = _spawn(sending)
     try:
+        begin = _begin((*readers, client))
         members = _watch_members(folder, destinations, begin, load.seconds)
         reports = [_report(worker, load.seconds) for worker in (client, *readers)]
     finally:
@@ -109,7 +109,22 @@ def _positions(folder: ClusterFolder, destinations: Sequence[str]) -> dict[str, 
 
 def _spawn(task: Task) -> subprocess.Popen[bytes]:
     argument = msgspec.json.encode(task).decode()
-    return subprocess.Popen([sys.executable, "-c", _RUN, argument], stdout=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", _RUN, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def _begin(workers: Sequence[subprocess.Popen[bytes]]) -> float:
+    """Wait until all are ready, and tell them when what is measured begins."""
+    for worker in workers:
+        assert worker.stdout is not None
+        if not worker.stdout.readline():
+            raise Unavailable("A worker of the benchmark failed; what it printed is above.")
+    begin = time.monotonic() + WARM_UP_SECONDS
+    for worker in workers:
+        assert worker.stdin is not None
+        with suppress(BrokenPipeError):  # it has failed: its report will be missing
+            worker.stdin.write(f"{begin}\n".encode())
+            worker.stdin.flush()
+    return begin
 
 
 def _report(worker: subprocess.Popen[bytes], seconds: float) -> Report:

@@ -1,7 +1,9 @@
 """One end of a load, in a process of its own: ``python -m antiphon.bench.worker '{"role": "client", ...}'``.
 
-Each worker prints one line of JSON when it is done. All share the machine's monotonic clock: the client stamps the
-first payload of each request with it, and a reader tells from that how long the request took.
+A worker prints a line when it is ready, and is told on its standard input when what is measured begins: so all begin
+together, however long they took to start. It prints one line of JSON when it is done. All share the machine's monotonic
+clock: the client stamps the first payload of each call with it, and a reader tells from the first of each request how
+long that took.
 """
 
 from __future__ import annotations
@@ -35,9 +37,13 @@ class Task(msgspec.Struct, kw_only=True):
     batch: int
     size: int
     outstanding: int
-    begin: float  # of what is measured
-    end: float
+    seconds: float  # that are measured
     start: int = 0  # the reader's first position
+    begin: float = 0.0  # of what is measured, once that is known
+
+    @property
+    def end(self) -> float:
+        return self.begin + self.seconds
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -134,6 +140,8 @@ def _quantiles(values: array[float]) -> list[float]:
 
 def main() -> None:
     task = msgspec.json.decode(sys.argv[1], type=Task)
+    print("ready", flush=True)
+    task.begin = float(sys.stdin.readline())
     report = uvloop.run(run_client(task) if task.role == "client" else run_reader(task))
     print(msgspec.json.encode(report).decode(), flush=True)
 
