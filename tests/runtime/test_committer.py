@@ -177,7 +177,7 @@ def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_
         driver.send = lambda peer, number, send: sent.append(f"{peer} {number}")
         driver.on_durable = lambda channels: None
         driver.on_failure = lambda code, sentence: pytest.fail(sentence)
-        driver.spills = Spills(tmp_path / "spills", IDENTITY, 1 << 20, driver.submit)
+        driver.spills = Spills(tmp_path / "spills", IDENTITY, 1 << 20, driver.submit, driver.spilling)
         driver.recover()
         driver.begin()
         driver.take(Multicast(1, process.topology.destinations("a"), (b"x",)))

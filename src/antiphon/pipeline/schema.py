@@ -60,6 +60,7 @@ RUNS = StructType(
         StructField("drained", BooleanType(), nullable=False),
         StructField("faulty", TEXTS, nullable=False),
         StructField("incomplete", TEXTS, nullable=False),
+        StructField("rows", MapType(TEXT, LongType()), nullable=False),
         StructField("clock_error_ns", LongType()),
         StructField("seed", LongType()),
     ]
