@@ -125,6 +125,9 @@ os.fdatasync = hang
 sys.exit(serve(path, "a.1"))
 """
 
+# A sync that was put off may hang as well as that of the next request: then nobody welcomes the client.
+NO_ANSWER = (OutcomeUnknown, Unavailable)
+
 
 @contextmanager
 def a_disk_that_may_hang(folder: ClusterFolder, takes: float, ends_after: float) -> Iterator[subprocess.Popen[str]]:
@@ -163,7 +166,7 @@ def test_a_disk_that_hangs_does_not_keep_a_process_alive_that_was_told_to_end(tm
     with a_disk_that_may_hang(folder, 0.0, 60.0) as node:
         send(folder, 1)
         (folder.path / "hang").touch()
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(NO_ANSWER):
             asyncio.run(_send_one(folder))
         node.send_signal(signal.SIGTERM)
         assert node.wait(20) == EXIT_DISK
@@ -175,7 +178,7 @@ def test_a_process_whose_disk_hangs_ends(tmp_path: Path, takes: float) -> None:
     with a_disk_that_may_hang(folder, takes, 1.0) as node:
         send(folder, 3)
         (folder.path / "hang").touch()
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(NO_ANSWER):
             asyncio.run(_send_one(folder))
         assert node.wait(20) == EXIT_DISK
         assert node.stderr is not None
