@@ -29,7 +29,7 @@ from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.trace import RunFacts, read_facts, remove_facts, write_facts
 from antiphon.trace.coverage import last_rows, torn
 
-START_SECONDS = 60.0  # for a process to answer; one that ends is told at once
+START_SECONDS = 20.0
 BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
 SILENT_SECONDS = 3.0  # that a process which runs has to say whether it is ending
