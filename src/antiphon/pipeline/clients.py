@@ -20,18 +20,20 @@ def request_order(evidence: Evidence) -> DataFrame | None:
     return _in_several_messages(firsts).unionByName(_unevenly(evidence.unruly, firsts))
 
 
+def _differing(rows: DataFrame, what: str, by: list[str]) -> DataFrame:
+    """Where not all processes have the same: `one` and `other` of what they have, and who has these, `p` and `q`."""
+    columns = [
+        F.min(what).alias("one"),
+        F.max(what).alias("other"),
+        F.min_by("process", what).alias("p"),
+        F.max_by("process", what).alias("q"),
+        F.min("seq").alias("seq"),
+    ]
+    return rows.groupBy(*by).agg(*columns).filter("one <> other")
+
+
 def _in_several_messages(firsts: DataFrame) -> DataFrame:
-    broken = (
-        firsts.groupBy("run", "client", "destinations", "first")
-        .agg(
-            F.min("message").alias("one"),
-            F.max("message").alias("other"),
-            F.min_by("process", "message").alias("p"),
-            F.max_by("process", "message").alias("q"),
-            F.min("seq").alias("seq"),
-        )
-        .filter("one <> other")
-    )
+    broken = _differing(firsts, "message", ["run", "client", "destinations", "first"])
     detail = F.format_string(
         "%s delivers request %d of %s to %s with %s, %s with %s",
         "p", "first", "client", F.array_join("destinations", " and "), "one", "q", "other",
@@ -46,19 +48,8 @@ def _unevenly(deliveries: DataFrame, firsts: DataFrame) -> DataFrame:
     lists = firsts.groupBy("run", "process", "message").agg(by_place.alias("found"))
     what = F.to_json(F.transform("found", lambda r: F.struct(r["client"], r["destinations"], r["first"])))
     everybody = deliveries.groupBy("run", "process", "message").agg(F.min("seq").alias("seq"))
-    broken = (
-        everybody.join(lists, on=["run", "process", "message"], how="left")
-        .withColumn("requests", F.coalesce(what, F.lit("none")))
-        .groupBy("run", "message")
-        .agg(
-            F.min("requests").alias("one"),
-            F.max("requests").alias("other"),
-            F.min_by("process", "requests").alias("p"),
-            F.max_by("process", "requests").alias("q"),
-            F.min("seq").alias("seq"),
-        )
-        .filter("one <> other")
-    )
+    rows = everybody.join(lists, on=["run", "process", "message"], how="left")
+    broken = _differing(rows.withColumn("requests", F.coalesce(what, F.lit("none"))), "requests", ["run", "message"])
     detail = F.format_string("%s and %s deliver different requests with %s", "p", "q", "message")
     struct = violation(Promise.REQUEST_ORDER, F.array("p", "q"), F.array("message"), detail, rank=F.col("seq"))
     return found(broken, struct)
