@@ -118,15 +118,10 @@ def _with_rates(rows: DataFrame) -> DataFrame:
     )
 
 
-def latency_histogram(events: DataFrame) -> DataFrame:
-    """Latencies counted in narrow buckets, by run, measure and number of destination groups.
-
-    Buckets keep the largest latency in them. Unlike a sketch they add up exactly, so one small table gives the
-    percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
-    per message, delivered or not.
-    """
+def message_times(events: DataFrame) -> DataFrame:
+    """When each message was multicast and delivered: (run, message, sent_ns, groups, delivered_ns)."""
     multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
-    messages = (
+    return (
         events.filter(multicast | deliver)
         .groupBy("run", "message")
         .agg(
@@ -136,6 +131,16 @@ def latency_histogram(events: DataFrame) -> DataFrame:
         )
         .filter("sent_ns is not null")
     )
+
+
+def latency_histogram(events: DataFrame) -> DataFrame:
+    """Latencies counted in narrow buckets, by run, measure and number of destination groups.
+
+    Buckets keep the largest latency in them. Unlike a sketch they add up exactly, so one small table gives the
+    percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
+    per message, delivered or not.
+    """
+    messages = message_times(events)
     each = F.transform("delivered_ns", lambda at: _entry(EACH, at))
     last = F.when(F.size("delivered_ns") > 0, _entry(LAST, F.array_max("delivered_ns")))
     entries = F.concat(each, F.array_compact(F.array(last, _entry(SENT, F.col("sent_ns")))))

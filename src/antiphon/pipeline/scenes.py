@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from antiphon.pipeline.local import local_table
-from antiphon.pipeline.metrics import timeline
+from antiphon.pipeline.metrics import message_times, timeline
 
 PROCESSES_DRAWN = 40
 SLICES, LATENCY_SLICES = 1_200, 400  # of the run's time: what can be told apart when a part of it is looked at
@@ -96,22 +96,12 @@ def _latency(events: DataFrame, start: int, end: int, outages: Sequence[Outage])
     whether a process was down in between. Where clocks are apart, a delivery can seem to precede its multicast: such
     ones are counted by themselves."""
     width = max(1, -(-(end - start + 1) // LATENCY_SLICES))
-    multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
-    messages = (
-        events.filter(multicast | deliver)
-        .groupBy("message")
-        .agg(
-            F.min(F.when(multicast, F.col("time_ns"))).alias("sent_ns"),
-            F.max(F.when(multicast, F.size("destinations"))).alias("groups"),
-            F.collect_list(F.when(deliver, F.col("time_ns"))).alias("delivered_ns"),
-        )
-        .filter("sent_ns is not null")
-    )
     times = local_table(events.sparkSession, [([(start + a, start + b) for a, b in outages],)], _OUTAGES)
     took = F.col("at_ns") - F.col("sent_ns")
     meanwhile = F.exists("outages", lambda o: (o["since"] < F.col("at_ns")) & (o["until"] > F.col("sent_ns")))
     cells = (
-        messages.select("sent_ns", "groups", F.explode("delivered_ns").alias("at_ns"))
+        message_times(events)
+        .select("sent_ns", "groups", F.explode("delivered_ns").alias("at_ns"))
         .crossJoin(F.broadcast(times))
         .groupBy(
             F.floor((F.col("sent_ns") - start) / width).alias("slice"),
