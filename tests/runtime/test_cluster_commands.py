@@ -28,6 +28,7 @@ from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
 from antiphon.runtime.cluster.folder import ProcessFolder
+from antiphon.runtime.cluster.processes import _starved_seconds
 from antiphon.runtime.net.frames import HEADER, FrameKind, Rejected, StatusAnswer, encode
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
@@ -378,6 +379,50 @@ def test_a_process_that_does_not_answer_in_time_is_not_said_to_have_failed(
     cluster.kill(folder, "a.1")
     late = f"a.1 was started, but does not answer after 0 seconds; what it says is in {own.log}."
     assert str(failure.value) == late
+
+
+def test_a_process_that_others_keep_from_the_processor_is_given_that_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside busy processes of higher rank a start has taken more than twenty seconds, nearly all in the queue."""
+    looks: list[StatusAnswer | None] = [None, None, _answer("a.1")]
+
+    def ask_all(config: object, asked: list[str], **_: object) -> dict[str, StatusAnswer | None]:
+        return {process: looks.pop(0) for process in asked}
+
+    monkeypatch.setattr("antiphon.runtime.cluster.processes.START_SECONDS", 0.0)
+    monkeypatch.setattr("antiphon.runtime.cluster.processes.ask_all", ask_all)
+    monkeypatch.setattr("antiphon.runtime.cluster.processes._starved_seconds", lambda pid: 3600.0)
+    folder = cluster.create(path, {"a": 1}, trace=False)
+    cluster.start(folder)
+    own = folder.process(ProcessId("a.1"))
+    while own.pid() is None:
+        time.sleep(0.01)
+    cluster.kill(folder, "a.1")
+    assert looks == []
+
+
+def test_the_time_in_which_a_process_could_have_run_is_the_kernels() -> None:
+    """Two processes that never wait share one processor: each is in the queue half of the time, but not if stopped."""
+    one = min(os.sched_getaffinity(0))
+    busy = [
+        subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{one}])\nwhile True: pass"])
+        for _ in range(2)
+    ]
+    stopped, *_ = busy
+    try:
+        while min(_starved_seconds(process.pid) for process in busy) < 0.3:
+            time.sleep(0.02)
+        stopped.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+        waited = _starved_seconds(stopped.pid)
+        time.sleep(0.1)
+        assert _starved_seconds(stopped.pid) == waited
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert _starved_seconds(stopped.pid) == 0.0
 
 
 def test_what_is_ending_when_a_cluster_is_started_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,8 @@
-"""Clusters of real processes on this machine: create, start, look after, stop."""
+"""Clusters of real processes on this machine: start, look after, stop."""
 
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import signal
 import subprocess
@@ -14,17 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from antiphon.core import Detector, FaultModel, Process, ProcessId, Topology
+from antiphon.core import ProcessId
 from antiphon.core.errors import TraceError, Unavailable, UsageError
-from antiphon.core.model import RUN_NAME
 from antiphon.core.options import parse_options
-from antiphon.protocols import DEFAULT_PROTOCOL, in_words, options_of, protocol_named, protocols, protocols_with
+from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.control import ask_all
-from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.cluster.health import is_there
-from antiphon.runtime.cluster.ports import HOST, becomes_free, free_ports
-from antiphon.runtime.cluster.spares import check as check_spares
-from antiphon.runtime.net.datagrams import offers_multicast
+from antiphon.runtime.cluster.ports import becomes_free
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.trace import RunFacts, read_facts, remove_facts, write_facts
 from antiphon.trace.coverage import last_rows, torn
@@ -34,92 +30,8 @@ BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far a
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
 SILENT_SECONDS = 3.0  # that a process which runs has to say whether it is ending
 GONE_SECONDS = 18.0  # within which a process that was told to end gives up its lock
-DROP_MAX = 90
 EXIT_DISK = 4  # of a process whose disk failed, docs/operations.md
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
-
-
-def create(
-    path: Path,
-    sizes: Mapping[str, int],
-    *,
-    protocol: str = DEFAULT_PROTOCOL,
-    options: Mapping[str, str] | None = None,
-    journal: bool = True,
-    trace: bool = True,
-    base_port: int | None = None,
-    run: str | None = None,
-    gather: int = 4096,
-    snapshot_bytes: int = 128 << 20,
-    segment_bytes: int = 16 << 20,
-    spill_bytes: int = 8 << 20,
-    multicast: bool = True,
-    drop: int = 0,
-    spares: Iterable[str] = (),
-) -> ClusterFolder:
-    """Write the description of a new cluster. Nothing runs yet."""
-    if ClusterFolder.exists(path):
-        raise UsageError(f"There is already a cluster in {path}.")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} is not an empty folder: a new cluster needs one.")
-    if gather < 1:
-        raise UsageError(f"A message gathers at least 1 request, not {gather}.")
-    if run is not None and not RUN_NAME.fullmatch(run):
-        raise UsageError(f"{run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
-    topology = Topology.sized(sizes)
-    kind = protocol_named(protocol)
-    parsed = options_of(kind, options or {})
-    if kind.assumes(parsed).detector is Detector.PERFECT:
-        raise UsageError(
-            f"{protocol} with these options needs a failure detector that is never wrong, and between real processes "
-            "a slow one looks like a dead one: only the simulator runs it so; "
-            "tom and scalatom go on here without the dead."
-        )
-    kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
-    spares = list(dict.fromkeys(spares))
-    check_spares(spares, topology, kind.promises(parsed))
-    for members in topology.groups.values():
-        first = Process(members[0], topology, kind, options)  # what does not fit the groups is refused here
-    if not 0 <= drop <= DROP_MAX:
-        raise UsageError(f"A process can throw away 0 to {DROP_MAX} per cent of its datagrams, not {drop}.")
-    if drop and not first.sends_datagrams:
-        raise UsageError(f"{protocol} with these options sends no datagrams; {_who_sends_datagrams()}.")
-    ports = free_ports(len(topology.processes), base_port)
-    cluster = secrets.token_hex(8)
-    group = (f"239.192.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}", ports[0])
-    is_joined = multicast and first.sends_datagrams and offers_multicast(group, HOST)
-    config = ClusterConfig(
-        cluster=cluster,
-        protocol=protocol,
-        options=dict(options or {}),
-        groups={group: list(members) for group, members in topology.groups.items()},
-        addresses={p: f"{HOST}:{port}" for p, port in zip(topology.processes, ports, strict=True)},
-        journal=journal,
-        trace=trace,
-        run=run or f"{protocol}-{cluster[:8]}",
-        gather=gather,
-        snapshot_bytes=snapshot_bytes,
-        segment_bytes=segment_bytes,
-        spill_bytes=spill_bytes,
-        multicast=f"{group[0]}:{group[1]}" if is_joined else "",
-        drop=drop,
-        spares=spares,
-    )
-    folder = ClusterFolder(path, config)
-    try:
-        folder.save()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
-    return folder
-
-
-def _who_sends_datagrams() -> str:
-    pair = Topology.sized({"a": 2})
-    always = [n for n, kind in protocols().items() if Process(pair.processes[0], pair, kind).sends_datagrams]
-    return f"{in_words(always)} do, and with -o transport=datagram {in_words(protocols_with('transport', 'datagram'))}"
-
-
-# Running processes ----------------------------------------------------------------------------------------------
 
 
 def alive(folder: ClusterFolder) -> dict[ProcessId, int | None]:
@@ -222,7 +134,7 @@ def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
 def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned]) -> dict[ProcessId, str]:
     """Wait until each answers and takes part, as far as its peers are up; returns a sentence on each that does not."""
     failed: dict[ProcessId, str] = {}
-    deadline, begun_by = time.monotonic() + START_SECONDS, 0.0
+    started, begun_by = time.monotonic(), 0.0
     while True:
         running = [process for process in spawned if process not in failed]
         answers = ask_all(folder.config, running, here=True, timeout=1.0)
@@ -239,9 +151,18 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned])
             returning = [a for a in answers.values() if isinstance(a, StatusAnswer) and a.returning]
             if failed or not returning or now > begun_by:
                 return failed
-        if now > deadline:
-            return failed | {process: _late(folder, process) for process in silent}
+        late = [p for p in silent if now - started - _starved_seconds(spawned[p].pid) > START_SECONDS]
+        if late:
+            return failed | {process: _late(folder, process) for process in late}
         time.sleep(0.03)
+
+
+def _starved_seconds(pid: int) -> float:
+    """How long a process could have run, but others had the processor: a busy machine is no fault of the process."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):  # it has ended, or the kernel does not say
+        return 0.0
 
 
 def _late(folder: ClusterFolder, process: ProcessId) -> str:
