@@ -19,17 +19,27 @@ DEFAULT_PROTOCOL = "tom"  # goes on when a minority of each group is down
 @cache
 def protocols() -> dict[str, type[OrderingProtocol]]:
     """Every protocol by its name."""
-    found: dict[str, type[OrderingProtocol]] = {}
-    for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{__name__}.{module_info.name}")
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, OrderingProtocol) and value.__module__ == module.__name__:
-                found[value.declaration.name] = value
-    return found
+    return {name: protocol for file in _files() for name, protocol in _declared_in(file).items()}
+
+
+@cache
+def _files() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+@cache
+def _declared_in(file: str) -> dict[str, type[OrderingProtocol]]:
+    module = importlib.import_module(f"{__name__}.{file}")
+    return {
+        value.declaration.name: value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, OrderingProtocol) and value.__module__ == module.__name__
+    }
 
 
 def protocol_named(name: str) -> type[OrderingProtocol]:
-    found = protocols().get(name)
+    """One protocol; the file of its name is looked at first, so that a process does not load all of them."""
+    found = (_declared_in(name) if name in _files() else {}).get(name) or protocols().get(name)
     if found is None:
         raise UsageError(f"There is no protocol {name!r}; the protocols are {', '.join(protocols())}.")
     return found
@@ -38,8 +48,8 @@ def protocol_named(name: str) -> type[OrderingProtocol]:
 def options_of(protocol: type[OrderingProtocol], given: Mapping[str, str]) -> msgspec.Struct:
     """The typed options of a protocol; of one that it does not have, those are named that have it."""
     for option in given:
-        others = protocols_with(option)
-        if others and option not in protocol.Options.__struct_fields__:
+        others = [] if option in protocol.Options.__struct_fields__ else protocols_with(option)
+        if others:
             raise UsageError(
                 f"The {protocol.declaration.name} protocol has no option {option!r}; {in_words(others)} "
                 f"{'has' if len(others) == 1 else 'have'} it."
