@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -138,11 +138,20 @@ def test_down_does_not_say_that_all_is_well_when_nothing_runs_any_more(
     assert down() == (0, ["Nothing was running."])
 
 
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that does not end by itself, and does not outlive the test."""
+    with subprocess.Popen([sys.executable, "-c", MAIN, *arguments], stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_tail_follows(path: Path) -> None:
     folder = cluster.create(path, {"orders": 1}, trace=False)
     cluster.start(folder)
-    command = [sys.executable, "-c", MAIN, "tail", "--dir", str(path), "orders", "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as tail:
+    with running("tail", "--dir", str(path), "orders", "--follow") as tail:
         assert tail.stdout is not None
         for text in ("first", "second"):
             assert antiphon("send", "--dir", str(path), "--to", "orders", text)[0] == 0
@@ -153,8 +162,7 @@ def test_tail_follows(path: Path) -> None:
 
 def test_the_foreground_node_ends_cleanly_on_a_signal(path: Path) -> None:
     cluster.create(path, {"orders": 1}, trace=False)
-    command = [sys.executable, "-c", MAIN, "node", "--dir", str(path), "orders.1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as node:
+    with running("node", "--dir", str(path), "orders.1") as node:
         assert node.stdout is not None
         assert b"listens" in node.stdout.readline()
         node.send_signal(signal.SIGTERM)
