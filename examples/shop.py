@@ -25,4 +25,9 @@ async def main(cluster: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/shop.py FOLDER, with the folder of a cluster that runs")
+    try:
+        asyncio.run(main(sys.argv[1]))
+    except antiphon.AntiphonError as error:
+        sys.exit(str(error))

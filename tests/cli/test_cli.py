@@ -171,8 +171,30 @@ def test_protocols_tell_every_option_and_its_default(antiphon: Command) -> None:
 def test_refusals_of_numbers_say_what_they_must_be(antiphon: Command) -> None:
     assert antiphon("simulate", "--loss", 2).err == "antiphon: --loss must be from 0 to 0.9.\n"
     assert antiphon("simulate", "--size", -1).err == "antiphon: --size must be at least 0.\n"
+    assert antiphon("simulate", "--size", "x").err == "antiphon: --size must be a whole number.\n"
+    assert antiphon("simulate", "--loss", "x").err == "antiphon: --loss must be a number.\n"
+    words = "--workload must be closed, periodic, poisson or burst."
+    assert antiphon("simulate", "--workload", "x").err == f"antiphon: {words}\n"
     sentence = "The hybrid protocol's option root must be 1, 2, 4 or 16, not '3'."
     assert antiphon("simulate", "--protocol", "hybrid", "-o", "root=3").err == f"antiphon: {sentence}\n"
+
+
+def test_what_is_too_much_is_named(antiphon: Command) -> None:
+    result = antiphon("send", "--dir", "shop", "--to", "orders", "one", "espresso", "please")
+    assert result.code == 2
+    assert result.err == "antiphon: Too many arguments: espresso please. A text of several words needs quotes.\n"
+    assert antiphon("simulate", "--sides", 3).err.startswith("antiphon: No such option: --sides")
+
+
+@pytest.mark.parametrize("arguments", [["protocols"], ["protocols", "tom", "--json"]], ids=str)
+def test_a_reader_that_has_enough_is_no_failure_of_the_command(arguments: list[str]) -> None:
+    """1 would say that a promise is broken."""
+    command = [sys.executable, "-c", "from antiphon.cli import main; main()", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (141, b"")
 
 
 def test_protocols_are_readable_in_80_columns(antiphon: Command, monkeypatch: pytest.MonkeyPatch) -> None:

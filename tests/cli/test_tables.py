@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 
 from antiphon.cli import tables
+from antiphon.cli.printing import print_table
 from antiphon.trace import RunFacts
 
 
-def shown(table: RenderableType) -> str:
-    console = Console(width=200, record=True, quiet=False, file=None, force_terminal=False)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get()
+def shown(table: RenderableType, width: int = 80) -> str:
+    printed = io.StringIO()
+    print_table(table, Console(width=width, file=printed))
+    return printed.getvalue()
+
+
+def test_no_cell_is_cut_and_no_line_ends_in_blanks() -> None:
+    table = Table("process", "what is known of it", box=None)
+    table.add_row("a-process-with-a-name-of-some-length.1", "yes")
+    table.add_row("a.2", "and a cell of some length as well")
+    assert shown(table, width=20) == shown(table, width=200)
+    assert shown(table).splitlines()[1:] == [
+        " a-process-with-a-name-of-some-length.1  yes",
+        " a.2                                     and a cell of some length as well",
+    ]
 
 
 def test_for_how_many_machines_a_message_waits() -> None:
@@ -38,11 +51,17 @@ def test_a_few_runs_stand_side_by_side() -> None:
     assert text.split() == ["property", "a", "b", "integrity", "holds", "unchecked"]
 
 
-def test_of_many_runs_the_broken_ones_are_shown_first() -> None:
-    rows = [row for i in range(30) for row in verdict(f"run{i:02}", fifo="broken" if i == 29 else "holds")]
-    text = shown(tables.verdict_table(rows))
-    assert "run29  broken" in text
-    assert "and 10 more runs" in text
+def test_of_many_runs_those_with_each_verdict_are_counted() -> None:
+    rows = [
+        row
+        for i in range(30)
+        for row in verdict(f"run{i:02}", integrity="holds", fifo="broken" if i == 29 else "not promised")
+    ]
+    assert [line.split() for line in shown(tables.verdict_table(rows)).splitlines()] == [
+        ["30", "runs", "holds", "broken", "not", "promised"],
+        ["integrity", "30", "-", "-"],
+        ["fifo", "-", "1", "29"],
+    ]
 
 
 def test_a_violation_names_property_processes_and_messages() -> None:
@@ -81,7 +100,8 @@ def test_metrics_of_a_few_and_of_many_runs() -> None:
     assert "1,234,567" in few
     assert "0.25" in few
     many = shown(tables.run_metrics([measured(f"run{i:02}") for i in range(25)]))
-    assert "and 5 more runs" in many
+    assert "and 5 more lines: --json has all" in many
+    assert max(map(len, many.splitlines())) <= 80
 
 
 def test_latency_by_number_of_groups() -> None:
@@ -89,3 +109,5 @@ def test_latency_by_number_of_groups() -> None:
     text = shown(tables.group_metrics([{**row, "run": "a", "groups": 1, "messages": 10, "deliveries": 30}]))
     assert "a " not in text.splitlines()[1]
     assert "2.50" in text
+    many = shown(tables.group_metrics([{**row, "run": f"run{i}", "groups": 1} for i in range(61)]))
+    assert "and 1 more line: --json has all" in many

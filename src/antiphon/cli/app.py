@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -10,7 +12,7 @@ import typer
 import typer.core
 
 from antiphon import __version__
-from antiphon.cli.interrupt import EXIT_INTERRUPTED, loading
+from antiphon.cli.interrupt import EXIT_INTERRUPTED, EXIT_NO_READER, loading
 from antiphon.core.errors import AntiphonError, TraceError, UsageError
 
 PLACES = {  # which file of this folder has a command
@@ -37,7 +39,7 @@ class Commands(typer.core.TyperGroup):
     """All commands. The file of one is loaded when somebody asks for it: most people who ask for the status of a
     cluster do not want to wait for the simulator.
 
-    (The types of the two methods are those of the copy of click that typer carries, which has no public name.)
+    (The types of the methods are those of the copy of click that typer carries, which has no public name.)
     """
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
@@ -50,6 +52,17 @@ class Commands(typer.core.TyperGroup):
                 import_module(f"antiphon.cli.{PLACES[name]}").register(apart)
             self.commands.update(typer.main.get_group(apart).commands)
         return self.commands.get(name)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise NoReaderError from None
+
+
+class NoReaderError(Exception):
+    """Whoever read our output has enough, as `head` does. (Of a BrokenPipeError typer would make exit code 1, which
+    means something with most commands.)"""
 
 
 app = typer.Typer(
@@ -84,6 +97,7 @@ def run() -> NoReturn:
     arguments = sys.argv[1:] or ["--help"]
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="antiphon", standalone_mode=False)
+        sys.stdout.flush()
     except ClickError as error:
         code = _refuse(error)
     except (UsageError, TraceError) as error:
@@ -92,9 +106,9 @@ def run() -> NoReturn:
         code = _fail(str(error), 1)
     except (typer.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has enough, as `head` does
-        sys.stderr.close()
-        code = 0
+    except (NoReaderError, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        code = EXIT_NO_READER
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -103,15 +117,25 @@ def _refuse(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
         return 2
-    return _fail(_out_of_range(error) or error.format_message(), 2)
+    words = str(error.format_message())
+    return _fail(_what_is_wanted(words, error) or f"{words.rstrip('.')}.", 2)
 
 
-def _out_of_range(error: Any) -> str | None:
-    """Of a number that is too small or too large, what it must be; none if the error is another one."""
-    if "than or equal to" not in error.format_message():
+def _what_is_wanted(words: str, error: Any) -> str | None:
+    """What a flag must be, or that there are too many arguments; none where click says it well enough itself."""
+    if extra := re.fullmatch(r"Got unexpected extra argument\S* \((.*)\)", words):
+        return f"Too many arguments: {extra[1]}. A text of several words needs quotes."
+    if "than or equal to" in words:
+        least, most = error.param.min, error.param.max
+        wanted = f"at least {least}" if most is None else f"from {least} to {most}"
+    elif "unable to parse string as" in words:
+        wanted = "a whole number" if "integer" in words else "a number"
+    elif " is not one of " in words:
+        *others, last = re.findall(r"'([^']*)'", words.partition(" is not one of ")[2])
+        wanted = f"{', '.join(others)} or {last}"
+    else:
         return None
-    least, most = error.param.min, error.param.max
-    return f"{error.param.opts[0]} must be {f'at least {least}' if most is None else f'from {least} to {most}'}."
+    return f"{error.param.opts[0]} must be {wanted}."
 
 
 def _fail(sentence: str, code: int) -> int:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.flags import OptionFlag, parse_option_flags
+from antiphon.cli.printing import Printer, print_table
 from antiphon.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _show_cluster(measured: Measured) -> None:
         ("CPU per message: reader", f"{cpu['reader']} \N{MICRO SIGN}s"),
     ):
         table.add_row(name, value)
-    Console().print(table)
+    print_table(table)
 
 
 def tom_command(
@@ -170,14 +171,14 @@ def _show(result: object) -> None:
     from antiphon.reproduce.tom import Reproduction
 
     assert isinstance(result, Reproduction)
-    console = Console()
+    console = Printer()
     best = Table("bytes", "single, messages/s", "sets, messages/s", "ratio", title="Highest delivery rate", box=None)
     for size in sorted({point.size for point in result.points}):
         single, sets = result.best(sets=False, size=size), result.best(sets=True, size=size)
         if single:
             best.add_row(str(size), f"{single:,.0f}", f"{sets:,.0f}", f"{sets / single:.1f}")
-    console.print(best)
+    print_table(best, console)
     table = Table("bytes", "groups", "mean ms", "p99 ms", "paper's mean ms", title="Delivery time", box=None)
     for each in result.delivery_times:
         table.add_row(str(each.size), str(each.groups), str(each.mean_ms), str(each.p99_ms), str(each.paper_ms))
-    console.print(table)
+    print_table(table, console)

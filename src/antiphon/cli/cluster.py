@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.flags import DirFlag, JsonFlag, OptionFlag, parse_option_flags
+from antiphon.cli.printing import print_table
 from antiphon.core.commands import parse_command
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import UsageError
@@ -59,7 +59,10 @@ def up_command(
     run: Annotated[str | None, typer.Option(help="The run's name in the trace.")] = None,
     spare: Annotated[
         list[str],
-        typer.Option(help="For a new cluster: do not start this process, such as orders.4, before it is needed."),
+        typer.Option(
+            metavar="<process>",
+            help="For a new cluster: do not start this process, such as orders.4, before it is needed.",
+        ),
     ] = [],  # noqa: B006 - typer wants a list
     replace: Annotated[
         str | None, typer.Option(help="This process has lost its journal: start a spare of its group in its place.")
@@ -94,7 +97,7 @@ def up_command(
     for process in config.processes:
         state = "started" if process in started else "was running" if process in used else _unused(folder, process)
         table.add_row(process, config.addresses[process], state)
-    Console().print(table)
+    print_table(table)
 
 
 def _unused(folder: ClusterFolder, process: ProcessId) -> str:
@@ -166,7 +169,7 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
         for process, answer in answers.items():
             state = "no" if process in used else _unused(folder, process)
             table.add_row(process, *_cells(pids[process], answer, state))
-        Console().print(table)
+        print_table(table)
         for sentence in (*_notes(answers), *_cuts(unreached), *_views(answers), *_stalls(stalled)):
             print(sentence)
     if not cluster.is_well(folder, answers):

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from antiphon.cli import tables
 from antiphon.cli.demo_clients import DemoClients, Taken
+from antiphon.cli.printing import Printer, print_table
 from antiphon.cli.session import collected, need_spark, one_sentence, quiet_session
 from antiphon.core.errors import UsageError
 from antiphon.runtime import cluster
@@ -47,7 +48,7 @@ class DemoOutcome(msgspec.Struct, kw_only=True):
 
 def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOutcome:
     begun = time.monotonic()
-    console = Console(quiet=quiet, highlight=False)
+    console = Printer(quiet=quiet, highlight=False)
     need_spark()
     _prepare(path)
     _check_report(report)
@@ -190,14 +191,14 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
         violations = verify(events, runs)
         judged = collected(verdicts(violations, runs))
         broken = collected(violations)
-    console.print(tables.verdict_table(judged))
+    print_table(tables.verdict_table(judged), console)
     tables.explain_violations(console, broken)
     with console.status("Spark counts and measures"):
         (counted,) = collected(compare(_receipts(spark, folder, taken), events, runs))
         measured = metrics(events, runs)
         by_groups = collected(measured.by_groups)
     console.print("\nlatency by number of destination groups")
-    console.print(tables.group_metrics(by_groups))
+    print_table(tables.group_metrics(by_groups), console)
     with console.status("drawing the report"):
         write_report(report, events, runs, violations, measured)
     whole = not (broken or counted["missing"] or counted["doubled"] or counted["unexpected"])

@@ -10,7 +10,9 @@ import typer
 from antiphon.core.errors import UsageError
 
 DirFlag = Annotated[Path, typer.Option("--dir", help="The cluster's folder.")]
-OptionFlag = Annotated[list[str], typer.Option("--option", "-o", help="Set a protocol's option, as name=value.")]
+OptionFlag = Annotated[
+    list[str], typer.Option("--option", "-o", metavar="<name=value>", help="Set a protocol's option, as name=value.")
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 EXIT_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+EXIT_NO_READER = 141  # and of one that still wrote when its reader, such as `head`, had enough
 
 
 @contextmanager

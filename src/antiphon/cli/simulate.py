@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from antiphon.cli.flags import JsonFlag, OptionFlag, parse_option_flags
+from antiphon.cli.printing import Printer, print_table
 from antiphon.core.component import OrderingProtocol
 from antiphon.core.declaration import Detector, Failures
 from antiphon.core.errors import UsageError
@@ -30,6 +31,7 @@ from antiphon.simulation.campaign import Campaign, run_campaign
 from antiphon.simulation.graph import graph_json, refuse_without_a_graph
 from antiphon.simulation.settings import RANDOM, Settings
 
+NOTHING = "none"
 CAMPAIGN_FLAGS = {"protocol", "option", "runs", "seed", "json"}
 FAILURES = {
     Failures.CRASH_RECOVERY: "every process that crashes returns with its journal",
@@ -74,7 +76,9 @@ def simulate_command(
         int, typer.Option(min=1, help="The most requests in one message; above 1, members gather them.")
     ] = 1,
     option: OptionFlag = [],  # noqa: B006 - typer wants a list
-    runs: Annotated[int, typer.Option(min=0, help="Run a campaign of this many small random runs instead.")] = 0,
+    runs: Annotated[
+        int, typer.Option(min=0, help="Run a campaign of at least this many small random runs instead.")
+    ] = 0,
     trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
     graph: Annotated[Path | None, typer.Option(help="Write the causal graph into this file, as JSON.")] = None,
     json: JsonFlag = False,
@@ -148,10 +152,10 @@ def _show(outcome: Outcome, json: bool) -> None:
             elif name == "multicasts" and left_out:
                 table.add_row(name, f"{value} of {planned}")
             elif name == "violations":
-                table.add_row(name, str(len(outcome.violations)) if outcome.violations else "none")
+                table.add_row(name, str(len(outcome.violations)) if outcome.violations else NOTHING)
             else:
-                table.add_row(name, str(value))
-        Console().print(table)
+                table.add_row(name, NOTHING if value is None else str(value))
+        print_table(table)
         if left_out:
             print(_why_fewer(outcome, planned))
     if outcome.violations:
@@ -197,11 +201,11 @@ def _show_campaign(campaign: Campaign) -> None:
     for name in campaign.__struct_fields__:
         value: Any = getattr(campaign, name)
         if name == "failures":
-            value = [scenario.seed for scenario in value] or "none"
+            value = ", ".join(str(scenario.seed) for scenario in value)
         elif isinstance(value, dict):
             value = ", ".join(f"{key} {count}" for key, count in value.items())
-        table.add_row(name, str(value))
-    Console().print(table)
+        table.add_row(name, NOTHING if value == "" else str(value))
+    print_table(table, wrap=True)
 
 
 def protocols_command(
@@ -224,13 +228,14 @@ def protocols_command(
         ]
         print(msgspec.json.encode(listed).decode())
         return
-    console = Console(highlight=False)
+    console = Printer(highlight=False)
     for kind in found:
         console.print(Text(f"{kind.declaration.name}: {kind.declaration.title}", style="bold"))
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
         for fact, words in _facts(kind).items():
             table.add_row(f"  {fact}", words)
-        console.print(table, "")
+        print_table(table, console, wrap=True)
+        print()
 
 
 def _facts(kind: type[OrderingProtocol]) -> dict[str, str]:

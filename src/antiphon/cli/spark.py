@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from antiphon.checks import Status
 from antiphon.cli import tables
 from antiphon.cli.flags import JsonFlag
+from antiphon.cli.printing import Printer, print_table
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import check_trace, collected, one_sentence, quiet_session
 from antiphon.core.errors import TraceError, UsageError
@@ -53,8 +53,8 @@ def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
         holds = code == 0 and any(row["status"] == Status.HOLDS for row in judged)  # not where nothing was checked
         print(msgspec.json.encode({"holds": holds, "verdicts": judged, "violations": broken}).decode())
     else:
-        console = Console()
-        console.print(tables.verdict_table(judged))
+        console = Printer()
+        print_table(tables.verdict_table(judged), console)
         tables.explain_violations(console, broken)
         tables.explain_unchecked(console, judged, read_facts(trace))
     if code:
@@ -93,13 +93,13 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
         found = {"runs": by_run, "by_groups": by_groups, "by_layer": by_layer}
         print(msgspec.json.encode({**found, "latency_index": index, "tau_omega": pairs} if index else found).decode())
         return
-    console = Console()
-    console.print(tables.run_metrics(by_run))
+    console = Printer()
+    print_table(tables.run_metrics(by_run), console)
     console.print("\nby number of destination groups")
-    console.print(tables.group_metrics(by_groups))
+    print_table(tables.group_metrics(by_groups), console)
     if index:
         console.print("\nfor how many machines a message waits, while all are sending")
-        console.print(tables.index_metrics(index))
+        print_table(tables.index_metrics(index), console)
 
 
 def report_command(

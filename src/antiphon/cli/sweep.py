@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from antiphon.cli.flags import JsonFlag
+from antiphon.cli.printing import Printer, counted, print_table
 from antiphon.cli.session import need_spark, one_sentence, quiet_session
 from antiphon.core.errors import UsageError
 from antiphon.sweep.folder import POINT, SweepFolder
@@ -112,10 +113,10 @@ def _bar(runs: int) -> Iterator[Callable[[int, str], None]]:
 
 
 def _show(found: Summary, folder: SweepFolder) -> None:
-    console = Console(highlight=False)
+    console = Printer(highlight=False)
     if len(found.by_point) <= POINTS_SHOWN:
-        console.print(_points_table(found))
-    console.print(f"{found.runs:,} runs of {found.points:,} points, {found.failed:,} failed: {folder.path}")
+        print_table(_points_table(found), console)
+    print(f"{counted(found.runs, 'run')} of {counted(found.points, 'point')}, {found.failed:,} failed: {folder.path}")
     for failure in found.failures[:SHOWN]:
         words = f"point {failure.point}, seed {failure.seed}: {failure.error}"
         console.print(escape(" ".join(words.split())), soft_wrap=True)
@@ -126,7 +127,7 @@ def _show(found: Summary, folder: SweepFolder) -> None:
 def _points_table(found: Summary) -> Table:
     """Each point by what tells it from the others."""
     told = [name for name in POINT.names if len(_values(found, name)) > 1] or ["protocol"]
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False)
     table.add_column("point", justify="right")
     for name in told:
         table.add_column(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from antiphon.cli.printing import counted
 from antiphon.core.promises import Promise
 from antiphon.trace import RunFacts
 
@@ -19,6 +21,7 @@ STYLES = {
     "unchecked": "yellow",
     "not promised": "dim",
 }
+RUNS_SIDE_BY_SIDE = 4
 RUNS_PRINTED = 20
 VIOLATIONS_PRINTED = 12
 
@@ -26,27 +29,33 @@ Rows = Sequence[dict[str, Any]]
 
 
 def verdict_table(judged: Rows) -> RenderableType:
-    """One row per property, one column per run; with many runs, how many runs have each status."""
+    """One line per property, one column per run; with many runs, how many of them have each status."""
     by_run: dict[str, dict[str, str]] = {}
     for row in judged:
         by_run.setdefault(row["run"], {})[row["property"]] = row["status"]
     properties = list(dict.fromkeys(row["property"] for row in judged))
-    if len(by_run) > 4:
-        return _by_run(by_run, properties)
+    if len(by_run) > RUNS_SIDE_BY_SIDE:
+        return _counted(by_run, properties)
     table = Table("property", *by_run, box=None, pad_edge=False)
     for name in properties:
         table.add_row(name, *(_status(statuses[name]) for statuses in by_run.values()))
     return table
 
 
-def _by_run(by_run: dict[str, dict[str, str]], properties: list[str]) -> RenderableType:
-    """Many runs: those that broke a promise are listed first, the last line counts what is left out."""
-    listed = sorted(by_run, key=lambda run: "broken" not in by_run[run].values())[:RUNS_PRINTED]
-    table = Table("run", *properties, box=None, pad_edge=False)
-    for run in sorted(listed):
-        table.add_row(run, *(_status(by_run[run][name]) for name in properties))
-    left = [run for run in by_run if run not in listed]
-    return Group(table, f"and {len(left)} more runs: --json lists them") if left else table
+def _counted(by_run: dict[str, dict[str, str]], properties: list[str]) -> Table:
+    """Which runs broke a promise is told with the violations."""
+    counts = {name: Counter(statuses[name] for statuses in by_run.values()) for name in properties}
+    found = [status for status in STYLES if any(count[status] for count in counts.values())]
+    table = Table(f"{len(by_run):,} runs", box=None, pad_edge=False)
+    for status in found:
+        table.add_column(status, justify="right")
+    for name in properties:
+        table.add_row(name, *(_count(counts[name][status], status) for status in found))
+    return table
+
+
+def _count(runs: int, status: str) -> Text:
+    return Text(f"{runs:,}", style=STYLES[status]) if runs else Text("-", style="dim")
 
 
 def _status(status: str) -> Text:
@@ -102,6 +111,17 @@ _RUN_LINES = {
     "deliveries_per_second": "deliveries a second",
     "payloads_per_second": "payloads a second",
 }
+_RUN_COLUMNS = {
+    "run": "run",
+    "multicasts": "multicasts",
+    "deliveries": "deliveries",
+    "sends_per_multicast": "sends",
+    "steps_max": "steps",
+    "latency_ms_p50": "p50 ms",
+    "latency_ms_p99": "p99 ms",
+    "latency_ms_max": "max ms",
+    "payloads_per_second": "payloads/s",
+}
 _GROUP_COLUMNS = {
     "run": "run",
     "groups": "groups",
@@ -129,13 +149,9 @@ _INDEX_COLUMNS = {
 
 
 def run_metrics(measured: Rows) -> RenderableType:
-    """One line per figure and one column per run; many runs stand below one another."""
-    if len(measured) > 4:
-        table = Table("run", *(label.strip() for label in _RUN_LINES.values()), box=None, pad_edge=False)
-        for row in measured[:RUNS_PRINTED]:
-            table.add_row(row["run"], *(_number(row[name]) for name in _RUN_LINES))
-        left = len(measured) - RUNS_PRINTED
-        return Group(table, f"and {left} more runs: --json lists them") if left > 0 else table
+    """One line per figure and one column per run; many runs stand below one another, with the most telling figures."""
+    if len(measured) > RUNS_SIDE_BY_SIDE:
+        return _lines(measured, _RUN_COLUMNS, RUNS_PRINTED)
     table = Table("", box=None, pad_edge=False)
     for row in measured:
         table.add_column(row["run"], justify="right")
@@ -144,25 +160,26 @@ def run_metrics(measured: Rows) -> RenderableType:
     return table
 
 
-def group_metrics(measured: Rows) -> Table:
+def group_metrics(measured: Rows) -> RenderableType:
     """Latency by the number of destination groups: what it costs to send to more of them."""
     return _lines(measured, _GROUP_COLUMNS)
 
 
-def index_metrics(measured: Rows) -> Table:
+def index_metrics(measured: Rows) -> RenderableType:
     """The index of latency, and what the model of toto.txt makes of it, for either kind of source."""
     return _lines(measured, _INDEX_COLUMNS)
 
 
-def _lines(measured: Rows, columns: dict[str, str]) -> Table:
+def _lines(measured: Rows, columns: dict[str, str], most: int = 3 * RUNS_PRINTED) -> RenderableType:
     one_run = len({row["run"] for row in measured}) <= 1
     names = [name for name in columns if name != "run" or not one_run]
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(columns[name], justify="left" if name == "run" else "right")
-    for row in measured[: 3 * RUNS_PRINTED]:
+    for row in measured[:most]:
         table.add_row(*(_number(row[name]) for name in names))
-    return table
+    left = len(measured) - most
+    return Group(table, f"and {counted(left, 'more line')}: --json has all") if left > 0 else table
 
 
 def _number(value: Any) -> str:
