@@ -274,9 +274,14 @@ def test_where_there_are_views_status_says_who_goes_on_with_whom_and_not_that_th
     assert list(_views(found)) == ["g.1 and g.2 are together in view 5@g.2.", "g.3 is in view 7@g.1, alone."]
     found[ProcessId("g.2")] = None
     assert list(_views(found)) == [
-        "g.1 is in view 5@g.2. g.2 is still in it, too.",
+        "g.1 is in view 5@g.2. Of its other members, g.2 does not answer.",
         "g.3 is in view 7@g.1, alone.",
     ]
+    found[ProcessId("g.1")] = _answer("g.1", ("1@g.2", ["g.1", "g.2", "g.3"]))
+    assert (
+        next(_views(found))
+        == "g.1 is in view 1@g.2. Of its other members, g.3 is not in it now, and g.2 does not answer."
+    )
     found[ProcessId("g.3")] = None
     assert cluster.without_majority(folder, found) == {}
     found[ProcessId("g.1")] = _answer("g.1", None)

@@ -76,7 +76,9 @@ def test_a_spare_joins_in_the_place_of_one_that_has_lost_its_folder(make_cluster
     shutil.rmtree(folder.process("g.2").path)
     with pytest.raises(Unavailable) as refused:
         cluster.start(folder)
-    assert str(refused.value).endswith("; `antiphon up --replace g.2` has a new one join in its place.")
+    assert str(refused.value).endswith(
+        f"; `antiphon up --dir {folder.path} --replace g.2` has a new one join in its place."
+    )
     together(folder, "g.1")
     done = CliRunner().invoke(app, ["up", "--dir", str(folder.path), "--replace", "g.2"])
     assert [line.split()[::2] for line in done.output.splitlines()[1:]] == [

@@ -244,7 +244,8 @@ def _notes(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
 
 
 def _views(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
-    """Who goes on with whom, where the protocol has views."""
+    """Who goes on with whom, where the protocol has views. A member of a view may be elsewhere: it has gone on already,
+    is not there yet, or is gone, and the others have not noticed."""
     parted: dict[str, list[str]] = {}
     members_of: dict[str, list[str]] = {}
     for process, status in answers.items():
@@ -253,11 +254,14 @@ def _views(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
             parted.setdefault(view, []).append(process)
             members_of.setdefault(view, members)
     for view, processes in parted.items():
-        members = members_of[view]
-        awaited = [process for process in members if process not in processes]
-        more = f" {in_words(awaited)} {'is' if len(awaited) == 1 else 'are'} still in it, too." if awaited else ""
+        others = [ProcessId(process) for process in members_of[view] if process not in processes]
+        silent = [process for process in others if not isinstance(answers.get(process), StatusAnswer)]
+        elsewhere = [process for process in others if process not in silent]
+        known = [f"{in_words(elsewhere)} {'is' if len(elsewhere) == 1 else 'are'} not in it now"] if elsewhere else []
+        known += [f"{in_words(silent)} {'does' if len(silent) == 1 else 'do'} not answer"] if silent else []
+        more = f" Of its other members, {', and '.join(known)}." if known else ""
         if len(processes) == 1:
-            yield f"{processes[0]} is in view {view}{'' if awaited else ', alone'}.{more}"
+            yield f"{processes[0]} is in view {view}{'' if others else ', alone'}.{more}"
         else:
             yield f"{in_words(processes)} are together in view {view}.{more}"
 

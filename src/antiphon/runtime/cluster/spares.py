@@ -52,4 +52,4 @@ def advice(folder: ClusterFolder, me: ProcessId, protocol: OrderingProtocol) -> 
         return ""
     if folder.spare_for(me) is None:
         return "; only a process that has never run can join in its place, and none of its group is left."
-    return f"; `antiphon up --replace {me}` has a new one join in its place."
+    return f"; `antiphon up --dir {folder.path} --replace {me}` has a new one join in its place."
