@@ -179,7 +179,7 @@ def test_bad_calls_are_refused_at_once() -> None:
         for payload in ("text", None, 5, bytes(PAYLOAD_BYTES_MAX + 1)):
             with pytest.raises(UsageError):
                 await client.multicast("a", payload)  # type: ignore[arg-type]
-        for timeout in ("x", "5", b"5", [5], float("nan"), 1j, 10**400, -(10**5000)):
+        for timeout in ("x", "5", b"5", [5], float("nan"), 1j, 10**400, -(10**5000), -1, -0.5):
             with pytest.raises(UsageError, match="timeout must be a number of seconds"):
                 await client.multicast("a", b"x", timeout=timeout)  # type: ignore[arg-type]
             with pytest.raises(UsageError, match="timeout must be a number of seconds"):

@@ -57,7 +57,7 @@ class Client:
     def __init__(
         self, target: str | Path, *, name: str | None = None, linger: float = 0.0, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        if not isinstance(target, (str, Path)):
+        if not isinstance(target, (str, Path)) or target == "":
             raise UsageError(f"Connect to a cluster's folder or to its addresses, not to {_shown(target)}.")
         if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise UsageError("A client's name must be 1 to 48 letters, digits, '_' or '-'.")
@@ -136,7 +136,7 @@ class Client:
                 is_later = deadline >= self._sender.next_sweep
             except (TypeError, OverflowError):
                 raise _bad_timeout(timeout) from None
-            if not is_later:  # earlier, or not a number at all
+            if not is_later:  # earlier, or in the past, or not a number at all
                 self._sweep_by(deadline, timeout)
             route.add(payload, future, deadline, service)
         try:
@@ -195,7 +195,7 @@ class Client:
         return deadline
 
     def _sweep_by(self, deadline: float, timeout: float) -> None:
-        if isnan(deadline):
+        if isnan(deadline) or timeout < 0:
             raise _bad_timeout(timeout)
         self._sender.sweep_by(deadline)
 
@@ -269,7 +269,8 @@ class Client:
 
 
 def _bad_timeout(timeout: object) -> UsageError:
-    return UsageError(f"A timeout must be a number of seconds, or None to wait for ever, not {_shown(timeout)}.")
+    wanted = "a number of seconds, 0 or more, or None to wait for ever"
+    return UsageError(f"A timeout must be {wanted}, not {_shown(timeout)}.")
 
 
 def _is_number(value: object) -> bool:
