@@ -129,13 +129,13 @@ def test_what_is_withdrawn_is_what_was_called_and_who_has_left_is_left_out() -> 
             draft.futures.append(asyncio.get_running_loop().create_future())
             draft.deadlines.append(10.0 + len(draft.futures))
         draft.number("me", 0, 0)
-        first = parse_request(draft.head + draft.packed)
+        first = parse_request(draft.head + bytes(draft.packed))
         assert list(first.payloads()) == [payload for call in calls for payload in call]
         draft.withdraw()
         draft.fail(lambda number: Unavailable("too late"), now=11.0)
         draft.drop_done()
         draft.number("me", 7, 0)
-        again = parse_request(draft.head + draft.packed)
+        again = parse_request(draft.head + bytes(draft.packed))
         assert (again.first, list(again.payloads())) == (7, [payload for call in calls[1:] for payload in call])
         futures = draft.futures
         draft.fail(lambda number: Unavailable(str(number)), now=13.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.core.buffers import COPIED_MAX, Buffers
+from antiphon.core.buffers import Buffers
 from antiphon.core.effects import Reply
 from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, Event
@@ -307,7 +307,6 @@ class ClientCaller:
             return
         driver, (route, first) = self._driver, run[0]
         taken = [request for _, request in run]
-        pieces = [request.data for request in taken]
         run.clear()
         if self._gateway.draining or not driver.begun:
             me = driver.process.me
@@ -316,8 +315,7 @@ class ClientCaller:
             route.refusal = stopping if self._gateway.draining else returning
             self._refuse(route.number, first.first, "unavailable", route.refusal)
             return
-        size = sum(map(len, pieces))
-        requests = Buffers(*pieces) if size > COPIED_MAX * len(pieces) else Buffers(b"".join(pieces))
+        requests = Buffers.gathered([request.data for request in taken])
         requests.decoded = taken
         try:
             driver.take(Submit(driver.clock(), route.destinations, requests))
