@@ -125,12 +125,15 @@ class Gateway:
                 if caller.delivered(destinations, end):
                     self._fresh[caller] = None
 
-    def flush(self) -> None:
-        """The end of a turn: send what it has brought."""
+    def answer(self) -> None:
+        """Tell clients what is safe now."""
         for caller in self._fresh:
             caller.send_taken()
             caller.flush()
         self._fresh.clear()
+
+    def serve(self) -> None:
+        """Send readers what this turn has brought, and see whether clients ask too much."""
         for subscriber in list(self.subscribers.values()):
             subscriber.serve()
         if not self.overloaded and self._is_overloaded():
