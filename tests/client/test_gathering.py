@@ -117,9 +117,10 @@ def test_a_batch_is_never_divided() -> None:
     run({"a": 1}, story, batch_bytes=1000)
 
 
-def test_what_is_withdrawn_is_what_was_called_and_who_has_left_is_left_out() -> None:
+@pytest.mark.parametrize("size", [1, 10_000])  # in one piece, and in those in which it was called
+def test_what_is_withdrawn_is_what_was_called_and_who_has_left_is_left_out(size: int) -> None:
     async def story() -> None:
-        calls = [[b"one"], [b"", b"two", b"three"], [b"four"], [b"five", b"six"]]
+        calls = [[b"one" * size], [b"", b"two" * size, b"three"], [b"four" * size], [b"five" * size, b"six"]]
         draft = Outgoing(1000)
         for call in calls:
             lengths, joined = join_payloads(call)
@@ -129,13 +130,14 @@ def test_what_is_withdrawn_is_what_was_called_and_who_has_left_is_left_out() -> 
             draft.futures.append(asyncio.get_running_loop().create_future())
             draft.deadlines.append(10.0 + len(draft.futures))
         draft.number("me", 0, 0)
-        first = parse_request(draft.head + draft.packed)
+        assert len(draft.packed.pieces) == (1 if size == 1 else 1 + len(calls))
+        first = parse_request(draft.head + bytes(draft.packed))
         assert list(first.payloads()) == [payload for call in calls for payload in call]
         draft.withdraw()
         draft.fail(lambda number: Unavailable("too late"), now=11.0)
         draft.drop_done()
         draft.number("me", 7, 0)
-        again = parse_request(draft.head + draft.packed)
+        again = parse_request(draft.head + bytes(draft.packed))
         assert (again.first, list(again.payloads())) == (7, [payload for call in calls[1:] for payload in call])
         futures = draft.futures
         draft.fail(lambda number: Unavailable(str(number)), now=13.0)

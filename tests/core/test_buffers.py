@@ -42,6 +42,12 @@ def test_buffers_are_their_bytes_however_they_are_cut() -> None:
     assert Buffers(b"abd") != whole
 
 
+def test_pieces_are_gathered_as_they_are_unless_they_are_many_for_their_size() -> None:
+    large, small = [bytes(2 * COPIED_MAX), b"small"], [b"small", b"smaller"]
+    assert Buffers.gathered(large).pieces == tuple(large)
+    assert Buffers.gathered(small).pieces == (b"smallsmaller",)
+
+
 @given(PARCELS, st.binary(max_size=3))
 def test_what_is_laid_beside_comes_back(parcel: Parcel, prefix: bytes) -> None:
     frame = encode_beside(prefix, parcel)

@@ -140,6 +140,15 @@ def test_frames_much_longer_than_a_buffer_come_whole() -> None:
         assert [(kind, bytes(body)) for kind, body in listener.found] == frames
 
 
+def test_a_connection_with_frames_longer_than_a_buffer_goes_on_in_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGE_CHUNK_BYTES", 16 << 10)
+    short = fed(*[framed(4, b"x" * 900)] * 4).found
+    assert {len(body.obj) for _, body in short} == {1024}  # type: ignore[arg-type]
+    (_, first), (_, second), *_ = fed(*[framed(4, b"x" * 6000)] * 4, limit=1 << 20).found
+    assert len(first.obj) == 16 << 10  # type: ignore[arg-type]
+    assert first.obj is second.obj, "not a buffer for each"
+
+
 def test_what_is_kept_of_a_short_frame_holds_no_more_than_itself() -> None:
     kept = fed(*[framed(4, b"short")] * 1000).found
     assert {len(body.obj) for _, body in kept} == {len(b"short")}  # type: ignore[arg-type]

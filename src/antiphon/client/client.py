@@ -29,7 +29,7 @@ from antiphon.core.requests import (
 from antiphon.runtime.net.dial import parse_address
 
 TIMEOUT_SECONDS = 30.0
-BATCH_BYTES = 256 << 10
+BATCH_BYTES = 512 << 10
 LINGER_SECONDS_MAX = 60.0
 ASKING_SECONDS = (JOIN_SECONDS, *[JOIN_SECONDS_MAX] * 3)  # that a process has to describe the cluster, from try to try
 

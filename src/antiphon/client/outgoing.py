@@ -8,11 +8,13 @@ from collections.abc import Callable
 from itertools import islice
 
 from antiphon.client.values import Receipt
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import AntiphonError
 from antiphon.core.model import Service
 from antiphon.core.requests import encode_head, unpack_payloads
 
 NO_DEADLINE = float("inf")  # of a caller who waits for as long as it takes
+NOTHING = Buffers(b"")
 
 
 class Outgoing:
@@ -44,7 +46,7 @@ class Outgoing:
         self.payloads: list[bytes] = []  # of a draft
         self.batches: dict[int, array[int]] = {}  # by call, where it brought several payloads: their lengths
         self.count = 0  # of payloads, once they are packed
-        self.packed = b""
+        self.packed = NOTHING  # of a request: the lengths of all payloads, and the payloads
         self.room = room  # bytes that a draft still takes
         self.service = service  # of all its payloads
         self.is_doubtful = False  # somebody may have taken it, or was told so
@@ -55,11 +57,11 @@ class Outgoing:
     @property
     def size(self) -> int:
         """Of a request, in bytes."""
-        return len(self.head) + len(self.packed)
+        return len(self.head) + self.packed.size
 
     def number(self, client: str, first: int, settled: int) -> None:
         lengths = self._lengths()
-        self.count, self.packed = len(lengths), b"".join((lengths, *self.payloads))
+        self.count, self.packed = len(lengths), Buffers.gathered((lengths.tobytes(), *self.payloads))
         self.payloads = []
         self.first, self.end = first, first + self.count
         self.settle(client, settled)
@@ -79,13 +81,13 @@ class Outgoing:
 
     def settle(self, client: str, settled: int) -> None:
         """Say what is settled by now."""
-        self.head = encode_head(client, self.first, settled, self.count, len(self.packed), self.service)
+        self.head = encode_head(client, self.first, settled, self.count, self.packed.size, self.service)
 
     def withdraw(self) -> None:
         """Make a draft of it again. Only for what surely no member has taken or will take."""
-        payloads = iter(unpack_payloads(self.packed, self.count))
+        payloads = iter(unpack_payloads(bytes(self.packed), self.count))
         self.payloads = [b"".join(islice(payloads, count)) for count in self._counts()]
-        self.packed = b""
+        self.packed = NOTHING
         self.room = 0
         self.first = self.end = -1
 

@@ -96,9 +96,9 @@ class Lane:
         size = request.size
         head = request_head(self.number, size) + request.head
         if size > COPIED_MAX:
-            self.connection.write(head, request.packed)
+            self.connection.write(head, *request.packed.pieces)
         else:
-            self.connection.write(head + request.packed)
+            self.connection.write(b"".join((head, *request.packed.pieces)))
         if not self.awaits_answer:
             self.asked_at = self.connection.loop.time()
         self.sent_end = max(self.sent_end, request.end)

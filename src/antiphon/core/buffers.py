@@ -8,7 +8,7 @@ head; ``Buffers`` in it are numbers there (their sizes), and their bytes follow 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -40,6 +40,12 @@ class Buffers:
         self.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         self.decoded: Any = None  # what it was found to hold, so that it is read once
         self._checksum = -1
+
+    @classmethod
+    def gathered(cls, pieces: Sequence[Piece]) -> Buffers:
+        """Pieces one behind the other: as they are, or joined where they are many for their size."""
+        size = sum(map(len, pieces))
+        return cls(*pieces) if size > COPIED_MAX * len(pieces) else cls(b"".join(pieces))
 
     def joined(self) -> Piece:
         """All of it in one piece; a copy only where there are several."""

@@ -79,7 +79,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """The payloads, from the ``start``-th on; cut when asked for."""
         view = memoryview(self.data)
         at = self.table + 4 * self.count
-        for index, length in enumerate(unpack_from(f"<{self.count}I", view, self.table)):
+        for index, length in enumerate(view[self.table : at].cast("I")):
             if index >= start:
                 yield bytes(view[at : at + length])
             at += length

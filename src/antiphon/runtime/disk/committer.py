@@ -19,7 +19,7 @@ SLOW_SECONDS = 0.03  # after a sync that took longer, a thread does the next one
 QUICK_SECONDS = 0.01  # ... until so many in a row ...
 QUICK_IN_A_ROW = 64  # ... were quicker than this
 LATER_SECONDS = 0.01  # so long a record waits for company, if nobody waits for it
-INLINE_BYTES_MAX = 1 << 20  # so much is not written by the loop, however quick the disk is
+INLINE_BYTES_MAX = 4 << 20  # so much, which takes a quick disk milliseconds, is not written by the loop
 
 
 class Committer:

@@ -21,7 +21,8 @@ from antiphon.runtime.net.frames import HEADER, HELLO_BYTES_MAX, KIND_MAX, Overs
 
 FIRST_CHUNK_BYTES = 16 << 10  # enough for one who says little
 CHUNK_BYTES = 256 << 10
-LARGE_CHUNK_BYTES = 1 << 20  # for streams of whole messages, of which a chunk should hold some: peers' and readers'
+LARGE_CHUNK_BYTES = 1 << 20  # for streams of whole messages, of which a chunk should hold some: peers', readers', ...
+# ... and those of clients whose requests have shown to be longer than a chunk.
 ROOM_MIN = 4 << 10  # a chunk with less room than this is left to its views
 VIEWS_MAX = 8  # a frame that is shorter than this part of a chunk is copied: that takes a microsecond or two, or ten
 FRAMES_AT_ONCE = 1024  # handed on; then it is seen whether there is room for their answers
@@ -163,6 +164,8 @@ class FrameStream(asyncio.BufferedProtocol):
             self._view[:unfinished] = self._view[self._begin : self._end]
             self._begin, self._end = 0, unfinished
         else:
+            if unfinished + needed > self.chunk_bytes:
+                self.chunk_bytes = max(self.chunk_bytes, LARGE_CHUNK_BYTES)
             self._go_on_in(_new_chunk(max(self.chunk_bytes, unfinished + needed)))
 
     def _go_on_in(self, fresh: bytearray) -> None:

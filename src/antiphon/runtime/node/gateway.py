@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.core.buffers import COPIED_MAX, Buffers
+from antiphon.core.buffers import Buffers
 from antiphon.core.effects import Reply
 from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, Event
@@ -125,12 +125,15 @@ class Gateway:
                 if caller.delivered(destinations, end):
                     self._fresh[caller] = None
 
-    def flush(self) -> None:
-        """The end of a turn: send what it has brought."""
+    def answer(self) -> None:
+        """Tell clients what is safe now."""
         for caller in self._fresh:
             caller.send_taken()
             caller.flush()
         self._fresh.clear()
+
+    def serve(self) -> None:
+        """Send readers what this turn has brought, and see whether clients ask too much."""
         for subscriber in list(self.subscribers.values()):
             subscriber.serve()
         if not self.overloaded and self._is_overloaded():
@@ -307,7 +310,6 @@ class ClientCaller:
             return
         driver, (route, first) = self._driver, run[0]
         taken = [request for _, request in run]
-        pieces = [request.data for request in taken]
         run.clear()
         if self._gateway.draining or not driver.begun:
             me = driver.process.me
@@ -316,8 +318,7 @@ class ClientCaller:
             route.refusal = stopping if self._gateway.draining else returning
             self._refuse(route.number, first.first, "unavailable", route.refusal)
             return
-        size = sum(map(len, pieces))
-        requests = Buffers(*pieces) if size > COPIED_MAX * len(pieces) else Buffers(b"".join(pieces))
+        requests = Buffers.gathered([request.data for request in taken])
         requests.decoded = taken
         try:
             driver.take(Submit(driver.clock(), route.destinations, requests))

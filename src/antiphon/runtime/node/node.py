@@ -327,15 +327,16 @@ class Node:
         self.links[peer].send(send.transport, number, send.frame)
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
+        self.gateway.answer()  # a few bytes, for which clients wait who have much to send
         for peer in {channel.peer: None for channel in channels}:
             caller = self.reception.callers.get(peer)
             if caller is not None:
                 caller.acknowledge()
         self.datagrams.flush()
         for link in self.links.values():
-            link.flush()  # peers first: others wait for them
+            link.flush()  # peers before readers: others wait for them
             link.relieve()
-        self.gateway.flush()
+        self.gateway.serve()
 
     def _set_reading(self) -> None:
         for caller in self.reception.callers.values():
