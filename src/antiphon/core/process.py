@@ -20,7 +20,7 @@ from antiphon.core.gather import Gather, Gathering
 from antiphon.core.in_views import ClientsInViews
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId, without
 from antiphon.core.options import parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import (
@@ -35,7 +35,7 @@ from antiphon.core.requests import (
 )
 from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
 
-SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSION = 5
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
@@ -255,7 +255,7 @@ class Process:
     def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None:
         if self.me in to:
             self.send_to_self(part, message)
-            to = tuple(p for p in to if p != self.me)
+            to = without(self.me, to)
         if not to:
             return
         state, transport = self.state, part.transport
@@ -269,7 +269,7 @@ class Process:
                 numbers.append(number)
         state.seq = seq = state.seq + 1
         about = part.about(message) if self.traced else ()
-        frame = self.encode(part, message)
+        frame = encode_beside(_PART[part.index], message)
         self._effects.append(Send(seq, to, channels, tuple(numbers), transport, frame, part.layer, about))
 
     def encode(self, part: Component, message: Wire) -> Buffers:

@@ -13,7 +13,7 @@ from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
 from antiphon.simulation.site import Site, Steps
-from antiphon.trace import Row, add_rows, receipt_row
+from antiphon.trace import Row, RowMaker
 
 FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
 
@@ -49,7 +49,8 @@ class Observations:
             if type(effect) is Reply
         }
         lost = [(s, at, r) for s, at, r in self._answers if (s.id, r.seq, r.client, r.taken) not in known]
-        return [receipt_row(s.id, s.released_seq + 2 + k, at, reply) for k, (s, at, reply) in enumerate(lost)]
+        receipt = RowMaker().receipt
+        return [receipt(s.id, s.released_seq + 2 + k, at, reply) for k, (s, at, reply) in enumerate(lost)]
 
     def hand_over(self) -> Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""
@@ -60,11 +61,12 @@ class Observations:
     def rows(self, *, receives: bool = True) -> list[Row]:
         """The trace so far; without the frames that came it says as much to the checks, in half the time."""
         rows: list[Row] = []
+        add = RowMaker().add
         for process, now, after, turns in self._seen:
             for turn in turns:
                 if receives or turn.effects:
                     step_of = partial(_step, turn.note) if turn.note else None
-                    add_rows(rows, process, turn, now, step_of, after, receives)
+                    add(rows, process, turn, now, step_of, after=after, receives=receives)
         return rows
 
     def rounds(self) -> dict[Label, int]:
