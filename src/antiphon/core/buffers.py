@@ -126,16 +126,21 @@ def encode_beside(prefix: bytes, value: Any) -> Buffers:
     beside = laying.beside
     try:
         head = laying.encode(value)
-        start = prefix + _pack_length(len(head)) + head
         if not beside:
-            return Buffers(start)
-        pieces = [piece for buffers in beside for piece in buffers.pieces]
-        size = sum(map(len, pieces))
-        return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
+            return Buffers(prefix + _pack_length(len(head)) + head)
+        return lay_beside(prefix, head, *beside)
     finally:
         if beside:
             beside.clear()
         _idle.append(laying)
+
+
+def lay_beside(prefix: bytes, head: bytes, *beside: Buffers) -> Buffers:
+    """The same of a head that is encoded already."""
+    start = prefix + _pack_length(len(head)) + head
+    pieces = beside[0].pieces if len(beside) == 1 else [piece for buffers in beside for piece in buffers.pieces]
+    size = sum([buffers.size for buffers in beside])
+    return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
 
 
 def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:

@@ -293,9 +293,9 @@ class Process:
         frame.decoded = found = (part.index, message)
         return found
 
-    def handle(self, sender: ProcessId, frame: Piece) -> None:
+    def handle(self, sender: ProcessId, frame: Buffers) -> None:
         """Give a frame to its part."""
-        part, message = self.decode(frame)
+        part, message = self.decode_frame(frame)
         part.handlers[type(message)](sender, message)
 
     def send_to_self(self, part: Component, message: Wire) -> None:
@@ -371,8 +371,11 @@ class Process:
         self.state.turn[part] = None
 
     def monitor(self, index: int, processes: Iterable[ProcessId]) -> None:
+        wanted = tuple(processes)
+        if wanted == self.state.monitored.get(index):
+            return
         before = self.monitored()
-        self.state.monitored[index] = tuple(processes)
+        self.state.monitored[index] = wanted
         after = self.monitored()
         if after != before:
             self.state.suspects = [p for p in self.state.suspects if p in after]

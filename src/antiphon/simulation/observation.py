@@ -72,6 +72,9 @@ class Observations:
     def rounds(self) -> dict[Label, int]:
         """The highest round in which anybody sent something, by instance of consensus."""
         highest: dict[Label, int] = {}
+        processes = {process for process, _, _, _ in self._seen}
+        if not any(isinstance(part, Consensus) for process in processes for part in process.parts):
+            return highest
         for process, _, _, turns in self._seen:
             for turn in turns:
                 for effect in turn.effects:
@@ -79,7 +82,7 @@ class Observations:
                         continue
                     part, message = process.decode_frame(effect.frame)
                     if isinstance(message, Carried):
-                        part, message = process.decode(message.frame.joined())
+                        part, message = process.decode_frame(message.frame)
                     if isinstance(part, Consensus) and (round := getattr(message, "round", None)) is not None:
                         instance: Label = message.instance  # type: ignore[attr-defined]
                         highest[instance] = max(highest.get(instance, 0), round)
