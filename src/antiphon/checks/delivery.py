@@ -12,6 +12,8 @@ from antiphon.trace import EventKind, RequestCell, Row
 
 Deliveries = dict[str, list[Row]]  # by process
 
+_DELIVER = str(EventKind.DELIVER)  # looking a member up in its class is slow
+
 
 def integrity(history: RunHistory) -> list[Violation]:
     """Of those who speak for all; and if anything is wrong there, of each process."""
@@ -126,8 +128,8 @@ def _of_positions(history: RunHistory, deliveries: Deliveries) -> Iterator[Viola
             if position is not None and expected is not None and position != expected:
                 what = _named(row)
                 detail = f"{process} delivers {what} at position {position}, where {expected} should come."
-                yield _integrity(process, row.message if row[3] == EventKind.DELIVER else None, detail)
-            taken = 1 if row[3] != EventKind.DELIVER else sum([cell[2] for cell in row[6] or ()])
+                yield _integrity(process, row.message if row[3] == _DELIVER else None, detail)
+            taken = sum([cell[2] for cell in row[6] or ()]) if row[3] == _DELIVER else 1
             expected = None if position is None else position + taken
 
 

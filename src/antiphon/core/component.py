@@ -294,7 +294,7 @@ class OrderingProtocol(Component):
     @classmethod
     def commands(cls, options: Any) -> tuple[type[Command], ...]:
         """What a process can be told to do with these options."""
-        return tuple(handlers_of(cls).commands)
+        return tuple(contract_of(cls).commands)
 
     def obey(self, command: bytes) -> None:
         value = self.contract.decode_command(command)

@@ -61,12 +61,15 @@ class Observations:
     def rows(self, *, receives: bool = True) -> list[Row]:
         """The trace so far; without the frames that came it says as much to the checks, in half the time."""
         rows: list[Row] = []
-        add = RowMaker().add
+        maker = RowMaker()
+        add, add_effects = maker.add, maker.add_effects
         for process, now, after, turns in self._seen:
             for turn in turns:
-                if receives or turn.effects:
-                    step_of = partial(_step, turn.note) if turn.note else None
-                    add(rows, process, turn, now, step_of, after=after, receives=receives)
+                step_of = partial(_step, turn.note) if turn.note else None
+                if receives:
+                    add(rows, process, turn, now, step_of, after)
+                elif turn.effects:
+                    add_effects(rows, process.me, turn.effects, now, step_of, after)
         return rows
 
     def rounds(self) -> dict[Label, int]:

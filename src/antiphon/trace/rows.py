@@ -24,35 +24,33 @@ class RowMaker:
         self._known: dict[int, tuple[Request, tuple[RequestCell, ...]]] = {}  # by identity, of requests that are held
 
     def add(
-        self,
-        rows: list[Row],
-        process: Process,
-        turn: Turn,
-        time_ns: int,
-        step_of: StepOf | None = None,
-        *,
-        after: int = 0,
-        receives: bool = True,
+        self, rows: list[Row], process: Process, turn: Turn, time_ns: int, step_of: StepOf | None = None, after: int = 0
     ) -> None:
         """Put the rows of an input behind others. Its effects were released at ``time_ns``; only those with a seq
-        beyond ``after`` are rows.
-
-        ``receives``: whether a frame that came is a row, too. The row of its send says what it is about, and to whom.
-        """
-        me, happened = process.me, turn.happened
-        if receives and type(happened) is Receive and turn.seq > after:
+        beyond ``after`` are rows."""
+        happened = turn.happened
+        if type(happened) is Receive and turn.seq > after:
             layer = process.parts[happened.frame.joined()[0]].layer
-            peers, size = (happened.sender,), happened.frame.size
+            me, peers, size = process.me, (happened.sender,), happened.frame.size
             cells = (me, turn.seq, time_ns, "receive", None, None, None, peers, None, layer, size, None, None, None)
             rows.append(_row(cells))
-        for effect in turn.effects:
+        self.add_effects(rows, process.me, turn.effects, time_ns, step_of, after)
+
+    def add_effects(
+        self, rows: list[Row], me: str, effects: list[AnyEffect], time_ns: int, step_of: StepOf | None, after: int
+    ) -> None:
+        """The same without the frame that came: the row of its send says what it is about, and to whom."""
+        for effect in effects:
+            if type(effect) is Send:  # most are, so that these are made here
+                if effect.seq > after:
+                    seq, step = effect.seq, None if step_of is None else step_of(effect)
+                    to, about, layer, size = effect.to, _names(effect.about), effect.layer, effect.frame.size
+                    cells = (me, seq, time_ns, "send", None, None, None, to, about, layer, size, step, None, None)
+                    rows.append(_row(cells))
+                continue
             make = _MAKERS.get(type(effect))
             if make is not None and effect.seq > after:  # type: ignore[union-attr]
-                rows.append(make(self, me, effect, time_ns, step_of and step_of(effect)))
-
-    def _send(self, process: str, send: Send, time_ns: int, step: int | None) -> Row:
-        to, about, layer, size = send.to, _names(send.about), send.layer, send.frame.size
-        return _row((process, send.seq, time_ns, "send", None, None, None, to, about, layer, size, step, None, None))
+                rows.append(make(self, me, effect, time_ns, None if step_of is None else step_of(effect)))
 
     def receipt(self, process: str, seq: int, time_ns: int, reply: Reply) -> Row:
         return Row(process, seq, time_ns, "receipt", None, reply.destinations, self._cells(reply.requests))
@@ -105,7 +103,7 @@ class RowMaker:
 def rows_of(process: Process, turn: Turn, time_ns: int, *, after: int = 0) -> list[Row]:
     """The rows of one input."""
     rows: list[Row] = []
-    RowMaker().add(rows, process, turn, time_ns, after=after)
+    RowMaker().add(rows, process, turn, time_ns, None, after)
     return rows
 
 
@@ -122,9 +120,4 @@ def _names(ids: tuple[MessageId, ...]) -> tuple[str, ...]:
 # A Row of all its cells, without the detour through its constructor: a run has many.
 _row: Callable[[tuple[object, ...]], Row] = partial(tuple.__new__, Row)
 _cell: Callable[[tuple[object, ...]], RequestCell] = partial(tuple.__new__, RequestCell)
-_MAKERS: dict[type, Callable[..., Row]] = {
-    Send: RowMaker._send,
-    Record: RowMaker._record,
-    Log: RowMaker._log,
-    Reply: RowMaker._receipt,
-}
+_MAKERS: dict[type, Callable[..., Row]] = {Record: RowMaker._record, Log: RowMaker._log, Reply: RowMaker._receipt}
