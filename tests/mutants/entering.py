@@ -32,7 +32,7 @@ class HoldsNothingBack(Moving):
     """Is locked, and goes on as if it were not."""
 
     def on_carried(self, sender: ProcessId, carried: Carried) -> None:
-        self.process.handle(sender, carried.frame.joined())
+        self.process.handle(sender, carried.frame)
 
 
 class DropsWhatCameWhileItWasLocked(Moving):

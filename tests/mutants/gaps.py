@@ -22,7 +22,7 @@ from mutants.parts import with_parts
 class TakesFramesOfErasThatAreOver(Eras):
     def on_in_era(self, sender: ProcessId, sent: InEra) -> None:
         self.learn(sent.dead)
-        self.process.handle(sender, sent.frame.joined())
+        self.process.handle(sender, sent.frame)
 
 
 class CarriesNoEra(Eras):
@@ -37,7 +37,7 @@ class DoesNotMoveWithAFrame(Eras):
 
     def on_in_era(self, sender: ProcessId, sent: InEra) -> None:
         if set(sent.dead) >= set(self.era(self.group)):
-            self.process.handle(sender, sent.frame.joined())
+            self.process.handle(sender, sent.frame)
 
 
 class GoesWhereverAFrameComesFrom(Eras):
@@ -164,7 +164,7 @@ class BelievesItsOwnDetectorOnly(Eras):
 
     def on_in_era(self, sender: ProcessId, sent: InEra) -> None:
         if sent.dead == self.era(self.group):
-            self.process.handle(sender, sent.frame.joined())
+            self.process.handle(sender, sent.frame)
 
 
 class ForgetsTheDeadItHeardOf(Eras):

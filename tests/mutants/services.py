@@ -317,7 +317,7 @@ class CausalDoesNotNoteWhatItGot(MatrixOrder):
             self.handed[index_of[sender]] += 1
             self.matrix = list(map(max, self.matrix, carried.matrix))
         self.tick(carried.time)
-        self.process.handle(sender, carried.frame.joined())
+        self.process.handle(sender, carried.frame)
 
 
 # Those that the seeds of a whole protocol show; docs/mutants.md says of every other one where it is caught, or why not.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from antiphon.checks.history import Destinations, RunHistory, groups_text, request_text
@@ -21,7 +21,7 @@ def request_order(history: RunHistory) -> list[Violation]:
 def _requests_follow_messages(history: RunHistory) -> bool:
     """Whether all rows of a message name the same requests, and no other message's do: then nothing can be wrong."""
     rows: dict[str | None, Row] = {}
-    for deliveries in history.deliveries.values():
+    for deliveries in history.voices.values():
         for row in deliveries:
             first = rows.setdefault(row[4], row)
             if row[6] != first[6] or row[5] != first[5]:
@@ -69,13 +69,15 @@ def _listed(requests: list[Asked]) -> str:
 
 
 def client_order(history: RunHistory) -> list[Violation]:
-    return list(islice(_client_order(history), VIOLATIONS_MAX))
+    """Of those who speak for all; and if anything is wrong there, of each process."""
+    found = next(_client_order(history, history.voices), None)
+    return list(islice(_client_order(history, history.deliveries), VIOLATIONS_MAX)) if found else []
 
 
-def _client_order(history: RunHistory) -> Iterator[Violation]:
+def _client_order(history: RunHistory, processes: Iterable[str]) -> Iterator[Violation]:
     """Each request begins where the one before it ended, or behind a gap; a repeated one is integrity's business."""
     own = history.processes_as_clients
-    for process, session, delivered in history.each_session():
+    for process, session, delivered in history.each_session(processes):
         if session.client in own:
             continue
         gaps = [row.seq for row in history.gaps.get(process, ())]
@@ -106,10 +108,11 @@ def receipts(history: RunHistory) -> list[Violation]:
 def _receipts(history: RunHistory) -> Iterator[Violation]:
     if not history.receipts:
         return
-    delivered: dict[str, set[tuple[Destinations, RequestCell]]] = {
-        process: {(session.groups, cell) for session, requests in sessions.items() for _, cell, _ in requests}
-        for process, sessions in history.sessions.items()
+    spoken: dict[str, set[tuple[Destinations, RequestCell]]] = {
+        process: {(key.groups, cell) for key, found in history.sessions_of(process).items() for _, cell, _ in found}
+        for process in history.voices
     }
+    delivered = {process: spoken[speaker] for process, speaker in history.speakers.items()}
     for row in sorted(history.receipts, key=lambda row: row[:2]):
         if row.process in history.faulty:
             continue

@@ -10,19 +10,28 @@ from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 from antiphon.trace import EventKind, RequestCell, Row
 
+Deliveries = dict[str, list[Row]]  # by process
+
+_DELIVER = str(EventKind.DELIVER)  # looking a member up in its class is slow
+
 
 def integrity(history: RunHistory) -> list[Violation]:
-    found = chain(_of_messages(history), _of_requests(history), _of_sessions(history), _of_positions(history))
-    return list(islice(found, VIOLATIONS_MAX))
+    """Of those who speak for all; and if anything is wrong there, of each process."""
+    return _breaches(history, history.voices) and _breaches(history, history.deliveries)
+
+
+def _breaches(history: RunHistory, deliveries: Deliveries) -> list[Violation]:
+    parts = (_of_messages, _of_requests, _of_sessions, _of_positions)
+    return list(islice(chain.from_iterable(part(history, deliveries) for part in parts), VIOLATIONS_MAX))
 
 
 def _integrity(process: str, message: str | None, detail: str) -> Violation:
     return Violation(Promise.INTEGRITY.value, (process,), () if message is None else (message,), detail)
 
 
-def _of_messages(history: RunHistory) -> Iterator[Violation]:
+def _of_messages(history: RunHistory, deliveries: Deliveries) -> Iterator[Violation]:
     multicasts = history.multicasts
-    for process, rows in history.deliveries.items():
+    for process, rows in deliveries.items():
         for row in rows:
             multicast = multicasts.get(row[4])  # type: ignore[arg-type]  # None is no message: it is found below
             if multicast is None:
@@ -63,12 +72,12 @@ def _doubles(process: str, rows: list[Row]) -> Iterator[Violation]:
         seen.add(message)
 
 
-def _of_requests(history: RunHistory) -> Iterator[Violation]:
+def _of_requests(history: RunHistory, deliveries: Deliveries) -> Iterator[Violation]:
     """A delivered request is one that was multicast, number by number and byte by byte, to the same set."""
     if not history.whole:
         return
     known_to: dict[tuple[str, ...] | None, set[RequestCell]] = {}  # by destinations, as the rows name them
-    for process, rows in history.deliveries.items():
+    for process, rows in deliveries.items():
         for row in rows:
             multicast = history.multicasts.get(row[4])  # type: ignore[arg-type]  # None is no message, and not found
             if not row[6] or (multicast and multicast.row[6] == row[6] and multicast.row[5] == row[5]):
@@ -88,10 +97,10 @@ def _of_requests(history: RunHistory) -> Iterator[Violation]:
                     yield _integrity(process, row.message, detail)
 
 
-def _of_sessions(history: RunHistory) -> Iterator[Violation]:
+def _of_sessions(history: RunHistory, deliveries: Deliveries) -> Iterator[Violation]:
     """No number of a session is delivered twice. Who is its own client numbers requests, not payloads."""
     own = history.processes_as_clients
-    for process, session, delivered in history.each_session():
+    for process, session, delivered in history.each_session(deliveries):
         by_request = session.client in own
         end, last = -1, delivered[0][1]
         for message, cell, _ in sorted(delivered, key=_first):
@@ -106,20 +115,21 @@ def _of_sessions(history: RunHistory) -> Iterator[Violation]:
                 end, last = until, cell
 
 
-def _of_positions(history: RunHistory) -> Iterator[Violation]:
+def _of_positions(history: RunHistory, deliveries: Deliveries) -> Iterator[Violation]:
     """Positions count a process's payloads, gaps and views: without a hole, and none twice."""
-    for process in dict.fromkeys((*history.deliveries, *history.gaps, *history.views)):
-        deliveries = history.deliveries.get(process, [])
+    for process in dict.fromkeys((*deliveries, *history.gaps, *history.views)):
+        rows = deliveries.get(process, [])
         announced = [*history.gaps.get(process, ()), *history.views.get(process, ())]
-        rows = sorted((*deliveries, *announced), key=_seq) if announced else deliveries
+        if announced:
+            rows = sorted((*rows, *announced), key=_seq)
         expected: int | None = 0
         for row in rows:
             position = row[13]
             if position is not None and expected is not None and position != expected:
                 what = _named(row)
                 detail = f"{process} delivers {what} at position {position}, where {expected} should come."
-                yield _integrity(process, row.message if row[3] == EventKind.DELIVER else None, detail)
-            taken = 1 if row[3] != EventKind.DELIVER else sum([cell[2] for cell in row[6] or ()])
+                yield _integrity(process, row.message if row[3] == _DELIVER else None, detail)
+            taken = sum([cell[2] for cell in row[6] or ()]) if row[3] == _DELIVER else 1
             expected = None if position is None else position + taken
 
 

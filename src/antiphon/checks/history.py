@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
@@ -12,6 +12,9 @@ from typing import NamedTuple
 from antiphon.trace import EventKind, RequestCell, Row, RunFacts
 
 Destinations = frozenset[str]
+
+# What a deliver row says of the process's log: message, destinations, requests, order key, position.
+_LOGGED: Callable[[Row], object] = itemgetter(4, 5, 6, 12, 13)
 
 _MULTICAST = str(EventKind.MULTICAST)
 _DELIVER = str(EventKind.DELIVER)
@@ -67,6 +70,7 @@ class RunHistory:
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
         self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
         self._sets: dict[tuple[str, ...] | None, tuple[Destinations, frozenset[str]]] = {}
+        self._sessions: dict[str, dict[SessionKey, list[DeliveredRequest]]] = {}
         self._sort_out(rows if self.whole else self._trusted(rows))
 
     def _trusted(self, rows: Sequence[Row]) -> list[Row]:
@@ -121,17 +125,47 @@ class RunHistory:
         return {process: [row for row in acts if row[3] == _DELIVER] for process, acts in self.acts.items()}
 
     @cached_property
+    def speakers(self) -> dict[str, str]:
+        """By process: one that stands for it in what is asked of each process's log by itself.
+
+        Members of a group whose logs are the same, position by position, and free of gaps and views: what can be said
+        of one can be said of all. One of them speaks; each other process speaks for itself.
+        """
+        homes: dict[str, tuple[str, ...]] = {}
+        for group, members in self.groups.items():
+            for process in members:
+                homes[process] = (*homes.get(process, ()), group)
+        found: dict[str, str] = {}
+        logs: dict[tuple[str, ...], list[tuple[str, list[object]]]] = {}  # by group: who speaks, and of what
+        for process, rows in self.deliveries.items():
+            found[process] = process
+            if process not in homes or process in self.gaps or process in self.views:
+                continue
+            log = list(map(_LOGGED, rows))
+            others = logs.setdefault(homes[process], [])
+            speaker = next((other for other, its in others if its == log), None)
+            if speaker is None:
+                others.append((process, log))
+            else:
+                found[process] = speaker
+        return found
+
+    @cached_property
+    def voices(self) -> dict[str, list[Row]]:
+        """The deliveries of those who speak."""
+        return {p: rows for p, rows in self.deliveries.items() if self.speakers[p] == p}
+
+    @cached_property
     def delivered(self) -> dict[str, dict[str, None]]:
         """By process: the messages it delivered, each once, in the order of their first deliveries."""
-        return {
-            process: dict.fromkeys([row[4] for row in rows if row[4] is not None])
-            for process, rows in self.deliveries.items()
-        }
+        spoken = {p: dict.fromkeys([row[4] for row in rows if row[4] is not None]) for p, rows in self.voices.items()}
+        return {process: spoken[speaker] for process, speaker in self.speakers.items()}
 
     @cached_property
     def sequences(self) -> dict[str, list[str]]:
         """By process: the messages it delivered, in order."""
-        return {process: list(positions) for process, positions in self.delivered.items()}
+        spoken = {process: list(self.delivered[process]) for process in self.voices}
+        return {process: spoken[speaker] for process, speaker in self.speakers.items()}
 
     @cached_property
     def causal(self) -> frozenset[str]:
@@ -200,12 +234,14 @@ class RunHistory:
         }
         return self.incomplete | own  # whose rows are missing may be one of them
 
-    @cached_property
-    def sessions(self) -> dict[str, dict[SessionKey, list[DeliveredRequest]]]:
-        """By process: the requests that it delivered of each session, in order."""
-        return {process: self._sessions(rows) for process, rows in self.deliveries.items()}
+    def sessions_of(self, process: str) -> dict[SessionKey, list[DeliveredRequest]]:
+        """The requests that a process delivered of each session, in order."""
+        found = self._sessions.get(process)
+        if found is None:
+            found = self._sessions[process] = self._sort_sessions(self.deliveries[process])
+        return found
 
-    def _sessions(self, rows: list[Row]) -> dict[SessionKey, list[DeliveredRequest]]:
+    def _sort_sessions(self, rows: list[Row]) -> dict[SessionKey, list[DeliveredRequest]]:
         found: dict[SessionKey, list[DeliveredRequest]] = {}
         known: dict[tuple[str, tuple[str, ...] | None], list[DeliveredRequest]] = {}  # the same, as the rows name them
         for row in rows:
@@ -218,9 +254,9 @@ class RunHistory:
                 session.append((row[4], cell, row[1]))
         return found
 
-    def each_session(self) -> Iterator[tuple[str, SessionKey, list[DeliveredRequest]]]:
-        for process, sessions in self.sessions.items():
-            for session, delivered in sessions.items():
+    def each_session(self, processes: Iterable[str]) -> Iterator[tuple[str, SessionKey, list[DeliveredRequest]]]:
+        for process in processes:
+            for session, delivered in self.sessions_of(process).items():
                 yield process, session, delivered
 
     def correct(self, processes: Iterable[str]) -> list[str]:

@@ -207,7 +207,7 @@ def _client_violation(processes: tuple[str, ...], message: str | None, detail: s
 
 def _disorderly(history: RunHistory) -> Iterator[Violation]:
     """No request begins before the end of one that came before it; a repeated one is integrity's business."""
-    for process, session, delivered in history.each_session():
+    for process, session, delivered in history.each_session(history.deliveries):
         expected, seen = 0, set[int]()
         for message, cell, _ in delivered if session.client not in history.processes_as_clients else ():
             if cell.first in seen:

@@ -39,7 +39,7 @@ class Buffers:
         self.pieces = pieces
         self.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         self.decoded: Any = None  # what it was found to hold, so that it is read once
-        self._checksum = -1
+        self._checksum: bytes | None = None
 
     @classmethod
     def gathered(cls, pieces: Sequence[Piece]) -> Buffers:
@@ -52,14 +52,15 @@ class Buffers:
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
     @property
-    def checksum(self) -> int:
+    def checksum(self) -> bytes:
         """Of all bytes, in whatever pieces they came; worked out once."""
-        if self._checksum < 0:
+        checksum = self._checksum
+        if checksum is None:
             found = 0
             for piece in self.pieces:
                 found = crc32(piece, found)
-            self._checksum = found
-        return self._checksum
+            self._checksum = checksum = _pack_length(found)
+        return checksum
 
     def __bytes__(self) -> bytes:
         return b"".join(self.pieces)
@@ -111,6 +112,13 @@ class _Taking:
         return Buffers(piece if value > COPIED_MAX else bytes(piece))
 
 
+def _take_nothing(kind: type, value: Any) -> Any:
+    """Where no bytes follow the head, all ``Buffers`` are empty."""
+    if kind is not Buffers or value != 0 or type(value) is not int:
+        raise ValueError("a head announces more bytes than follow it")
+    return Buffers(b"")
+
+
 _NOTHING = memoryview(b"")
 _idle: list[_Laying] = []  # encoders that nobody uses at the moment: a program may have clients in several threads
 
@@ -124,21 +132,27 @@ def encode_beside(prefix: bytes, value: Any) -> Buffers:
     beside = laying.beside
     try:
         head = laying.encode(value)
-        start = prefix + _pack_length(len(head)) + head
         if not beside:
-            return Buffers(start)
-        pieces = [piece for buffers in beside for piece in buffers.pieces]
-        size = sum(map(len, pieces))
-        return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
+            return Buffers(prefix + _pack_length(len(head)) + head)
+        return lay_beside(prefix, head, *beside)
     finally:
         if beside:
             beside.clear()
         _idle.append(laying)
 
 
+def lay_beside(prefix: bytes, head: bytes, *beside: Buffers) -> Buffers:
+    """The same of a head that is encoded already."""
+    start = prefix + _pack_length(len(head)) + head
+    pieces = beside[0].pieces if len(beside) == 1 else [piece for buffers in beside for piece in buffers.pieces]
+    size = sum([buffers.size for buffers in beside])
+    return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
+
+
 def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
     """A function that decodes what ``encode_beside`` made, from an offset on; it raises BadFrame for anything else."""
     idle: list[_Taking] = []
+    decode_alone = msgspec.msgpack.Decoder(kind, dec_hook=_take_nothing).decode
 
     def decode_from(data: Piece, offset: int = 0) -> Any:
         size, begin = len(data), offset + _LENGTH_BYTES
@@ -148,12 +162,16 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
         end = begin + length
         if length > HEAD_BYTES_MAX or end > size:
             raise BadFrame("A frame is shorter than its head.")
+        if end == size:  # most frames are all head
+            try:
+                return decode_alone(data[begin:])
+            except UNDECODABLE as error:
+                raise BadFrame(f"A frame does not hold a message of this protocol: {error}.") from None
         try:
             taking = idle.pop()
         except IndexError:
             taking = _Taking(kind)
-        if end < size:  # most frames are all head
-            taking.view = memoryview(data)[end:]
+        taking.view = memoryview(data)[end:]
         taking.at = 0
         try:
             value = taking.decode(data[begin:end])

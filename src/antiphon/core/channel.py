@@ -60,9 +60,9 @@ class Prefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
 NO_FRAMES = Prefix()
 
 
-def digest_with(digest: int, checksum: int) -> int:
-    """The digest of some frames and of the one that follows them, which has this checksum."""
-    return crc32(checksum.to_bytes(4, "little"), digest)
+def digest_with(digest: int, checksums: bytes) -> int:
+    """The digest of some frames and of those that follow them, which have these checksums."""
+    return crc32(checksums, digest)
 
 
 class Inbox(msgspec.Struct, array_like=True):
@@ -89,7 +89,7 @@ class FrameInbox(Inbox, array_like=True):
     """The same of a channel, with a digest of the frames up to ``received``."""
 
     digest: int = 0
-    early_checksums: dict[int, int] = msgspec.field(default_factory=dict)
+    early_checksums: dict[int, bytes] = msgspec.field(default_factory=dict)
 
     @property
     def prefix(self) -> Prefix:
@@ -97,13 +97,14 @@ class FrameInbox(Inbox, array_like=True):
 
     def take_frame(self, number: int, frame: Buffers) -> None:
         following = self.received + 1
-        self.take(number)
-        if number == self.received:  # most come in order, and nothing waits for them
-            self.digest = digest_with(self.digest, frame.checksum)
+        if number == following and not self.early:  # most come in order, and nothing waits for them
+            self.received = number
+            self.digest = crc32(frame.checksum, self.digest)
             return
+        self.take(number)
         self.early_checksums[number] = frame.checksum
-        for taken in range(following, self.received + 1):
-            self.digest = digest_with(self.digest, self.early_checksums.pop(taken))
+        taken = range(following, self.received + 1)
+        self.digest = digest_with(self.digest, b"".join([self.early_checksums.pop(n) for n in taken]))
 
 
 class Outbox:
@@ -137,20 +138,20 @@ class Outbox:
 
     def let_go(self, number: int) -> None:
         """Keep nothing up to ``number`` in memory: it was acknowledged, or is on disk."""
-        for _ in range(self.spilled, number):
-            frame = self.frames.popleft()
-            self.size -= frame.size
-            self.digest = digest_with(self.digest, frame.checksum)
-        self.spilled = max(self.spilled, number)
+        if number <= self.spilled:
+            return
+        popleft = self.frames.popleft
+        gone = [popleft() for _ in range(self.spilled, number)]
+        self.size -= sum([frame.size for frame in gone])
+        self.digest = digest_with(self.digest, b"".join([frame.checksum for frame in gone]))
+        self.spilled = number
 
     def digest_up_to(self, number: int) -> int | None:
         """Of the first ``number`` frames; None if it cannot be told from what is kept here."""
         if not self.spilled <= number <= self.sent:
             return None
-        digest = self.digest
-        for frame in islice(self.frames, number - self.spilled):
-            digest = digest_with(digest, frame.checksum)
-        return digest
+        first = islice(self.frames, number - self.spilled)
+        return digest_with(self.digest, b"".join([frame.checksum for frame in first]))
 
     def frames_from(self, number: int) -> Iterator[tuple[int, Buffers]]:
         """The frames kept here from ``number`` on, with their numbers."""

@@ -135,11 +135,11 @@ class Host:
             effects = process.step(happened)
             return Turn(index, happened, seq, state.seq, effects, note)
         channel, inbox = self._asked
-        if channel != (happened.sender, happened.transport):
+        if channel[0] != happened.sender or channel[1] is not happened.transport:
             channel = ChannelId(happened.sender, happened.transport)
             inbox = process.inbox(channel)
         effects = process.step(happened, inbox)
-        return Turn(index, happened, seq, state.seq, effects, note, channel, inbox.prefix)
+        return Turn(index, happened, seq, state.seq, effects, note, channel, Prefix(inbox.received, inbox.digest))
 
     def is_new(self, channel: ChannelId, number: int) -> bool:
         """Whether a frame was not taken before. BadFrame: frames before it on a FIFO channel are missing."""
@@ -238,7 +238,8 @@ class Host:
                     done += 1
                 return
             frame, outboxes = send.frame, self.outboxes
-            for channel, number in zip(send.channels, numbers, strict=True):
+            for channel in send.channels:
+                number = numbers[done]
                 on_send(channel[0], number, send, note)
                 (outboxes.get(channel) or self.outbox(channel)).push(number, frame)
                 done += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece, decoder_beside, encode_beside
+from antiphon.core.buffers import Buffers, Piece, decoder_beside, encode_beside, lay_beside
 from antiphon.core.channel import Transport
 from antiphon.core.model import GroupId, ProcessId, Service
 
@@ -76,11 +76,17 @@ class Tell(Input, frozen=True, tag=9):
 AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd | Tell
 
 _decode = decoder_beside(AnyInput)
+_encode_head = msgspec.msgpack.Encoder().encode
 
 
 def encode_input(value: AnyInput) -> Buffers:
     """A journal record: a small head, and what came from outside as it came."""
-    return encode_beside(b"", value)
+    if type(value) is not Receive:
+        return encode_beside(b"", value)
+    # Most are frames. Written out it takes half the time: nobody has to look for what goes beside the head.
+    frame = value.frame
+    head = _encode_head((1, value.at, value.sender, value.transport, value.number, frame.size))
+    return lay_beside(b"", head, frame)
 
 
 def decode_input(record: Piece) -> AnyInput:

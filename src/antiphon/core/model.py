@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple, NewType
 
 import msgspec
@@ -138,6 +139,12 @@ def _shortened(name: str) -> str:
 def _some(names: list[str], most: int) -> str:
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+@lru_cache(maxsize=1 << 12)
+def without(one: ProcessId, processes: tuple[ProcessId, ...]) -> tuple[ProcessId, ...]:
+    """All but one."""
+    return tuple([p for p in processes if p != one])
 
 
 def parse_groups(text: str) -> dict[str, int]:

@@ -46,6 +46,12 @@ def described_options(protocol: type[OrderingProtocol]) -> list[str]:
 
 def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) -> msgspec.Struct:
     """Turn ``-o name=value`` texts into the protocol's typed options."""
+    return _parsed(protocol, tuple(given.items()))  # type: ignore[arg-type]  # a class has a hash
+
+
+@lru_cache(maxsize=1024)  # every process of a simulation asks
+def _parsed(protocol: type[OrderingProtocol], items: tuple[tuple[str, str], ...]) -> msgspec.Struct:
+    given = dict(items)
     name, known = protocol.declaration.name, protocol.Options.__struct_fields__
     for option in given:
         if option not in known:
@@ -57,7 +63,7 @@ def parse_options(protocol: type[OrderingProtocol], given: Mapping[str, str]) ->
             known_values = f"{', '.join(others)} or {last}"
             raise UsageError(f"The {name} protocol's option {option} must be {known_values}, not {given[option]!r}.")
     try:
-        return msgspec.convert(dict(given), type=protocol.Options, strict=False)
+        return msgspec.convert(given, type=protocol.Options, strict=False)
     except msgspec.ValidationError:
         option = next(option for option in given if not _is_valid(protocol.Options, option, given[option]))
         wanted, why = _wanted(protocol.Options, option)

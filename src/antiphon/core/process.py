@@ -20,7 +20,7 @@ from antiphon.core.gather import Gather, Gathering
 from antiphon.core.in_views import ClientsInViews
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId, without
 from antiphon.core.options import parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import (
@@ -35,7 +35,7 @@ from antiphon.core.requests import (
 )
 from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
 
-SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSION = 5
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
@@ -255,7 +255,7 @@ class Process:
     def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None:
         if self.me in to:
             self.send_to_self(part, message)
-            to = tuple(p for p in to if p != self.me)
+            to = without(self.me, to)
         if not to:
             return
         state, transport = self.state, part.transport
@@ -269,7 +269,7 @@ class Process:
                 numbers.append(number)
         state.seq = seq = state.seq + 1
         about = part.about(message) if self.traced else ()
-        frame = self.encode(part, message)
+        frame = encode_beside(_PART[part.index], message)
         self._effects.append(Send(seq, to, channels, tuple(numbers), transport, frame, part.layer, about))
 
     def encode(self, part: Component, message: Wire) -> Buffers:
@@ -293,9 +293,9 @@ class Process:
         frame.decoded = found = (part.index, message)
         return found
 
-    def handle(self, sender: ProcessId, frame: Piece) -> None:
+    def handle(self, sender: ProcessId, frame: Buffers) -> None:
         """Give a frame to its part."""
-        part, message = self.decode(frame)
+        part, message = self.decode_frame(frame)
         part.handlers[type(message)](sender, message)
 
     def send_to_self(self, part: Component, message: Wire) -> None:
@@ -371,8 +371,11 @@ class Process:
         self.state.turn[part] = None
 
     def monitor(self, index: int, processes: Iterable[ProcessId]) -> None:
+        wanted = tuple(processes)
+        if wanted == self.state.monitored.get(index):
+            return
         before = self.monitored()
-        self.state.monitored[index] = tuple(processes)
+        self.state.monitored[index] = wanted
         after = self.monitored()
         if after != before:
             self.state.suspects = [p for p in self.state.suspects if p in after]

@@ -175,7 +175,8 @@ class Skeen(OrderingProtocol):
     def addressees(self, m: Message) -> tuple[ProcessId, ...]:
         """Of those who are not known to be dead."""
         found = self.topology.addressees(m.destinations)
-        return tuple(p for p in found if p not in self.dead) if self.dead else found
+        dead = self.dead
+        return tuple([p for p in found if p not in dead]) if dead else found
 
     def on_start(self, sender: ProcessId, start: Start) -> None:  # L4
         m = start.message
@@ -211,7 +212,7 @@ class Skeen(OrderingProtocol):
             self.send(self.addressees(m), Final(m.id, max(collection.proposals.values())))  # L10
 
     def is_complete(self, collection: Collection) -> bool:
-        return all(p in collection.proposals for p in self.addressees(collection.message))
+        return all(map(collection.proposals.__contains__, self.addressees(collection.message)))
 
     def on_final(self, sender: ProcessId, final: Final) -> None:  # L11
         held = self.holdback.get(final.id)

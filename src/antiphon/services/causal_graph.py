@@ -225,7 +225,8 @@ class CausalGraph(Component):
 
     def exists(self, name: Name) -> None:
         place = self.dag.places[name.sender]
-        self.known[place] = max(self.known[place], name.number)
+        if name.number > self.known[place]:  # noqa: PLR1730 - max is slow
+            self.known[place] = name.number
 
     def enter_what_can(self, up_to: list[int] | None = None) -> None:
         """``up_to``: for each machine, the number of its last message that may."""
@@ -282,6 +283,8 @@ class CausalGraph(Component):
             return
         idle = not self.requested
         for place, machine in enumerate(self.machines):
+            if self.known[place] <= self.sought[place] or self.known[place] <= self.dag.counts[place]:
+                continue
             first = max(self.sought[place], self.dag.counts[place]) + 1
             last = min(self.known[place], self.dag.counts[place] + self.room(place))
             for number in range(first, last + 1):

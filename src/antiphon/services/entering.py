@@ -215,7 +215,7 @@ class Moving(Channel):
         self.locker = None
         held, self.held = self.held, []
         for sender, frame in held:
-            self.process.handle(sender, frame.joined())  # E22
+            self.process.handle(sender, frame)  # E22
         self.go_on()
 
     # Entering ---------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class Moving(Channel):
 
     def on_carried(self, sender: ProcessId, carried: Carried) -> None:
         if self.locker in (None, sender):
-            self.process.handle(sender, carried.frame.joined())
+            self.process.handle(sender, carried.frame)
         else:
             self.held.append((sender, carried.frame))
 
@@ -284,7 +284,7 @@ class Moving(Channel):
 
     def validate(self, message: Wire) -> None:
         if isinstance(message, Carried):
-            part, inner = self.process.decode(message.frame.joined())
+            part, inner = self.process.decode_frame(message.frame)
             if isinstance(part, Channel):
                 raise BadFrame("A channel carries no message of a channel.")
             self.process.check_message(part, inner)

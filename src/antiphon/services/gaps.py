@@ -64,7 +64,7 @@ class Eras(Channel):
         self.learn(sent.dead)  # G7
         outside = self.topology.group_of.get(sender) != self.group
         if outside or sent.dead == self.era(self.group):
-            self.process.handle(sender, sent.frame.joined())  # G8
+            self.process.handle(sender, sent.frame)  # G8
         else:
             self.discarded += 1  # G9
 
@@ -77,7 +77,7 @@ class Eras(Channel):
             raise BadFrame(f"The dead of an era are members of {self.group}, and {self.me} is not among them.")
         if list(message.dead) != sorted(set(message.dead)):
             raise BadFrame("The dead of an era are named once, in the order of their names.")
-        part, inner = self.process.decode(message.frame.joined())
+        part, inner = self.process.decode_frame(message.frame)
         if isinstance(part, Channel):
             raise BadFrame("A channel carries no message of a channel.")
         self.process.check_message(part, inner)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from antiphon.core import Buffers, MessageId, ProcessId, Wire
 from antiphon.core.component import Channel, Component
 from antiphon.core.errors import BadFrame
+from antiphon.core.model import without
 from antiphon.services.label import check_numbers
 
 
@@ -49,7 +50,7 @@ class MatrixOrder(Channel):
         if len(message.matrix) != len(self.matrix):
             raise BadFrame(f"A matrix has {len(self.matrix)} numbers here, not {len(message.matrix)}.")
         check_numbers((message.time, min(message.matrix), max(message.matrix)))
-        part, inner = self.process.decode(message.frame.joined())
+        part, inner = self.process.decode_frame(message.frame)
         if isinstance(part, Channel):
             raise BadFrame("A channel carries no message of a channel.")
         self.process.check_message(part, inner)
@@ -61,7 +62,7 @@ class MatrixOrder(Channel):
     def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None:  # M1
         if self.me in to:
             self.process.send_to_self(part, message)
-        others = tuple(p for p in to if p != self.me)
+        others = without(self.me, to)
         if not others:
             return
         carried = Carried(
@@ -90,7 +91,7 @@ class MatrixOrder(Channel):
                 at += 1
 
     def is_ready(self, sender: ProcessId, carried: Carried) -> bool:
-        index_of = self.topology.index_of
+        index_of = self.process.topology.index_of
         if sender not in index_of:
             return True
         sent_here = carried.matrix[index_of[self.me] :: len(self.handed)]  # this process's column
@@ -105,4 +106,4 @@ class MatrixOrder(Channel):
             cell = there * len(self.handed) + index_of[self.me]
             self.matrix[cell] = max(self.matrix[cell], self.handed[there])
         self.tick(carried.time)
-        self.process.handle(sender, carried.frame.joined())  # M8
+        self.process.handle(sender, carried.frame)  # M8

@@ -15,7 +15,7 @@ class Disk:
         self.snapshot_every = snapshot_every
         self.snapshot: bytes | None = None
         self.first = 0  # the index of the first record kept
-        self.records: list[bytes] = []
+        self.records: list[Buffers] = []
         self.durable = 0  # records below this index are
         self.syncing: int | None = None  # what the sync under way will have made durable
 
@@ -24,7 +24,7 @@ class Disk:
         return self.first + len(self.records)
 
     def append(self, record: Buffers) -> None:
-        self.records.append(bytes(record))
+        self.records.append(record)
 
     def begin_sync(self) -> None:
         """One sync serves every input that waited when it began."""
@@ -53,4 +53,4 @@ class Disk:
         self.durable, self.syncing = self.next_index, None
 
     def replay(self) -> Iterator[tuple[int, bytes]]:
-        return ((self.first + offset, record) for offset, record in enumerate(self.records))
+        return ((self.first + offset, bytes(record)) for offset, record in enumerate(self.records))

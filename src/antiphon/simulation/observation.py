@@ -13,7 +13,7 @@ from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
 from antiphon.simulation.site import Site, Steps
-from antiphon.trace import Row, add_rows, receipt_row
+from antiphon.trace import Row, RowMaker
 
 FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
 
@@ -49,7 +49,8 @@ class Observations:
             if type(effect) is Reply
         }
         lost = [(s, at, r) for s, at, r in self._answers if (s.id, r.seq, r.client, r.taken) not in known]
-        return [receipt_row(s.id, s.released_seq + 2 + k, at, reply) for k, (s, at, reply) in enumerate(lost)]
+        receipt = RowMaker().receipt
+        return [receipt(s.id, s.released_seq + 2 + k, at, reply) for k, (s, at, reply) in enumerate(lost)]
 
     def hand_over(self) -> Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""
@@ -60,16 +61,23 @@ class Observations:
     def rows(self, *, receives: bool = True) -> list[Row]:
         """The trace so far; without the frames that came it says as much to the checks, in half the time."""
         rows: list[Row] = []
+        maker = RowMaker()
+        add, add_effects = maker.add, maker.add_effects
         for process, now, after, turns in self._seen:
             for turn in turns:
-                if receives or turn.effects:
-                    step_of = partial(_step, turn.note) if turn.note else None
-                    add_rows(rows, process, turn, now, step_of, after, receives)
+                step_of = partial(_step, turn.note) if turn.note else None
+                if receives:
+                    add(rows, process, turn, now, step_of, after)
+                elif turn.effects:
+                    add_effects(rows, process.me, turn.effects, now, step_of, after)
         return rows
 
     def rounds(self) -> dict[Label, int]:
         """The highest round in which anybody sent something, by instance of consensus."""
         highest: dict[Label, int] = {}
+        processes = {process for process, _, _, _ in self._seen}
+        if not any(isinstance(part, Consensus) for process in processes for part in process.parts):
+            return highest
         for process, _, _, turns in self._seen:
             for turn in turns:
                 for effect in turn.effects:
@@ -77,7 +85,7 @@ class Observations:
                         continue
                     part, message = process.decode_frame(effect.frame)
                     if isinstance(message, Carried):
-                        part, message = process.decode(message.frame.joined())
+                        part, message = process.decode_frame(message.frame)
                     if isinstance(part, Consensus) and (round := getattr(message, "round", None)) is not None:
                         instance: Label = message.instance  # type: ignore[attr-defined]
                         highest[instance] = max(highest.get(instance, 0), round)

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import traceback
 from functools import cached_property
+from operator import itemgetter, mul
 
 import msgspec
 
@@ -22,6 +23,8 @@ from antiphon.simulation.values import LIVELOCK, Crash, Fault, Scenario, name_of
 from antiphon.simulation.workload import SETTLE_NS, Application
 from antiphon.simulation.world import Livelock, World
 from antiphon.trace import EventKind, Row, RunFacts
+
+_PEERS, _BYTES = itemgetter(7), itemgetter(10)  # of a row
 
 
 class Outcome(msgspec.Struct, kw_only=True, dict=True):
@@ -127,7 +130,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     )
     history = RunHistory(facts, evidence)
     delivered = [row for rows in history.deliveries.values() for row in rows]
-    sent = [(len(row[7] or ()), row[10] or 0) for row in history.traffic]  # to how many, how large
+    receivers = list(map(len, map(_PEERS, history.traffic)))  # of each frame
     return Outcome(
         scenario=scenario,
         facts=facts,
@@ -137,8 +140,8 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         multicasts=sum(map(len, history.acts.values())) - len(delivered),
         deliveries=len(delivered),
         payloads=sum([cell[2] for row in delivered for cell in row[6] or ()]),
-        messages_sent=sum([receivers for receivers, _ in sent]),
-        bytes_sent=sum([receivers * size for receivers, size in sent]),
+        messages_sent=sum(receivers),
+        bytes_sent=sum(map(mul, receivers, map(_BYTES, history.traffic))),
         steps_max=max([row[11] for row in delivered if row[11] is not None], default=None),
         virtual_ns=world.now,
         overtakings=world.overtakings,

@@ -4,7 +4,7 @@ Rows and facts are here; the events on disk are in ``antiphon.trace.parquet``, w
 """
 
 from antiphon.trace.facts import event_files, read_facts, remove_facts, run_of, write_facts, write_many_facts
-from antiphon.trace.rows import add_rows, receipt_row, rows_of
+from antiphon.trace.rows import RowMaker, rows_of
 from antiphon.trace.schema import TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 __all__ = [
@@ -12,11 +12,10 @@ __all__ = [
     "EventKind",
     "RequestCell",
     "Row",
+    "RowMaker",
     "RunFacts",
-    "add_rows",
     "event_files",
     "read_facts",
-    "receipt_row",
     "remove_facts",
     "rows_of",
     "run_of",
