@@ -485,6 +485,9 @@ FORGED: tuple[Wire, ...] = (
     Settle(2, (FIRST,), [-1], []),
     Settle(2, (FIRST,), [0], [Goal(1, (STRANGER,), [0, 0, 0])]),
     Settle(2, (FIRST,), [0], [Goal(1, (FIRST,), [0, 0, -1])]),
+    Settle(2, (FIRST, FIRST), [0, 0], []),
+    Settle(2, (ProcessId("a.2"), FIRST), [0, 0], []),
+    Settle(2, (FIRST,), [0], [Goal(1, (FIRST, FIRST), [0, 0, 0])]),
     Ready(-1),
     Install(-1),
 )
@@ -550,3 +553,51 @@ def test_what_comes_late_or_from_the_wrong_machine_changes_nothing() -> None:
     outside, its_membership = member("c")
     with pytest.raises(BadFrame):
         outside.check_frame(outside.encode(its_membership, Ready(1)))
+
+
+ALL = tuple(ProcessId(f"a.{i}") for i in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("goal", "is_so"),
+    [
+        (Goal(3, ALL[:2], [1, 1]), True),
+        (Goal(3, ALL[:2], [0, 0]), False),  # less than has entered
+        (Goal(3, ALL[:2], [1, 2]), True),
+        (Goal(3, ALL[:2], [2, 2]), True),
+        (Goal(3, ALL[:2], [2, 1]), False),  # a.1's second message follows a.2's
+        (Goal(3, ALL, [1, 1]), False),  # a.3 was not in that view
+    ],
+)
+def test_a_view_does_not_end_as_it_cannot(goal: Goal, is_so: bool) -> None:
+    """A leader that lies must not end those who follow it: what it says is journaled before they look at it."""
+    process, membership = member("a.2")
+    graph: Any = process.parts[1]
+    leader, me, third = ALL
+
+    def hear(part: Any, *messages: Wire) -> None:
+        for message in messages:
+            process.check_frame(process.encode(part, message))
+            part.handlers[type(message)](leader, message)
+
+    process.step(Begin(0))
+    hear(membership, Invite(3), Settle(3, ALL[:2], [0, 0], [Goal(1, ALL[:2], [0, 0, 0])]), Install(3))
+    assert membership.view.machines == (leader, me)
+    hear(graph, Ack(Name(leader, 1), (), 3))
+    graph.emit(Ack(Name(me, 1), (Name(leader, 1),), 3))
+    hear(membership, Invite(6))
+    second = Ack(Name(me, 2), (Name(me, 1),), 3)  # as it would come back to who has lost its journal
+    hear(graph, second, Ack(Name(leader, 2), (Name(leader, 1), second.name), 3))
+    hear(membership, Settle(6, ALL, [2, 2, 0], [goal, Goal(1, (third,), [0, 0, 0])]), Install(6))
+    assert (membership.view.number == 6) == is_so
+
+
+def test_what_is_settled_for_a_view_that_has_begun_changes_nothing() -> None:
+    """Nobody was invited: the graph goes on, and would be elsewhere when the view is installed once more."""
+    process, membership = member()
+    process.step(Begin(0))
+    before = membership.snapshot()
+    for message in (Settle(1, ALL, [0, 0, 0], [Goal(1, ALL, [0, 0, 0])]), Install(1)):
+        process.check_frame(process.encode(membership, message))
+        membership.handlers[type(message)](membership.leader_of(1), message)
+    assert membership.snapshot() == before

@@ -425,7 +425,18 @@ class CausalGraph(Component):
         self.fetch_soon()
 
     def has_all(self, counts: list[int]) -> bool:
-        return all(here >= wanted for here, wanted in zip(self.reach, counts, strict=True))
+        return all(here >= wanted for here, wanted in zip(self.reach, counts, strict=True)) and self.can_end_at(counts)
+
+    def can_end_at(self, counts: list[int]) -> bool:
+        """Whether what has entered is among so many messages of each machine, and what they follow, too. That is so
+        whatever an honest leader settles: it is not for ``complete`` to find out."""
+        places, entered = self.dag.places, self.dag.counts
+        return all(here <= wanted for here, wanted in zip(entered, counts, strict=True)) and all(
+            earlier.number <= counts[places[earlier.sender]]
+            for machine, row in self.held.items()
+            for number in range(entered[places[machine]] + 1, counts[places[machine]] + 1)
+            for earlier in row[number].follows
+        )
 
     def complete(self, counts: list[int]) -> None:
         """Let so many messages of each machine enter: the same everywhere."""

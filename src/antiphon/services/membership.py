@@ -151,12 +151,17 @@ class Membership(Component):
             numbers = (message.number, *message.starts, *(n for goal in message.goals for n in goal.counts))
             if len(message.starts) != len(message.machines) or self.me not in message.machines:
                 raise BadFrame("A view says from where each of its machines goes on.")
+            if not all(self.is_in_order(each) for each in (message.machines, *(g.machines for g in message.goals))):
+                raise BadFrame("The machines of a view are named once, in the order of the configuration.")
         else:
             assert isinstance(message, Invite | Ready | Install)
             numbers = (message.number,)
         if not all(p in machines for p in named):
             raise BadFrame("A view is of machines in the configuration.")
         check_numbers(numbers)
+
+    def is_in_order(self, machines: tuple[ProcessId, ...]) -> bool:
+        return machines == tuple(p for p in self.topology.processes if p in machines)
 
     # Who is connected -----------------------------------------------------------------------------------------------
 
@@ -290,7 +295,8 @@ class Membership(Component):
 
     def on_settle(self, sender: ProcessId, settle: Settle) -> None:  # M24
         goal = self.goal_of(settle)
-        if settle.number != self.promised or self.leader_of(settle.number) != sender or goal is None:
+        is_awaited = self.is_ending and settle.number == self.promised and self.leader_of(settle.number) == sender
+        if not is_awaited or goal is None:
             return
         self.settle = settle
         self.graph().seek(goal.counts)  # M25
@@ -298,9 +304,9 @@ class Membership(Component):
 
     def goal_of(self, settle: Settle) -> Goal | None:
         """What it says of this machine's view."""
-        size = len(self.view.machines)
-        goals = (g for g in settle.goals if g.view == self.view.number and self.me in g.machines)
-        return next((goal for goal in goals if len(goal.counts) == size), None)
+        view = self.view
+        goals = (g for g in settle.goals if g.view == view.number and self.me in g.machines)
+        return next((g for g in goals if len(g.counts) == len(view.machines) and {*g.machines} <= {*view.machines}), None)
 
     def look_whether_ready(self) -> None:
         """Called whenever something came that the graph did not have."""
