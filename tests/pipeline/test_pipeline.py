@@ -341,13 +341,14 @@ def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
 
 
 def test_rows_written_twice_are_one_event(spark: SparkSession, tmp_path: Path, judged: Judged) -> None:
-    """The first copy counts. Whether few blocks of events are doubled or too many to pick them."""
+    """The first copy counts. Whether few events are doubled, or many, or too many to pick them."""
     assert judged.of(["007"]) == set()
     facts, rows = rewritten_run()
     once = sorted((row.process, row.seq, row.time_ns) for row in honest_run(5)[1])
-    for blocks_max in (100_000, 1):
+    for here, most in ((10_000, 10_000), (1, 10_000), (1, 1)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("antiphon.pipeline.read.DIRTY_BLOCKS_MAX", blocks_max)
+            patch.setattr("antiphon.pipeline.read.DOUBLED_HERE", here)
+            patch.setattr("antiphon.pipeline.read.DOUBLED_MAX", most)
             events, _ = opened(spark, tmp_path, [(facts, rows)])
         kept = events.collect()
         assert {row.run for row in kept} == {"007"}

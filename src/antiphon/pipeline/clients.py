@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
+from antiphon.pipeline.local import kept
 from antiphon.pipeline.messages import judged, nobody
 from antiphon.pipeline.requests import SESSION, delivered_first, missing_at, request_text
 from antiphon.pipeline.violations import found, listed, rows_of, violation, words
@@ -16,7 +17,7 @@ def request_order(evidence: Evidence) -> DataFrame | None:
     """A request has one message, and a message the same requests everywhere; repeated ones are integrity's affair."""
     if evidence.unruly is None:
         return None
-    firsts = delivered_first(evidence.unruly).localCheckpoint()
+    firsts = kept(delivered_first(evidence.unruly))
     return _in_several_messages(firsts).unionByName(_unevenly(evidence.unruly, firsts))
 
 

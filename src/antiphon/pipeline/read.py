@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from antiphon.pipeline import schema
-from antiphon.pipeline.local import local_table
+from antiphon.pipeline.local import kept, local_table, small
 from antiphon.trace import RunFacts, read_facts, run_of
 from antiphon.trace.parquet import read_file
 from antiphon.trace.survey import Examined, Survey, examine_here, examined, survey
@@ -25,7 +25,8 @@ FOOTER_TASKS_MAX = 64
 ROWS_AT_ONCE = 10_000
 COLUMNS = ["run", *schema.EVENT_COLUMNS.names]
 BLOCK_BITS = 6  # events of a process are examined for duplicates in blocks of 64, one bit each
-DIRTY_BLOCKS_MAX = 100_000  # beyond this, one shuffle of everything is cheaper than picking blocks
+DOUBLED_HERE = 10_000  # events that are there several times: so many numbers the driver holds
+DOUBLED_MAX = 8_000_000  # beyond this, all events are shuffled, and not only these
 
 
 class Trace(NamedTuple):
@@ -102,28 +103,38 @@ def deduplicate(events: DataFrame) -> DataFrame:
     """Keep, of the rows with equal (run, process, seq), the one with the smallest time.
 
     A full shuffle would cost more than all checks together, and most traces have nothing to drop. So one narrow pass
-    sets a bit per event, exactly, in words of 64 events: a word with fewer bits than rows holds a duplicate. Only the
-    rows of such words are shuffled.
+    sets a bit per event, in words of 64 events, once with or and once with exclusive or. A word with fewer bits than
+    rows holds events that are there several times: those whose bits cancelled out, or if that does not account for all
+    rows, as where one is there three times, any of them. Only such rows are shuffled; each other is looked up by a
+    number, and what has the number of such a row by chance is only looked at more closely.
     """
-    words = events.groupBy("run", "process", _block()).agg(
-        F.count(F.lit(1)).alias("rows"),
-        F.bit_or(F.expr(f"shiftleft(1L, cast(seq & {2**BLOCK_BITS - 1} as int))")).alias("bits"),
+    bit = F.expr(f"shiftleft(1L, cast(seq & {2**BLOCK_BITS - 1} as int))")
+    words = events.groupBy("run", "process", F.expr(f"shiftright(seq, {BLOCK_BITS})").alias("block")).agg(
+        F.count(F.lit(1)).alias("rows"), F.bit_or(bit).alias("bits"), F.bit_xor(bit).alias("odd")
     )
-    found = words.filter(F.col("rows") > F.bit_count("bits")).select("run", "process", "block")
-    dirty = found.limit(DIRTY_BLOCKS_MAX + 1).collect()
-    if not dirty:
+    cancelled = F.col("bits").bitwiseAND(F.bitwise_not("odd"))
+    twice = F.col("rows") == F.bit_count("bits") + F.bit_count(cancelled)
+    dirty = (
+        words.filter(F.col("rows") > F.bit_count("bits"))
+        .withColumn("doubled", F.when(twice, cancelled).otherwise(F.col("bits")))
+        .withColumn("bit", F.explode(F.sequence(F.lit(0), F.lit(2**BLOCK_BITS - 1))))
+        .filter("(shiftright(doubled, bit) & 1) = 1")
+        .withColumn("seq", F.expr(f"shiftleft(block, {BLOCK_BITS}) + bit"))
+    )
+    numbers = small(dirty.select(_number()), DOUBLED_HERE)
+    if numbers.isEmpty():
         return events
-    if len(dirty) > DIRTY_BLOCKS_MAX:
-        return _first_of_each(events)
-    blocks = F.broadcast(local_table(events.sparkSession, dirty, found.schema))
-    marked = events.withColumn("block", _block())
-    on = ["run", "process", "block"]
-    clean = marked.join(blocks, on=on, how="left_anti")
-    return clean.unionByName(_first_of_each(marked.join(blocks, on=on, how="left_semi"))).drop("block")
+    if numbers.count() > DOUBLED_MAX:
+        return kept(_first_of_each(events))
+    marked = events.withColumn("number", _number())
+    there = F.broadcast(numbers)
+    clean = marked.join(there, on="number", how="left_anti")
+    once = kept(_first_of_each(marked.join(there, on="number", how="left_semi")))
+    return clean.unionByName(once).drop("number")
 
 
-def _block() -> Column:
-    return F.expr(f"shiftright(seq, {BLOCK_BITS})").alias("block")
+def _number() -> Column:
+    return F.xxhash64("run", "process", "seq").alias("number")
 
 
 def _first_of_each(events: DataFrame) -> DataFrame:
