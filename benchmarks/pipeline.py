@@ -1,14 +1,22 @@
-"""How long Spark takes to verify and measure a trace, and whether ten times the rows take ten times as long.
+"""What it costs to verify and measure a trace with Spark, beside DuckDB in the same run (`pip install duckdb`).
 
-Example: python benchmarks/pipeline.py --rows 2000000 --growth 10
+Each engine is a process of its own; its cost is the processor time of the whole tree of processes, Java's start and the
+Python workers included. The shapes: `keys`, `duplicates` (2 % of the rows are there twice), `keyless`, and `runs`, the
+same number of rows in runs of 600 each.
+
+Example: python benchmarks/pipeline.py --rows 2000000 20000000 --shapes keys duplicates keyless
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
 
-from antiphon.pipeline.metrics import metrics
-from antiphon.pipeline.read import read_events, read_runs
-from antiphon.pipeline.session import spark_session
-from antiphon.pipeline.verify import verify
-from antiphon.trace import RunFacts, write_facts
-from antiphon.trace.parquet import EVENTS
+from antiphon.trace import RunFacts, write_facts, write_many_facts
+from antiphon.trace.parquet import EVENTS, RUN
 
 GROUPS = {f"g{g}": [f"g{g}.{m}" for m in (1, 2, 3)] for g in (1, 2, 3)}
 MEMBERS = [member for members in GROUPS.values() for member in members]
@@ -37,31 +40,54 @@ PROMISES = [
     "request_order", "client_order", "receipts", "genuineness",
 ]  # fmt: skip
 CHUNK = 50_000
+MESSAGES_PER_RUN = 18  # some 600 rows
+DUPLICATES = 0.02
+SHAPES = ["keys", "duplicates", "keyless", "runs"]
 KINDS = ["multicast", "deliver", "send", "receive"]
 LAYERS = ["start", "propose", "final"]
 
 Ints = npt.NDArray[np.int64]
 
 
-def write_trace(folder: Path, run: str, rows: int, *, keys: bool = True) -> int:
-    """A run of Skeen's shape (start, propose, final) in which all properties hold; returns its number of rows."""
+def write_trace(folder: Path, rows: int, shape: str) -> int:
+    """A trace of Skeen's shape (start, propose, final) in which all properties hold; returns its number of rows."""
     random = np.random.default_rng(1)
-    facts = RunFacts(run=run, driver="simulation", protocol="synthetic", groups=GROUPS, promises=PROMISES, drained=True)
-    write_facts(folder, facts)
-    events = folder / "events" / f"run={run}"
+    events = folder / "events"
+    messages = int(rows / ROWS_PER_MESSAGE)
+    per_run = MESSAGES_PER_RUN if shape == "runs" else None
+    if per_run:
+        names = [f"r{i}" for i in range(-(-messages // per_run))]
+        write_many_facts(folder, "all", [_facts(name) for name in names])
+    else:
+        write_facts(folder, _facts("run"))
+        events = events / "run=run"
     events.mkdir(parents=True)
     next_seq, next_position = (np.zeros(len(SENDERS), dtype=np.int64) for _ in range(2))
     written = 0
-    messages = int(rows / ROWS_PER_MESSAGE)
     for part, first in enumerate(range(0, messages, CHUNK)):
-        table = _chunk(random, first, min(CHUNK, messages - first), next_seq, next_position, keys=keys)
+        count = min(CHUNK, messages - first)
+        table = _chunk(random, first, count, next_seq, next_position, keys=shape != "keyless", per_run=per_run)
+        if shape == "duplicates":
+            again = np.flatnonzero(random.random(table.num_rows) < DUPLICATES)
+            table = pa.concat_tables([table, table.take(again)])
         pq.write_table(table, events / f"part-{part:05d}.parquet", compression="zstd")
         written += table.num_rows
     return written
 
 
+def _facts(run: str) -> RunFacts:
+    return RunFacts(run=run, driver="simulation", protocol="synthetic", groups=GROUPS, promises=PROMISES, drained=True)
+
+
 def _chunk(
-    random: np.random.Generator, first: int, count: int, next_seq: Ints, next_position: Ints, *, keys: bool
+    random: np.random.Generator,
+    first: int,
+    count: int,
+    next_seq: Ints,
+    next_position: Ints,
+    *,
+    keys: bool,
+    per_run: int | None,
 ) -> pa.Table:
     number = np.arange(first, first + count)
     sender = random.integers(0, len(SENDERS), count)
@@ -106,9 +132,14 @@ def _chunk(
         "bytes": pa.array(np.full(len(kind), 96), mask=plain),
         "step": pa.array(np.where(deliver, 3, np.maximum(layer, 0)), pa.int32()),
         "order_key": order_keys.take(pa.array(message, mask=~deliver if keys else np.ones(len(kind), bool))),
-        "position": pa.array(position, mask=~deliver),
+        # Of many runs the rows are numbered through, which a trace may do; positions may not, and are left out.
+        "position": pa.array(position, mask=~deliver if per_run is None else np.ones(len(kind), bool)),
     }
-    return pa.table([_cast(table[field.name], field.type) for field in EVENTS], schema=EVENTS)
+    made = pa.table([_cast(table[field.name], field.type) for field in EVENTS], schema=EVENTS)
+    if per_run is None:
+        return made
+    run = pc.binary_join_element_wise("r", pc.cast(pa.array((first + message) // per_run), pa.string()), "")
+    return made.append_column(RUN, run)
 
 
 def _cast(values: Any, kind: pa.DataType) -> pa.Array:
@@ -130,63 +161,117 @@ def _numbered(process: Ints, next_seq: Ints) -> Ints:
     return seq
 
 
-class Meter:
-    """Times what it calls. On a busy machine the tasks' own processor time says more than the clock."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._context: Any = spark.sparkContext  # reaches into Java: Spark's own figures have no Python door
-
-    def _tasks(self) -> tuple[float, float]:
-        store = self._context._jsc.sc().statusStore()
-        none = self._context._gateway.new_array(self._context._jvm.double, 0)
-        stages = store.stageList(None, False, False, none, None)
-        every = [stages.apply(i) for i in range(stages.size())]
-        return sum(s.executorCpuTime() for s in every) / 1e9, sum(s.shuffleWriteBytes() for s in every) / 1e6
-
-    def time(self, what: str, rows: int, action: Callable[[], object]) -> tuple[float, float]:
-        cpu, shuffled = self._tasks()
-        started = time.perf_counter()
-        action()
-        seconds = time.perf_counter() - started
-        cpu, shuffled = (after - before for after, before in zip(self._tasks(), (cpu, shuffled), strict=True))
-        rate = rows / seconds / 1e6
-        print(
-            f"  {what:<26}{seconds:8.1f} s{cpu:8.1f} cpu s{shuffled:8.0f} MB shuffled{rate:8.2f} M rows/s", flush=True
-        )
-        return seconds, cpu
+# ---- the engines, each in a process of its own
 
 
-def measure(spark: SparkSession, folder: Path, rows: int, *, warm: bool) -> tuple[float, float]:
-    """Read, verify and measure one trace; the seconds and the processor seconds that took."""
-    meter = Meter(spark)
-    written = write_trace(folder, "run", rows)
-    print(f"{written:,} rows{'' if warm else ' (and Java warms up)'}")
-    parts = [meter.time("read, find duplicates", written, lambda: read_events(spark, folder))]
-    events, runs = read_events(spark, folder), read_runs(spark, folder)
-    parts.append(meter.time("verify", written, lambda: _must_hold(verify(events, runs))))
-    parts.append(meter.time("metrics", written, lambda: metrics(events, runs).runs.collect()))  # noqa: PLW0108
-    return sum(part[0] for part in parts), sum(part[1] for part in parts)
+def by_spark(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
+    """The commands' own path, without their words."""
+    from antiphon.pipeline.metrics import run_metrics
+    from antiphon.pipeline.read import open_trace
+    from antiphon.pipeline.session import spark_session
+    from antiphon.pipeline.verify import verify
+
+    spark = spark_session("benchmark", memory_gib=memory_gib, rows=rows)
+    yield "start"
+    events, runs, _ = open_trace(spark, folder)
+    yield "read"
+    _must_hold(verify(events, runs).collect())
+    yield "verify"
+    run_metrics(events, runs).write.mode("overwrite").parquet(str(folder / "metrics"))
+    yield "metrics"
 
 
-def _must_hold(violations: DataFrame) -> None:
-    found = violations.collect()
+def by_duckdb(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
+    import pipeline_duckdb
+
+    yield from pipeline_duckdb.judge(folder, GROUPS, memory_gib or 4)
+
+
+ENGINES = {"spark": by_spark, "duckdb": by_duckdb}
+
+
+def _must_hold(found: list[Any]) -> None:
     if found:
         raise SystemExit(f"This trace is honest, and yet: {found[0]}")
 
 
+def judge(engine: str, folder: Path, memory_gib: int | None, rows: int) -> None:
+    """In the engine's own process: print what each step took."""
+    spent = {}
+    before, started = 0.0, time.perf_counter()
+    for step in ENGINES[engine](folder, memory_gib, rows):
+        now = tree_seconds(os.getpid())
+        spent[step] = now - before
+        before = now
+    found = {"steps": spent, "cpu": before, "wall": time.perf_counter() - started, "peak_gib": peak_gib(os.getpid())}
+    print(json.dumps(found), flush=True)
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all below it."""
+    below: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        below.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found = [pid]
+    for each in found:
+        found += below.get(each, [])
+    return found
+
+
+def tree_seconds(pid: int) -> float:
+    """The processor time of a process, of those below it, and of those of them that have ended."""
+    ticks = 0
+    for each in tree(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def peak_gib(pid: int) -> float:
+    """The sum of the most that each of them held."""
+    status = [Path(f"/proc/{each}/status").read_text() for each in tree(pid)]
+    return sum(int(text.partition("VmHWM:")[2].split()[0]) for text in status if "VmHWM:" in text) / 2**20
+
+
+def compare(folder: Path, rows: int, shape: str, engines: list[str], memory_gib: int | None) -> None:
+    written = write_trace(folder, rows, shape)
+    size = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
+    print(f"{shape}: {written:,} rows, {size:,.0f} MB", flush=True)
+    cpu: dict[str, float] = {}
+    for engine in engines:
+        if engine == "duckdb" and shape == "keyless":
+            continue  # its form is one with keys
+        command = [sys.executable, __file__, "--judge", engine, str(folder), "--rows", str(written)]
+        memory = ["--memory-gib", str(memory_gib)] if memory_gib else []
+        done = subprocess.run([*command, *memory], stdout=subprocess.PIPE, text=True, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        cpu[engine] = found["cpu"]
+        steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in found["steps"].items())
+        ratio = f", {cpu[engine] / cpu['duckdb']:.1f} times DuckDB" if engine != "duckdb" and "duckdb" in cpu else ""
+        spent = f"{found['cpu']:8.1f} cpu s{found['wall']:8.1f} s{found['peak_gib']:6.1f} GiB"
+        print(f"  {engine:<8}{spent}{ratio} ({steps})", flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--growth", type=int, default=10)
-    parser.add_argument("--passes", type=int, default=2, help="of the smaller trace, before the larger one")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[2_000_000])
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["keys"])
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=["duckdb", "spark"])
+    parser.add_argument("--memory-gib", type=int, default=None)
+    parser.add_argument("--judge", nargs=2, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    spark = spark_session("benchmark")
-    with tempfile.TemporaryDirectory(prefix="antiphon-") as home:
-        for each in range(arguments.passes):
-            small = measure(spark, Path(home) / f"small-{each}", arguments.rows, warm=each > 0)
-        large = measure(spark, Path(home) / "large", arguments.rows * arguments.growth, warm=True)
-    wall, cpu = (after / before for after, before in zip(large, small, strict=True))
-    print(f"{arguments.growth} times the rows take {wall:.1f} times as long, {cpu:.1f} times the processor time.")
+    if arguments.judge:
+        engine, folder = arguments.judge
+        return judge(engine, Path(folder), arguments.memory_gib, arguments.rows[0])
+    for rows in arguments.rows:
+        for shape in arguments.shapes:
+            with tempfile.TemporaryDirectory(prefix="antiphon-") as home:
+                compare(Path(home), rows, shape, arguments.engines, arguments.memory_gib)
+    return None
 
 
 if __name__ == "__main__":

@@ -250,9 +250,12 @@ def test_verify_shows_what_breaks_a_promise(antiphon: Command, trace: Path) -> N
     for column in ("message", "destinations", "order_key"):
         first[column], second[column] = second[column], first[column]
     pq.write_table(pa.Table.from_pylist(rows, schema=EVENTS), file)
-    result = antiphon("verify", trace)
+    result = antiphon("verify", trace, "--draw", trace / "drawn")
     assert result.code == 1
     assert "total_order is broken in skeen-7" in result.out
+    assert re.search(rf"g1\.2 deliver {first['message']}: seq \d+, position \d+, \+\d+\.\d+ ms", result.out)
+    drawn = {file.name.split("-", 1)[1]: file.read_text() for file in (trace / "drawn").glob("*.svg")}
+    assert first["message"] in drawn["skeen-7-total_order.svg"]
     assert first["message"] in result.out
     assert "g1.2" in result.out
     assert "acyclic_order is broken in skeen-7" in result.out

@@ -43,6 +43,23 @@ def consensus_within_a_group(t: Tape) -> None:
 
 
 @harmless
+def consensus_within_one_of_two_groups(t: Tape) -> None:
+    """Groups may overlap: g1.1 and g2.1 are both in the fourth one."""
+    t.facts.promises = ["locality"]
+    t.facts.groups["g4"] = ["g1.1", "g2.1"]
+    t.send("g1.1", ["g1.2"], layer="forge/consensus")
+    t.send("g1.1", ["g2.1"], layer="forge/consensus")
+
+
+@breaks("locality")
+def consensus_with_a_neighbour_of_a_neighbour(t: Tape) -> None:
+    """g1.2 is together with g1.1, and that with g2.1: these are two groups."""
+    t.facts.promises = ["locality"]
+    t.facts.groups["g4"] = ["g1.1", "g2.1"]
+    t.send("g1.2", ["g2.1"], layer="forge/consensus")
+
+
+@harmless
 def another_layer_with_a_similar_name(t: Tape) -> None:
     for layer in ("forge/consensus_free", "forge/consensus/reliable", "forge/reconsensus", "reconsensus"):
         t.send("g1.1", ["g2.1"], layer=layer)

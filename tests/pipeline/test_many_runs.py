@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from antiphon.core.errors import TraceError
-from antiphon.pipeline.read import complaint_about, read_events, read_runs
+from antiphon.pipeline.read import read_events, read_runs
 from antiphon.trace import Row, RunFacts, read_facts
 from antiphon.trace.parquet import (
     deduplicate,
@@ -22,6 +22,7 @@ from antiphon.trace.parquet import (
     write_run,
     write_runs,
 )
+from antiphon.trace.survey import examined
 from forgeries import honest_run
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def test_rows_of_many_runs_say_of_which(tmp_path: Path, runs: list[Run]) -> None
     facts, rows = runs[0]
     write_events(tmp_path, facts.run, "part", to_table(rows))
     moved = (tmp_path / "events" / "run=a" / "part.parquet").rename(tmp_path / "events" / "part.parquet")
-    assert complaint_about(moved, ["a"]) == f"{moved} has no column 'run'."
+    assert examined(moved, ["a"]).complaint == f"{moved} has no column 'run'."
     whose = pa.array(["a"] * (len(rows) - 1) + [None], pa.string())
     pq.write_table(to_table(rows).append_column("run", whose), moved)
-    assert complaint_about(moved, ["a"]) == f"{moved} has rows whose run is null."
+    assert examined(moved, ["a"]).complaint == f"{moved} has rows whose run is null."

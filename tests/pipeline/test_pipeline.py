@@ -22,7 +22,10 @@ from antiphon import checks
 from antiphon.checks import Status, check_run
 from antiphon.core.errors import TraceError, UsageError
 from antiphon.pipeline import kernel, schema, session
+from antiphon.pipeline.cycles import merge, shortest_cycle
+from antiphon.pipeline.diagram import diagram
 from antiphon.pipeline.metrics import journeys, latency_histogram, loads, mean_latencies, metrics, timeline
+from antiphon.pipeline.proofs import proved
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.pipeline.receipts import compare
 from antiphon.pipeline.verify import SHOWN, verdicts, verify
@@ -93,6 +96,7 @@ class Judged:
     broken: Broken
     broken_the_long_way: Broken
     verdicts: dict[tuple[str, str], str]
+    events: DataFrame
 
     def of(self, names: Iterable[str]) -> Broken:
         chosen = set(names)
@@ -128,6 +132,41 @@ def rewritten_run() -> Run:
     return facts, [*rows, *(r._replace(time_ns=r.time_ns + 10**9) for r in rows if r.process in ("g1.1", "g3.3"))]
 
 
+LARGEST = 2**63 - 1
+
+
+def run_at_the_end_of_numbers(name: str, *, lost: bool = False, twice: bool = False, beyond: bool = False) -> Run:
+    """Rows, positions and requests with the largest numbers that a long can hold."""
+    promises = ["integrity", "fifo", "causal", "client_order"]
+    facts = RunFacts(
+        run=name, driver="simulation", protocol="by hand", groups={"g": ["p"]}, promises=promises, drained=True
+    )
+    cells = (RequestCell("dora", 0, LARGEST, 7), RequestCell("dora", LARGEST, 1, 8))
+    rows = [
+        Row("q", 1, 1, "multicast", "q:1", ("g",), cells[:1]),
+        Row("q", 2, 2, "multicast", "q:2", ("g",), cells[1:]),
+        Row("p", LARGEST - 2, 3, "deliver", "q:1", ("g",), cells[:1], position=0),
+        Row("p", LARGEST - 1, 4, "deliver", "q:2", ("g",), cells[1:], position=LARGEST),
+    ]
+    if lost:
+        rows[2:] = [Row("p", LARGEST, 4, "deliver", "q:2", ("g",), cells[1:], position=0)]
+    if twice:
+        rows += [Row("q", 3, 3, "multicast", "q:3", ("g",), cells[1:])]
+        rows += [Row("p", LARGEST, 5, "deliver", "q:3", ("g",), cells[1:])]
+    if beyond:
+        rows += [Row("q", 3, 3, "multicast", "q:3", ("g",)), Row("p", LARGEST, 5, "deliver", "q:3", ("g",), position=0)]
+    return facts, rows
+
+
+# What each of these breaks.
+AT_THE_END = {
+    "last-numbers": (run_at_the_end_of_numbers("last-numbers"), set[str]()),
+    "last-lost": (run_at_the_end_of_numbers("last-lost", lost=True), {"fifo", "causal", "client_order"}),
+    "last-twice": (run_at_the_end_of_numbers("last-twice", twice=True), {"integrity"}),
+    "last-beyond": (run_at_the_end_of_numbers("last-beyond", beyond=True), {"integrity"}),
+}
+
+
 # What clients and subscribers rely on, each broken by a mutant of the host, with the property that says so.
 BY_THE_HOST = {
     "AnswersBeforeTheSync": "receipts",
@@ -161,6 +200,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
     runs += [wide_run("lost_at_one", "wide-lost"), wide_run("neighbours_swapped_at_one_member", "wide-swapped")]
     runs += [unpromising_run(), rewritten_run()]
     runs += [run_of_mutant(name) for name in BY_THE_HOST]
+    runs += [run for run, _ in AT_THE_END.values()]
     with suited(spark, sum(len(rows) for _, rows in runs)):
         return judged_by(spark, tmp_path_factory.mktemp("judged"), runs)
 
@@ -187,6 +227,7 @@ def judged_by(spark: SparkSession, folder: Path, runs: list[Run]) -> Judged:
         broken(violations),
         broken(verify(events, facts.withColumn("promises", F.array_intersect("promises", proved)), fast=False)),
         {(row.run, row.property): row.status for row in verdicts(violations, facts).collect()},
+        events,
     )
 
 
@@ -200,6 +241,10 @@ def test_all_runs_are_judged_as_by_the_checks_in_process(judged: Judged) -> None
     mutants = {name for run, name in expected if run.startswith("mutant")}
     assert mutants >= set(PROPERTIES)
     assert judged.broken == expected
+
+
+def test_numbers_may_be_as_large_as_a_long_holds(judged: Judged) -> None:
+    assert judged.of(AT_THE_END) == {(run, name) for run, (_, broken) in AT_THE_END.items() for name in broken}
 
 
 def test_every_mutant_of_the_host_is_caught_from_its_own_trace(judged: Judged) -> None:
@@ -254,14 +299,56 @@ def test_few_violations_are_shown_of_each(judged: Judged) -> None:
     assert sorted(shown.processes) == ["g1.1", "g2.1", "g3.1"]
 
 
+def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
+    """The shortest cycle, the pair, the delivery that is missing, the frame, the receipt; each with its place."""
+    wanted = [
+        ("cycle_of_three", "acyclic_order"),
+        ("lost_at_one", "agreement"),
+        ("fifo_inverted_everywhere", "fifo"),
+        ("fifo_inverted_everywhere", "causal"),
+        ("neighbours_swapped_at_one_member", "total_order"),
+        ("consensus_with_another_group", "locality"),
+        ("receipt_broken_in_an_incomplete_run", "receipts"),
+        ("bystander_in_an_incomplete_run", "genuineness"),
+    ]
+    first = {(row.run, row.property): row.asDict(recursive=True) for row in reversed(judged.found)}
+    told = {(v["run"], v["property"]): v for v in proved([first[key] for key in wanted], judged.events)}
+    places = {run: {(row.process, row.seq): row for row in rows} for run, (_, rows) in judged.runs.items()}
+    for (run, _), violation in told.items():
+        for event in violation["events"]:
+            row = places[run][event["process"], event["seq"]]
+            assert (row.kind, row.time_ns, row.message, row.position) == tuple(
+                event[name] for name in ("kind", "time_ns", "message", "position")
+            )
+        assert "<svg" in diagram(violation)
+
+    def kinds(run: str, name: str) -> list[tuple[str, str | None]]:
+        return sorted((event["kind"], event["message"]) for event in told[run, name]["events"])
+
+    cycle = [("deliver", f"f{n}:1") for n in (1, 1, 2, 2, 3, 3)]
+    assert kinds("cycle_of_three", "acyclic_order") == cycle
+    lost = told["lost_at_one", "agreement"]
+    (message,) = lost["messages"]
+    assert kinds("lost_at_one", "agreement") == [("deliver", message), ("multicast", message)]
+    assert lost["missing"] == [{"process": process, "message": message} for process in lost["processes"]]
+    inverted = [(kind, f"f1:{n}") for kind in ("deliver", "multicast") for n in (1, 2)]
+    assert kinds("fifo_inverted_everywhere", "fifo") == inverted
+    assert kinds("fifo_inverted_everywhere", "causal") == inverted
+    assert len(kinds("neighbours_swapped_at_one_member", "total_order")) == 2
+    assert kinds("consensus_with_another_group", "locality") in ([("send", None)], [("receive", None)])
+    assert kinds("receipt_broken_in_an_incomplete_run", "receipts") == [("receipt", None)]
+    assert ("send", None) in kinds("bystander_in_an_incomplete_run", "genuineness")
+
+
 def test_rows_written_twice_are_one_event(spark: SparkSession, tmp_path: Path, judged: Judged) -> None:
-    """The first copy counts. Whether few blocks of events are doubled or too many to pick them."""
+    """The first copy counts. Whether few events are doubled, or many, or too many to pick them."""
     assert judged.of(["007"]) == set()
     facts, rows = rewritten_run()
     once = sorted((row.process, row.seq, row.time_ns) for row in honest_run(5)[1])
-    for blocks_max in (100_000, 1):
+    for here, most in ((10_000, 10_000), (1, 10_000), (1, 1)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("antiphon.pipeline.read.DIRTY_BLOCKS_MAX", blocks_max)
+            patch.setattr("antiphon.pipeline.read.DOUBLED_HERE", here)
+            patch.setattr("antiphon.pipeline.read.DOUBLED_MAX", most)
             events, _ = opened(spark, tmp_path, [(facts, rows)])
         kept = events.collect()
         assert {row.run for row in kept} == {"007"}
@@ -307,6 +394,34 @@ def test_the_shortest_cycle_is_shown() -> None:
     assert sorted(cycle["messages"]) == ["a", "b"]
 
 
+def test_the_shortest_cycle_may_be_far_behind_the_first_one() -> None:
+    """Three processes get stuck at once in a cycle of three; long after that two of them swap two messages."""
+    orders = [[0, 1, *range(3, 50), 50, 51], [1, 2, *range(3, 50), 51, 50], [2, 0]]
+    stuck = merge(orders, [2] * 52)
+    assert set(stuck) == {0, 1, 2}
+    assert sorted(shortest_cycle(orders, stuck)) == [(50, 0), (51, 1)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("antiphon.pipeline.cycles.CELLS_MAX", 1)
+        assert len(shortest_cycle(orders, stuck)) == 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_cycle_is_shorter(seed: int) -> None:
+    choose = random.Random(seed)
+    orders = [choose.sample(range(7), choose.randint(1, 3)) for _ in range(6)]
+    pairs = {(m, n): p for p, order in enumerate(orders) for i, m in enumerate(order) for n in order[i + 1 :]}
+    stuck = merge(orders, [sum(m in order for order in orders) for m in range(7)])
+    closed, length = set(pairs), 1
+    while length < 8 and not any(m == n for m, n in closed):
+        closed, length = {(m, n) for m, via in closed for start, n in pairs if start == via}, length + 1
+    assert bool(stuck) == (length < 8)
+    if stuck:
+        cycle = shortest_cycle(orders, stuck)
+        assert len(cycle) == length
+        for (m, p), (n, _) in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+            assert orders[p].index(m) < orders[p].index(n)
+
+
 # ---- what is refused
 
 
@@ -344,7 +459,7 @@ def test_a_file_that_does_not_fit_is_refused_by_its_footer(
         with pytest.raises(TraceError, match=re.escape(f"part-00001.parquet {words}") + "$"):
             read_events(spark, tmp_path)
     path.write_bytes(b"PAR?")
-    with pytest.raises(TraceError, match=r"part-00001\.parquet is not a Parquet file\.$"):
+    with pytest.raises(TraceError, match=r"part-00001\.parquet is not a Parquet file, or is damaged\.$"):
         read_events(spark, tmp_path)
 
 

@@ -11,7 +11,10 @@ COMPONENT = "consensus"
 
 
 def locality(history: RunHistory) -> list[Violation]:
-    group_of = {process: group for group, members in history.groups.items() for process in members}
+    near: dict[str, set[str]] = {}  # by process: the members of its groups
+    for members in history.groups.values():
+        for process in members:
+            near.setdefault(process, set()).update(members)
     is_consensus: dict[str | None, bool] = {None: False}  # by layer; there are few
     found: dict[tuple[str, str], Violation] = {}  # by the two processes: one frame says enough
     for row in history.traffic:
@@ -20,9 +23,8 @@ def locality(history: RunHistory) -> list[Violation]:
             is_consensus[layer] = (layer or "").rpartition("/")[2] == COMPONENT
         if not is_consensus[layer]:
             continue
-        here = group_of.get(process)
         for peer in row[7] or ():
-            if here is None or here != group_of.get(peer):
+            if peer not in near.get(process, ()):
                 found.setdefault((min(process, peer), max(process, peer)), _left(row, peer))
         if len(found) >= VIOLATIONS_MAX:
             break

@@ -13,7 +13,7 @@ import typer.core
 
 from antiphon import __version__
 from antiphon.cli.interrupt import EXIT_INTERRUPTED, EXIT_NO_READER, loading
-from antiphon.core.errors import AntiphonError, TraceError, UsageError
+from antiphon.core.errors import AntiphonError, NotJudged, TraceError, UsageError
 
 PLACES = {  # which file of this folder has a command
     "simulate": "simulate",
@@ -94,7 +94,8 @@ def antiphon(
 
 
 def run() -> NoReturn:
-    """Run a command. Bad input gets one sentence and exit code 2; what the cluster could not do, exit code 1."""
+    """Run a command. Bad input gets one sentence and exit code 2; what the cluster could not do, exit code 1; and what
+    Spark could not do, 3, for 1 would say that it found a broken promise."""
     arguments = sys.argv[1:] or ["--help"]
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="antiphon", standalone_mode=False)
@@ -103,6 +104,8 @@ def run() -> NoReturn:
         code = _refuse(error)
     except (UsageError, TraceError) as error:
         code = _fail(str(error), 2)
+    except NotJudged as error:
+        code = _fail(str(error), 3)
     except AntiphonError as error:
         code = _fail(str(error), 1)
     except (typer.Abort, KeyboardInterrupt):

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.flags import OptionFlag, parse_option_flags
-from antiphon.cli.printing import Printer, print_table
+from antiphon.cli.printing import print_table
 from antiphon.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antiphon.core.errors import AntiphonError, TraceError, UsageError
-from antiphon.trace import event_files, read_facts
+from antiphon.core.errors import AntiphonError, NotJudged, UsageError
+from antiphon.trace import event_files
+
+if TYPE_CHECKING:
+    from antiphon.trace.survey import Survey
 
 FILES_CHECKED = 256  # before Spark starts; the pipeline checks all
 
@@ -45,34 +50,41 @@ def quiet_session(trace: Path | int, master: str | None = None) -> Any:
         except Exception as error:
             words.seek(0)
             said = words.read().decode(errors="replace").strip().splitlines()
-            raise AntiphonError(f"Spark did not start: {said[-1] if said else error}") from None
+            raise NotJudged(f"Spark did not start: {said[-1] if said else error}") from None
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
 
 
-def check_trace(trace: Path) -> None:
-    """Refuse what is no trace before Spark takes its seconds to start."""
-    runs = {run.run for run in read_facts(trace)}
-    files = event_files(trace)
-    need_spark()
-    from antiphon.pipeline.read import complaint_about
+def check_trace(trace: Path) -> Survey | None:
+    """Look at a trace's files before Spark takes its seconds to start; of more than a few, Spark is quicker: None.
 
-    for file in files[:FILES_CHECKED]:
-        if complaint := complaint_about(file, runs):
-            raise TraceError(complaint)
+    Refuses a trace of which nothing can be read.
+    """
+    from antiphon.trace.survey import survey
+
+    found = survey(trace) if len(event_files(trace)) <= FILES_CHECKED else None
+    need_spark()
+    return found
 
 
 def _rows(trace: Path) -> int:
     """About how many rows a trace has: the mean of the first files stands for the others."""
     files = event_files(trace)
-    counted = [pq.read_metadata(file).num_rows for file in files[:FILES_CHECKED]]
+    counted = [_rows_of(file) for file in files[:FILES_CHECKED]]
     return int(sum(counted) * len(files) / max(1, len(counted)))
+
+
+def _rows_of(file: Path) -> int:
+    try:
+        return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowException, OSError):
+        return 0  # a damaged file is not read
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Turn a failure inside Spark into one sentence."""
+    """Turn a failure inside Spark into one sentence, which names the file if one was the reason."""
     try:
         yield
     except AntiphonError:
@@ -80,8 +92,12 @@ def one_sentence() -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise AntiphonError(f"Spark failed: {first}") from None
+        said = str(error)
+        file = re.search(r"while reading file (?:file:/+)?(\S+?)\.?\s", said)
+        if file:
+            raise NotJudged(f"Spark cannot read /{file[1].lstrip('/')}: it is damaged.") from None
+        first = next((line for line in said.splitlines() if line.strip()), type(error).__name__)
+        raise NotJudged(f"Spark failed: {first}") from None
 
 
 def collected(frame: Any) -> list[dict[str, Any]]:

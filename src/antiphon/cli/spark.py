@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -16,7 +16,11 @@ from antiphon.cli.printing import Printer, print_table
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import check_trace, collected, one_sentence, quiet_session
 from antiphon.core.errors import TraceError, UsageError
+from antiphon.core.promises import Promise
 from antiphon.trace import read_facts
+
+if TYPE_CHECKING:
+    from antiphon.trace.survey import Survey
 
 TraceArgument = Annotated[Path, typer.Argument(help="A trace's folder, or the folder of a cluster that is down.")]
 
@@ -30,43 +34,80 @@ def register(app: typer.Typer) -> None:
     app.command("demo")(demo_command)
 
 
-def verify_command(dir: TraceArgument, json: JsonFlag = False) -> None:
+def verify_command(
+    dir: TraceArgument,
+    json: JsonFlag = False,
+    draw: Annotated[
+        Path | None, typer.Option(help="Write a space-time diagram of each violation shown into this folder, as SVG.")
+    ] = None,
+) -> None:
     """Check everything that the runs of a trace promise.
 
-    Exit code 0: every promise that can be checked was kept; 1: a promise was broken; 2: this is not a trace; 3: nothing
-    that is here breaks a promise, but rows of a process are missing.
+    Exit code 0: every promise that can be checked was kept; 1: a promise was broken; 2: there is nothing here to judge;
+    3: nothing that is here breaks a promise, but not everything could be judged, as rows are missing, or Spark failed.
 
     Example: antiphon verify runs, after antiphon simulate --seed 7 --trace runs
     """
     trace = find_trace(dir)
-    check_trace(trace)
+    found = check_trace(trace)
     with StepsBar(3) as steps, one_sentence():
-        events, runs = _open(trace, steps)
+        events, runs, survey = _open(trace, found, steps)
         from antiphon.pipeline.verify import verdicts, verify
 
         steps.next("checking every promise")
         violations = verify(events, runs)
         judged = collected(verdicts(violations, runs))
         broken = collected(violations)
-    code = exit_code(judged)
+        if broken:
+            from antiphon.pipeline.proofs import proved
+
+            broken = proved(broken, events)
+    if draw:
+        _draw(draw, broken)
+    code = exit_code(judged, _unjudged(survey))
     if json:
         holds = code == 0 and any(row["status"] == Status.HOLDS for row in judged)  # not where nothing was checked
-        print(msgspec.json.encode({"holds": holds, "verdicts": judged, "violations": broken}).decode())
+        told = {"holds": holds, "verdicts": judged, "violations": broken, "refused": _refused(survey)}
+        print(msgspec.json.encode(told).decode())
     else:
         console = Printer()
         print_table(tables.verdict_table(judged), console)
         tables.explain_violations(console, broken)
-        tables.explain_unchecked(console, judged, read_facts(trace))
+        tables.explain_unchecked(console, judged, survey.facts)
+        tables.explain_refused(console, _refused(survey))
     if code:
         raise typer.Exit(code)
 
 
-def exit_code(judged: Sequence[dict[str, Any]]) -> int:
-    """What `verify` ends with, by its verdicts: a broken promise outranks missing rows."""
+def _draw(folder: Path, broken: Sequence[dict[str, Any]]) -> None:
+    from antiphon.pipeline.diagram import diagram
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, violation in enumerate(broken[: tables.VIOLATIONS_PRINTED], start=1):
+        name = f"{number:02d}-{violation['run']}-{violation['property']}.svg"
+        (folder / name).write_text(diagram(violation), encoding="utf-8")
+
+
+def exit_code(judged: Sequence[dict[str, Any]], unjudged: Collection[str] = ()) -> int:
+    """What `verify` ends with: a broken promise outranks what could not be judged."""
     statuses = {row["status"] for row in judged}
     if Status.BROKEN in statuses:
         return EXIT_BROKEN
-    return EXIT_INCOMPLETE if Status.INCOMPLETE in statuses else 0
+    return EXIT_INCOMPLETE if unjudged or Status.INCOMPLETE in statuses else 0
+
+
+def _unjudged(survey: Survey) -> set[str]:
+    """What is wrong with runs that cannot be read, and promises that nobody here can check.
+
+    That a promise needs a drained run and this one was not is no failure: it was not due.
+    """
+    unknown = {name for run in survey.facts for name in run.promises}.difference(Promise)
+    return unknown.union(survey.complaints)
+
+
+def _refused(survey: Survey) -> list[dict[str, Any]]:
+    nameless = [{"run": None, "reason": reason} for reason in survey.nameless]
+    return [{"run": run, "reason": reason} for run, reason in survey.refused.items()] + nameless
 
 
 def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
@@ -78,9 +119,9 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
     Example: antiphon metrics runs, after antiphon simulate --seed 7 --trace runs
     """
     trace = find_trace(dir)
-    check_trace(trace)
+    found = check_trace(trace)
     with StepsBar(3) as steps, one_sentence():
-        events, runs = _open(trace, steps)
+        events, runs, survey = _open(trace, found, steps)
         from antiphon.pipeline.metrics import metrics
 
         steps.next("measuring")
@@ -90,16 +131,21 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
         index = collected(measured.index.runs) if measured.index else []
         pairs = collected(measured.index.pairs) if measured.index and json else []
     if json:
-        found = {"runs": by_run, "by_groups": by_groups, "by_layer": by_layer}
-        print(msgspec.json.encode({**found, "latency_index": index, "tau_omega": pairs} if index else found).decode())
-        return
-    console = Printer()
-    print_table(tables.run_metrics(by_run), console)
-    console.print("\nby number of destination groups")
-    print_table(tables.group_metrics(by_groups), console)
-    if index:
-        console.print("\nfor how many machines a message waits, while all are sending")
-        print_table(tables.index_metrics(index), console)
+        told: dict[str, Any] = {"runs": by_run, "by_groups": by_groups, "by_layer": by_layer}
+        told |= {"latency_index": index, "tau_omega": pairs} if index else {}
+        told |= {"refused": _refused(survey)} if survey.complaints else {}
+        print(msgspec.json.encode(told).decode())
+    else:
+        console = Printer()
+        print_table(tables.run_metrics(by_run), console)
+        console.print("\nby number of destination groups")
+        print_table(tables.group_metrics(by_groups), console)
+        if index:
+            console.print("\nfor how many machines a message waits, while all are sending")
+            print_table(tables.index_metrics(index), console)
+        tables.explain_refused(console, _refused(survey))
+    if survey.complaints:
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def report_command(
@@ -117,35 +163,36 @@ def report_command(
     Example: antiphon report runs --out report.html, after antiphon simulate --seed 7 --trace runs
     """
     trace = find_trace(dir)
-    check_trace(trace)
+    found = check_trace(trace)
     if not out.parent.is_dir():
         raise UsageError(f"There is no folder {out.parent} to write the page into.")
     with StepsBar(5) as steps, one_sentence():
-        events, runs = _open(trace, steps)
+        events, runs, survey = _open(trace, found, steps)
         from antiphon.pipeline.metrics import metrics
         from antiphon.pipeline.report import write_report
         from antiphon.pipeline.verify import verdicts, verify
 
         steps.next("checking every promise")
         violations = verify(events, runs)
-        code = exit_code(collected(verdicts(violations, runs)))
+        code = exit_code(collected(verdicts(violations, runs)), _unjudged(survey))
         steps.next("measuring")
         measured = metrics(events, runs)
         steps.next("drawing")
         write_report(out, events, runs, violations, measured, run=run)
     print(f"The report: {out}")
+    tables.explain_refused(Printer(), _refused(survey))
     if code:
         raise typer.Exit(code)
 
 
-def _open(trace: Path, steps: StepsBar) -> tuple[Any, Any]:
-    """The trace's events and runs, as DataFrames."""
+def _open(trace: Path, found: Survey | None, steps: StepsBar) -> tuple[Any, Any, Survey]:
+    """The trace's events and runs, as DataFrames, and what could not be read."""
     steps.next("starting Spark")
     spark = quiet_session(trace)
-    from antiphon.pipeline.read import read_events, read_runs
+    from antiphon.pipeline.read import open_trace
 
     steps.next("reading the trace")
-    return read_events(spark, trace), read_runs(spark, trace)
+    return open_trace(spark, trace, found)
 
 
 def demo_command(

@@ -71,8 +71,23 @@ def explain_violations(console: Console, broken: Rows) -> None:
             console.print(Text(f"  processes: {', '.join(row['processes'])}"))
         if row["messages"]:
             console.print(Text(f"  messages:  {', '.join(row['messages'])}"))
+        _explain_events(console, row)
     if len(broken) > VIOLATIONS_PRINTED:
         console.print(f"\nand {len(broken) - VIOLATIONS_PRINTED} more: --json lists them.")
+
+
+def _explain_events(console: Console, violation: dict[str, Any]) -> None:
+    """The rows that prove it, from the first of them on."""
+    events = violation.get("events") or []
+    start = min((event["time_ns"] for event in events), default=0)
+    for event in events:
+        position = "" if event["position"] is None else f", position {event['position']}"
+        ends = f" with {', '.join(event['peers'])}" if event["kind"] in ("send", "receive") and event["peers"] else ""
+        what = " ".join(filter(None, (event["kind"], event["message"])))
+        after = f"+{(event['time_ns'] - start) / 1e6:.3f} ms"
+        console.print(Text(f"    {event['process']} {what}{ends}: seq {event['seq']}{position}, {after}"))
+    for event in violation.get("missing") or []:
+        console.print(Text(f"    {event['process']} deliver {event['message']}: missing"))
 
 
 def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts]) -> None:
@@ -91,6 +106,15 @@ def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts])
         unknown = [name for name in run.promises if name not in tuple(Promise)]
         if unknown:
             console.print(f"\nNothing here checks {', '.join(unknown)}, which {run.run} promises.", highlight=False)
+
+
+def explain_refused(console: Console, refused: Rows) -> None:
+    """Say of which runs nothing can be said, and why."""
+    for row in refused[:RUNS_PRINTED]:
+        whose = "A run" if row["run"] is None else row["run"]
+        console.print(Text(f"\n{whose} could not be judged: {row['reason']}"), soft_wrap=True)
+    if len(refused) > RUNS_PRINTED:
+        console.print(f"\nand {len(refused) - RUNS_PRINTED} more could not be judged: --json lists them.")
 
 
 # Metrics --------------------------------------------------------------------------------------------------------

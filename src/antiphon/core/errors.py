@@ -41,3 +41,7 @@ class JournalFull(JournalError):
 
 class TraceError(AntiphonError):
     """A folder that is not a trace of ours, or one of another version."""
+
+
+class NotJudged(AntiphonError):
+    """Spark could not do its work: nothing is said of what it was to look at."""

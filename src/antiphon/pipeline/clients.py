@@ -7,16 +7,17 @@ from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
+from antiphon.pipeline.local import kept
 from antiphon.pipeline.messages import judged, nobody
 from antiphon.pipeline.requests import SESSION, delivered_first, missing_at, request_text
-from antiphon.pipeline.violations import found, listed, violation, words
+from antiphon.pipeline.violations import found, listed, rows_of, violation, words
 
 
 def request_order(evidence: Evidence) -> DataFrame | None:
     """A request has one message, and a message the same requests everywhere; repeated ones are integrity's affair."""
     if evidence.unruly is None:
         return None
-    firsts = delivered_first(evidence.unruly).localCheckpoint()
+    firsts = kept(delivered_first(evidence.unruly))
     return _in_several_messages(firsts).unionByName(_unevenly(evidence.unruly, firsts))
 
 
@@ -67,7 +68,8 @@ def client_order(evidence: Evidence) -> DataFrame | None:
         .select(*SESSION, "first", "at.*")
     )
     by_delivery = Window.partitionBy(*SESSION).orderBy("seq", "place")
-    expected = F.lag(F.col("first") + F.col("payloads"), 1, 0).over(by_delivery)
+    following = F.coalesce(F.try_add("first", "payloads"), F.lit(-1))  # beyond the largest number nothing can come
+    expected = F.lag(following, 1, 0).over(by_delivery)
     earlier = Window.partitionBy(*SESSION).orderBy("seq").rangeBetween(Window.unboundedPreceding, -1)
     since = F.coalesce(F.max("seq").over(earlier), F.lit(0))  # the row before in which the session has something
     odd = once.withColumns({"expected": expected, "since": since}).filter("first <> expected")
@@ -84,7 +86,8 @@ def client_order(evidence: Evidence) -> DataFrame | None:
         " should come",
     )  # fmt: skip
     messages = F.array_compact(F.array("message"))
-    struct = violation(Promise.CLIENT_ORDER, F.array("process"), messages, detail, rank=F.col("seq"))
+    rows = rows_of(("process", F.nullif("since", F.lit(0))), ("process", "seq"))
+    struct = violation(Promise.CLIENT_ORDER, F.array("process"), messages, detail, rank=F.col("seq"), rows=rows)
     return found(broken, struct)
 
 
@@ -104,4 +107,4 @@ def receipts(evidence: Evidence) -> DataFrame | None:
         " never delivered it as it was acknowledged",
     )
     processes = F.array_union(F.array("process"), F.col("missing"))
-    return found(broken, violation(Promise.RECEIPTS, processes, nobody(), detail))
+    return found(broken, violation(Promise.RECEIPTS, processes, nobody(), detail, rows=rows_of(("process", "seq"))))

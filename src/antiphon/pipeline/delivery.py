@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
-from antiphon.pipeline.requests import SESSION, request_text
-from antiphon.pipeline.violations import found, listed, together, violation, words
+from antiphon.pipeline.requests import SESSION, capped_sum, request_text
+from antiphon.pipeline.violations import found, listed, rows_of, together, violation, words
 
 
 def integrity(evidence: Evidence) -> DataFrame | None:
@@ -26,9 +26,13 @@ def _of_suspects(evidence: Evidence, *violations: Column) -> DataFrame | None:
     return None if evidence.suspects is None else found(evidence.suspects, *violations)
 
 
-def _broken(promise: Promise, broken: Column, processes: Column, detail: Column) -> Column:
-    """A violation by the row's message, where it is broken; else null."""
-    struct = violation(promise, processes, F.array("message"), detail)
+def _broken(promise: Promise, broken: Column, processes: Column, detail: Column, who: Column | None = None) -> Column:
+    """A violation by the row's message, where it is broken; else null. It is proved by the message's multicast and what
+    `who` delivers of it, or these processes."""
+    at = processes if who is None else who
+    delivered = F.filter("deliveries", lambda d: F.array_contains(at, d["process"]))
+    rows = F.concat(rows_of(("sender", "sender_seq")), delivered)
+    struct = violation(promise, processes, F.array("message"), detail, rows=rows)
     return F.when(judged(promise.value) & broken, struct)
 
 
@@ -75,18 +79,21 @@ def _numbers_twice(odd_sessions: DataFrame | None) -> DataFrame | None:
     by_number = Window.partitionBy(*SESSION).orderBy("first", "seq", "place").rowsBetween(Window.unboundedPreceding, -1)
     twice = (
         odd_sessions.filter(judged("integrity"))
-        .withColumn("reached", F.max("end").over(by_number))
-        .filter(F.col("first") < F.col("reached"))
+        .withColumn("reached", F.max("last").over(by_number))
+        .filter(F.col("first") <= F.col("reached"))
     )
     detail = words(F.col("process"), " delivers ", request_text(), " again, all or in part")
     messages = F.array_compact(F.array("message"))
-    return found(twice, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
+    struct = violation(
+        Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq"), rows=rows_of(("process", "seq"))
+    )
+    return found(twice, struct)
 
 
 def _out_of_place(events: DataFrame) -> DataFrame:
     """Deliveries, gaps and views that do not stand right behind what comes before them, by the positions it took."""
     payloads = F.aggregate(
-        F.coalesce("requests.payloads", F.array().cast("array<int>")), F.lit(0).cast("long"), lambda n, more: n + more
+        F.coalesce("requests.payloads", F.array().cast("array<bigint>")), F.lit(0).cast("long"), capped_sum
     )
     is_delivery = F.col("kind") == "deliver"
     takes = F.when(is_delivery, payloads).otherwise(F.lit(1).cast("long")).alias("n")
@@ -94,8 +101,11 @@ def _out_of_place(events: DataFrame) -> DataFrame:
         "run", "process", "seq", "kind", "message", "position", takes
     )
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
-    expected = F.lag(F.col("position") + F.col("n"), 1, 0).over(by_seq)
-    broken = rows.withColumn("expected", expected).filter("position <> expected")
+    # Beyond the largest number nothing can come.
+    following = F.when(F.col("position").isNotNull(), F.coalesce(F.try_add("position", "n"), F.lit(-1)))
+    expected = F.lag(following, 1, 0).over(by_seq)
+    before = F.lag("seq").over(by_seq)
+    broken = rows.withColumns({"expected": expected, "before": before}).filter("position <> expected")
     named = F.coalesce("message", F.lit("a message without a name"))
     what = F.when(F.col("kind") == "gap", F.lit("a gap")).otherwise(named)
     what = F.when(F.col("kind") == "view", F.concat(F.lit("view "), "message")).otherwise(what)
@@ -103,7 +113,9 @@ def _out_of_place(events: DataFrame) -> DataFrame:
         "%s delivers %s at position %d, where %d should come", "process", what, "position", "expected"
     )
     messages = F.array_compact(F.array(F.when(is_delivery, F.col("message"))))
-    return found(broken, violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq")))
+    proof = rows_of(("process", "before"), ("process", "seq"))
+    struct = violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq"), rows=proof)
+    return found(broken, struct)
 
 
 def validity(evidence: Evidence) -> DataFrame | None:
@@ -125,8 +137,10 @@ def _missing() -> Column:
 
 
 def _missed(promise: Promise, witnesses: Column) -> Column:
-    detail = words(F.get(witnesses, F.lit(0)), " delivered ", F.col("message"), ", ", listed(_missing()), " never did")
-    return _broken(promise, (F.size(witnesses) > 0) & (F.size(_missing()) > 0), _missing(), detail)
+    witness = F.get(witnesses, F.lit(0))
+    detail = words(witness, " delivered ", F.col("message"), ", ", listed(_missing()), " never did")
+    broken = (F.size(witnesses) > 0) & (F.size(_missing()) > 0)
+    return _broken(promise, broken, _missing(), detail, F.array(witness))
 
 
 def agreement(evidence: Evidence) -> DataFrame | None:

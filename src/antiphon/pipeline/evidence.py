@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline import kernel, requests, schema, stretches, witness
-from antiphon.pipeline.local import small
+from antiphon.pipeline.local import kept, small
 from antiphon.pipeline.messages import about_messages, facts_of, judged, judges, messages
 from antiphon.pipeline.summary import summaries
 
@@ -55,7 +55,7 @@ class Evidence:
     @cached_property
     def summary(self) -> DataFrame:
         """A narrow row per message."""
-        return summaries(self._about_messages(), self.facts).localCheckpoint()
+        return kept(summaries(self._about_messages(), self.facts))
 
     @cached_property
     def _doubts(self) -> DataFrame:
@@ -100,7 +100,7 @@ class Evidence:
         if self.fast:
             chosen = self.summary.filter("suspect").select("run", "message")
             rows = rows.join(chosen, on=["run", "message"], how="left_semi")
-        return messages(rows, self.facts).localCheckpoint()
+        return kept(messages(rows, self.facts))
 
     @cached_property
     def unproven(self) -> dict[str, DataFrame]:
@@ -129,7 +129,7 @@ class Evidence:
         left = reduce(DataFrame.unionByName, named).groupBy("run").agg(F.collect_set("property").alias("judged"))
         some = self.facts.drop("judged").join(F.broadcast(left), on="run", how="inner")
         rows = self.events.join(F.broadcast(left.select("run")), on="run", how="left_semi")
-        return messages(about_messages(rows, self.facts, genuine=False), some).localCheckpoint()
+        return kept(messages(about_messages(rows, self.facts, genuine=False), some))
 
     @cached_property
     def disorder(self) -> DataFrame | None:
@@ -140,7 +140,7 @@ class Evidence:
             {"delivered_at": F.col("deliveries.process"), "delivered_seq": F.col("deliveries.seq")}
         )
         found = table.select(*kernel.COLUMNS).groupBy("run").applyInArrow(kernel.disorder, schema.FOUND)
-        return found.localCheckpoint()
+        return kept(found)
 
     # Views --------------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Evidence:
     @cached_property
     def in_views(self) -> DataFrame:
         """The first delivery of each message at each process, with the view in which it is."""
-        return stretches.in_views(self.of_runs_with(self.events, *OF_VIEWS), self.stretches).localCheckpoint()
+        return kept(stretches.in_views(self.of_runs_with(self.events, *OF_VIEWS), self.stretches))
 
     # Requests -----------------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Evidence:
     @cached_property
     def odd_requests(self) -> DataFrame | None:
         """The requests that were delivered otherwise than multicast, or acknowledged and not delivered everywhere."""
-        return self._odd_requests().localCheckpoint() if REQUESTS in self._open else None
+        return kept(self._odd_requests()) if REQUESTS in self._open else None
 
     def _odd_requests(self) -> DataFrame:
         return requests.odd_requests(self.of_runs_with(self.events, *OF_REQUESTS), self.facts)
@@ -193,7 +193,7 @@ class Evidence:
         rows = self._delivered_requests()
         if self.fast:
             rows = rows.join(requests.crooked(rows), on=requests.SESSION, how="left_semi")
-        return rows.join(F.broadcast(self.facts.select("run", "judged")), on="run", how="inner").localCheckpoint()
+        return kept(rows.join(F.broadcast(self.facts.select("run", "judged")), on="run", how="inner"))
 
     def _delivered_requests(self) -> DataFrame:
         rows = self.of_runs_with(self.events, Promise.INTEGRITY, Promise.CLIENT_ORDER)

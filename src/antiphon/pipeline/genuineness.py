@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged, members_of, nobody
-from antiphon.pipeline.violations import found, listed, together, violation, words
+from antiphon.pipeline.violations import found, listed, rows_of, together, violation, words
 
 
 def genuineness(evidence: Evidence) -> DataFrame | None:
@@ -36,8 +36,9 @@ def _idle_chatter(evidence: Evidence) -> DataFrame:
     pairs = (
         evidence.events.filter((F.col("kind") == "send") & (F.size(F.coalesce("about", nobody())) == 0))
         .join(F.broadcast(genuine), on="run", how="left_semi")
-        .select("run", "process", F.explode(to).alias("peer"))
-        .distinct()
+        .select("run", "process", "seq", F.explode(to).alias("peer"))
+        .groupBy("run", "process", "peer")
+        .agg(F.min("seq").alias("seq"))
     )
     circles = (
         evidence.summary.filter("sender is not null")
@@ -54,4 +55,4 @@ def _idle_chatter(evidence: Evidence) -> DataFrame:
     strangers = pairs.alias("pairs").join(circles.alias("circles"), on=both, how="left_anti")
     ends = F.array_distinct(F.array("process", "peer"))
     detail = words("no message of the run concerns ", F.array_join(ends, " and "), ", which exchange frames")
-    return found(strangers, violation(Promise.GENUINENESS, ends, nobody(), detail))
+    return found(strangers, violation(Promise.GENUINENESS, ends, nobody(), detail, rows=rows_of(("process", "seq"))))

@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from antiphon.core.promises import Promise
+from antiphon.pipeline.cycles import Cycle, merge, shortest_cycle
 
 Ints = npt.NDArray[np.int64]
+Place = dict[str, Any]  # of a row: its process and seq
 NEVER = 2**62  # the position of what is addressed but not delivered
 UNADDRESSED = -1
 SHOWN = 3
@@ -34,6 +36,7 @@ OUTPUT = pa.schema(
         ("processes", pa.list_(pa.string())),
         ("messages", pa.list_(pa.string())),
         ("detail", pa.string()),
+        ("rows", pa.list_(pa.struct([("process", pa.string()), ("seq", pa.int64())]))),
         ("rank", pa.int64()),
     ]
 )
@@ -75,13 +78,14 @@ def view_order(table: pa.Table) -> pa.Table:
     at, message = _ints(processes.indices), _ints(messages.indices)
     starts = np.flatnonzero(np.diff(at, prepend=-1)).tolist()
     orders = [message[a:b].tolist() for a, b in pairwise([*starts, len(at)])]
-    stuck = _merge(orders, np.bincount(message).tolist())
+    stuck = merge(orders, np.bincount(message).tolist())
     if not stuck:
         return _rows(table, [])
-    names = [messages.dictionary[m].as_py() for m, _ in _shortest_cycle(_waits(orders, stuck))]
-    shown = sorted(set(processes.dictionary.to_pylist()))
-    detail = f"the order in view {table['view'][0].as_py()} has a cycle: {', '.join(names)}"
-    return _rows(table, [_row(Promise.VIEW_ORDER.value, shown, names, detail, 0)])
+    cycle = shortest_cycle(orders, stuck)
+    names = [messages.dictionary[m].as_py() for m, _ in cycle]
+    who = [processes.dictionary[at[starts[p]]].as_py() for _, p in cycle]
+    detail = f"in view {table['view'][0].as_py()}, {_told(names, who)}"
+    return _rows(table, [_row(Promise.VIEW_ORDER.value, sorted(set(who)), names, detail, 0)])
 
 
 def _rows(table: pa.Table, found: list[dict[str, Any]]) -> pa.Table:
@@ -129,85 +133,40 @@ def _numbered(table: pa.Table) -> Run:
 
 
 def cycles(run: Run) -> list[dict[str, Any]]:
-    """Merge all processes' sequences into one order; where that gets stuck, the heads hold a cycle.
-
-    A message may be taken when it is the head of every sequence that has it. If each head waits for another sequence
-    whose own head comes first there, walking from head to head returns to where it was: a cycle of at most as many
-    messages as there are processes. If nothing gets stuck, the merged order contains the relation, which is acyclic.
-    """
+    """Merge all processes' sequences into one order; where that gets stuck, there is a cycle."""
     counts = np.bincount(run.delivered[0], minlength=len(run.messages))
     # A cycle enters and leaves each sequence through messages that others have too: what one process alone delivers
     # can be left out of it.
     orders = [order[counts[order] > 1].tolist() for order in run.orders]
-    stuck = _merge(orders, counts.tolist())
-    if not stuck:
-        return []
-    return [_cycle_row(run, _shortest_cycle(_waits(orders, stuck)))]
+    stuck = merge(orders, counts.tolist())
+    return [_cycle_row(run, shortest_cycle(orders, stuck))] if stuck else []
 
 
-def _merge(orders: list[list[int]], counts: list[int]) -> dict[int, int]:
-    """Take messages while possible; the result has, for each process left over, how many it took."""
-    heads = [0] * len(orders)
-    waiting: dict[int, list[int]] = {}
-    todo = [p for p, order in enumerate(orders) if order]
-    while todo:
-        p = todo.pop()
-        message = orders[p][heads[p]]
-        there = waiting.setdefault(message, [])
-        there.append(p)
-        if len(there) == counts[message]:
-            del waiting[message]
-            for q in there:
-                heads[q] += 1
-                if heads[q] < len(orders[q]):
-                    todo.append(q)
-    return {p: taken for p, taken in enumerate(heads) if taken < len(orders[p])}
-
-
-def _waits(orders: list[list[int]], stuck: dict[int, int]) -> dict[int, dict[int, int]]:
-    """For each head, the heads that some process (the value) delivers before it."""
-    heads = {p: orders[p][taken] for p, taken in stuck.items()}
-    waits: dict[int, dict[int, int]] = {head: {} for head in heads.values()}
-    for q, taken in stuck.items():
-        for later in waits.keys() & set(orders[q][taken + 1 :]):
-            waits[later].setdefault(heads[q], q)
-    return waits
-
-
-def _shortest_cycle(waits: dict[int, dict[int, int]]) -> list[tuple[int, int]]:
-    """(message, process that delivers it before the next) along a shortest cycle."""
-    best: list[tuple[int, int]] = []
-    for start in sorted(waits):
-        came: dict[int, tuple[int, int]] = {}
-        queue = deque([start])
-        while queue and start not in came:
-            later = queue.popleft()
-            for earlier, process in sorted(waits[later].items()):
-                if earlier not in came:
-                    came[earlier] = (later, process)
-                    queue.append(earlier)
-        if start not in came:
-            continue
-        cycle: list[tuple[int, int]] = []
-        message = start
-        while not cycle or message != start:
-            later, process = came[message]
-            cycle.append((message, process))
-            message = later
-        if not best or len(cycle) < len(best):
-            best = cycle
-    return best
-
-
-def _cycle_row(run: Run, cycle: list[tuple[int, int]]) -> dict[str, Any]:
+def _cycle_row(run: Run, cycle: Cycle) -> dict[str, Any]:
     names = [run.name(message) for message, _ in cycle]
-    at = [run.processes[process] for _, process in cycle]
-    steps = [f"{process} delivers {names[i]} before {names[(i + 1) % len(names)]}" for i, process in enumerate(at)]
-    return _row(Promise.ACYCLIC_ORDER.value, sorted(set(at)), names, ", ".join(steps), 0)
+    who = [run.processes[process] for _, process in cycle]
+    following = [message for message, _ in (*cycle[1:], cycle[0])]
+    pairs = [(m, p) for (one, p), other in zip(cycle, following, strict=True) for m in (one, other)]
+    rows = [_delivery(run, m, p) for m, p in pairs]
+    return _row(Promise.ACYCLIC_ORDER.value, sorted(set(who)), names, _told(names, who), 0, rows)
 
 
-def _row(name: str, processes: list[str], messages: list[str], detail: str, rank: int) -> dict[str, Any]:
-    return {"property": name, "processes": processes, "messages": messages, "detail": detail, "rank": rank}
+def _told(names: list[str], who: list[str]) -> str:
+    following = [*names[1:], names[0]]
+    return ", ".join(f"{p} delivers {m} before {n}" for p, m, n in zip(who, names, following, strict=True))
+
+
+def _delivery(run: Run, message: int, process: int) -> Place:
+    """Where a process delivers a message first."""
+    m, p, _ = run.delivered
+    return {"process": run.processes[process], "seq": int(run.delivered_seq[(m == message) & (p == process)][0])}
+
+
+def _row(
+    name: str, processes: list[str], messages: list[str], detail: str, rank: int, rows: list[Place] | None = None
+) -> dict[str, Any]:
+    found = {"property": name, "processes": processes, "messages": messages, "detail": detail, "rank": rank}
+    return {**found, "rows": rows or []}
 
 
 # ---- causal
@@ -296,7 +255,14 @@ def _causal_row(run: Run, promise: Promise, own: Ints, latest: int, message: int
     names = [run.name(earlier), run.name(message)]
     where = run.processes[process]
     detail = f"{where} delivers {names[1]} {how} {names[0]}, which precedes it"
-    return _row(promise.value, [where], names, detail, int(own[message, process]))
+    rows = [*_multicast(run, earlier), *_multicast(run, message), _delivery(run, message, process)]
+    rows += [] if missed else [_delivery(run, earlier, process)]
+    return _row(promise.value, [where], names, detail, int(own[message, process]), rows)
+
+
+def _multicast(run: Run, message: int) -> list[Place]:
+    m, p, seq = run.sent
+    return [{"process": run.processes[p[i]], "seq": int(seq[i])} for i in np.flatnonzero(m == message)]
 
 
 def _missing_before(run: Run, own: Ints, message: int, process: int) -> int:

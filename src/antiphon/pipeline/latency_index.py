@@ -16,6 +16,8 @@ from operator import add
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from antiphon.pipeline.local import kept
+
 KINDS = ("multicast", "enter", "deliver", "view")
 POSITION_BITS = 40  # of a number that has a view above and a position below
 
@@ -33,17 +35,14 @@ class LatencyIndex:
 
 
 def latency_index(events: DataFrame, runs: DataFrame) -> LatencyIndex:
-    sources = _sources(events).localCheckpoint()
+    sources = kept(_sources(events))
     counted = waits(events, runs).join(F.broadcast(sources), on="run", how="inner").filter("delivered_ns <= end_ns")
-    pairs = (
-        counted.groupBy("run", "tau", "omega")
-        .agg(
-            F.count(F.lit(1)).alias("deliveries"),
-            F.count("latency_ms").alias("own_deliveries"),
-            F.sum("latency_ms").alias("own_latency_ms"),
-        )
-        .localCheckpoint()
+    by_pair = counted.groupBy("run", "tau", "omega").agg(
+        F.count(F.lit(1)).alias("deliveries"),
+        F.count("latency_ms").alias("own_deliveries"),
+        F.sum("latency_ms").alias("own_latency_ms"),
     )
+    pairs = kept(by_pair)
     return LatencyIndex(_by_run(pairs, runs, sources).orderBy("run"), pairs.orderBy("run", "tau", "omega"))
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from antiphon.pipeline.latency_index import LatencyIndex, latency_index
+from antiphon.pipeline.local import kept
 
 PER_OCTAVE = 128  # latency buckets between x and 2x: a percentile is a latency that occurred, at most 0.6 % too high
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -34,8 +35,8 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
 
     Where there are causal graphs, one more measures for how many machines a message waits.
     """
-    totals = _totals(events).localCheckpoint()
-    latencies = latency_histogram(events).localCheckpoint()
+    totals = kept(_totals(events))
+    latencies = kept(latency_histogram(events))
     rows = _rows(totals, latencies, runs)
     frames = totals.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
     by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(

@@ -32,15 +32,23 @@ def total_order(evidence: Evidence) -> DataFrame | None:
         .agg(
             F.min("message").alias("one"),
             F.max("message").alias("other"),
-            F.min_by("process", "message").alias("p"),
-            F.max_by("process", "message").alias("q"),
+            F.min_by(F.struct("process", "seq"), "message").alias("at_one"),
+            F.max_by(F.struct("process", "seq"), "message").alias("at_other"),
         )
         .filter("one <> other")
+        .withColumns({"p": F.col("at_one.process"), "q": F.col("at_other.process")})
     )
     detail = F.format_string(
         "in group %s, %s delivers %s as number %d and %s delivers %s", "group", "p", "one", "position", "q", "other"
     )
-    struct = violation(Promise.TOTAL_ORDER, F.array("p", "q"), F.array("one", "other"), detail, rank=F.col("position"))
+    struct = violation(
+        Promise.TOTAL_ORDER,
+        F.array("p", "q"),
+        F.array("one", "other"),
+        detail,
+        rank=F.col("position"),
+        rows=F.array("at_one", "at_other"),
+    )
     return found(places, struct)
 
 

@@ -9,9 +9,7 @@ from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
 from antiphon.pipeline.order import disorder
-from antiphon.pipeline.violations import found, violation
-
-NEVER = 2**63 - 1  # the position of what is not delivered: after everything
+from antiphon.pipeline.violations import found, rows_of, violation
 
 
 def fifo(evidence: Evidence) -> DataFrame | None:
@@ -29,14 +27,21 @@ def fifo(evidence: Evidence) -> DataFrame | None:
     before = (
         Window.partitionBy("run", "process", "sender").orderBy("sender_seq").rowsBetween(Window.unboundedPreceding, -1)
     )
-    latest = F.max(F.struct(F.coalesce("at", F.lit(NEVER)).alias("at"), F.col("message"))).over(before)
-    broken = expected.withColumn("latest", latest).filter(F.col("latest.at") > F.col("at"))
-    how = F.when(F.col("latest.at") == NEVER, F.lit("without")).otherwise(F.lit("before"))
+    # What is not delivered comes after everything that is.
+    place = F.struct(F.col("at").isNull().alias("never"), "at", "message", "sender_seq")
+    latest = F.max(place).over(before)
+    late = F.col("latest.never") | (F.col("latest.at") > F.col("at"))
+    broken = expected.withColumn("latest", latest).filter(F.col("at").isNotNull() & late)
+    how = F.when(F.col("latest.never"), F.lit("without")).otherwise(F.lit("before"))
     detail = F.format_string(
         "%s delivers %s %s %s, which %s multicast earlier", "process", "message", how, "latest.message", "sender"
     )
     messages = F.array("latest.message", "message")
-    return found(broken, violation(Promise.FIFO, F.array("process"), messages, detail, rank=F.col("sender_seq")))
+    rows = rows_of(
+        ("sender", "latest.sender_seq"), ("sender", "sender_seq"), ("process", "at"), ("process", "latest.at")
+    )
+    struct = violation(Promise.FIFO, F.array("process"), messages, detail, rank=F.col("sender_seq"), rows=rows)
+    return found(broken, struct)
 
 
 def causal(evidence: Evidence) -> DataFrame | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, Row
@@ -15,8 +16,10 @@ from pyspark.sql import functions as F
 from antiphon.checks.violation import Status
 from antiphon.core.errors import UsageError
 from antiphon.core.promises import REGISTRY, Promise
+from antiphon.pipeline.diagram import diagram
 from antiphon.pipeline.messages import PROPERTIES
 from antiphon.pipeline.metrics import Metrics
+from antiphon.pipeline.proofs import proved
 from antiphon.pipeline.scenes import scenes
 from antiphon.pipeline.verify import verdicts
 
@@ -39,8 +42,9 @@ def write_report(
     """Write the report of a trace; the pictures show `run`, or else the first broken run, or else the first."""
     judged = verdicts(violations, runs)
     counts = judged.groupBy("property", "status").agg(F.countDistinct("run").alias("runs")).collect()
-    broken = violations.orderBy("run", "property").limit(VIOLATIONS_SHOWN).collect()
-    facts = _drawn(runs, run or (broken[0].run if broken else None))
+    some = violations.orderBy("run", "property").limit(VIOLATIONS_SHOWN).collect()
+    broken = proved([row.asDict(recursive=True) for row in some], events)
+    facts = _drawn(runs, run or (broken[0]["run"] if broken else None))
     drawn = facts.run
     groups = dict(sorted(facts.groups.items()))
     part = events.filter(F.col("run") == drawn)
@@ -131,10 +135,15 @@ def _named(property_: str) -> str:
     return f'<span tabindex="0" data-tip="{meaning}">{escape(property_)}</span>'
 
 
-def _violations(broken: Sequence[Row]) -> str:
+def _violations(broken: Sequence[dict[str, Any]]) -> str:
+    """What is broken, each with a picture of the events that prove it."""
     if not broken:
         return ""
-    items = "\n".join(f"<li><b>{escape(v.run)}</b> {escape(v.property)}: {escape(v.detail)}.</li>" for v in broken)
+    items = "\n".join(
+        f"<li><b>{escape(v['run'])}</b> {escape(v['property'])}: {escape(v['detail'])}."
+        f'<details><summary>the events</summary><div class="wide">{diagram(v)}</div></details></li>'
+        for v in broken
+    )
     return f"<h2>Violations</h2><ul>{items}</ul>"
 
 

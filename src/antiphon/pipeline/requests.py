@@ -46,7 +46,7 @@ def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
         .agg(
             F.collect_set(F.when(kind == "multicast", F.struct(*what))).alias("multicast"),
             F.collect_list(F.when(kind == "deliver", F.struct("process", "message", *what))).alias("delivered"),
-            F.collect_set(F.when(kind == "receipt", F.struct("process", *what))).alias("receipts"),
+            F.collect_set(F.when(kind == "receipt", F.struct("process", "seq", *what))).alias("receipts"),
         )
         .join(F.broadcast(facts), on="run", how="inner")
     )
@@ -69,7 +69,7 @@ def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
 
 
 def _same(one: Column, other: Column) -> Column:
-    return (one["payloads"] == other["payloads"]) & (one["digest"] == other["digest"])
+    return one["payloads"].eqNullSafe(other["payloads"]) & one["digest"].eqNullSafe(other["digest"])
 
 
 def missing_at(receipt: Column) -> Column:
@@ -89,16 +89,15 @@ def delivered_first(events: DataFrame) -> DataFrame:
 
 
 def delivered(events: DataFrame, own: DataFrame) -> DataFrame:
-    """One row per delivered request; `own` where its client multicasts on its own behalf, and its `end`.
+    """One row per delivered request; `own` where its client multicasts on its own behalf, and its `last` number.
 
     Who does so numbers requests instead of payloads.
     """
     marks = F.broadcast(own.withColumn("own", F.lit(True)))
     marked = cells(events, ["deliver"]).join(marks, on=["run", "client"], how="left")
     length = F.when(F.col("own"), F.lit(1)).otherwise(F.greatest("payloads", F.lit(1)))
-    return marked.withColumns(
-        {"own": F.coalesce("own", F.lit(False)), "end": F.col("first") + length.cast("long")}
-    ).drop("kind", "digest")
+    last = capped_sum(F.col("first"), length.cast("long") - 1)
+    return marked.withColumns({"own": F.coalesce("own", F.lit(False)), "last": last}).drop("kind", "digest")
 
 
 def crooked(delivered: DataFrame) -> DataFrame:
@@ -108,19 +107,23 @@ def crooked(delivered: DataFrame) -> DataFrame:
     growing numbers are straight.
     """
     by_delivery = Window.partitionBy(*SESSION).orderBy("seq", "place")
-    before = F.lag("end", 1, 0).over(by_delivery)
-    straight = F.when(F.col("own"), F.col("first") >= before).otherwise(
-        (F.col("first") == before) & (F.col("payloads") > 0)
-    )
+    before = F.lag("last", 1, -1).over(by_delivery)
+    next_one = F.coalesce(F.col("first") == F.try_add(before, F.lit(1)), F.lit(False))  # none after the largest number
+    straight = F.when(F.col("own"), F.col("first") > before).otherwise(next_one & (F.col("payloads") > 0))
     judged_rows = delivered.withColumn("straight", straight)
     sessions = judged_rows.groupBy(*SESSION).agg(F.every("straight").alias("straight"))
     return sessions.filter("not straight").select(*SESSION)
+
+
+def capped_sum(one: Column, other: Column) -> Column:
+    """The sum of numbers that are not negative; where a long cannot hold it, the largest that one can."""
+    return F.coalesce(F.try_add(one, other), F.lit(2**63 - 1))
 
 
 def request_text() -> Column:
     """A request in a sentence: by its client and its numbers."""
     one = F.col("payloads") == 1
     numbers = F.when(one, F.col("first").cast("string")).otherwise(
-        F.format_string("%d to %d", F.col("first"), F.col("first") + F.col("payloads") - 1)
+        F.format_string("%d to %d", F.col("first"), capped_sum(F.col("first"), F.col("payloads") - 1))
     )
     return F.format_string("request %s of %s to %s", numbers, F.col("client"), F.array_join("destinations", " and "))

@@ -48,6 +48,18 @@ EVENT_COLUMNS = StructType(
 # `run` is the name of the folder, or a column of a file with many runs.
 EVENTS = StructType([*EVENT_COLUMNS.fields, StructField("run", TEXT, nullable=False)])
 
+RUN = StructType([StructField("run", TEXT, nullable=False)])
+
+# What is to be said of a file of events (antiphon.trace.survey).
+EXAMINED = StructType(
+    [
+        StructField("file", TEXT),
+        StructField("complaint", TEXT),
+        StructField("recast", BooleanType()),
+        StructField("strange", TEXTS),
+    ]
+)
+
 RUNS = StructType(
     [
         StructField("version", IntegerType(), nullable=False),
@@ -77,6 +89,10 @@ RECEIPTS = StructType(
     ]
 )
 
+# A row of the trace, by what tells it apart in its run.
+PLACE = StructType([StructField("process", TEXT), StructField("seq", LongType())])
+ROWS = ArrayType(PLACE)
+
 VIOLATIONS = StructType(
     [
         StructField("run", TEXT, nullable=False),
@@ -84,6 +100,7 @@ VIOLATIONS = StructType(
         StructField("processes", TEXTS, nullable=False),
         StructField("messages", TEXTS, nullable=False),
         StructField("detail", TEXT, nullable=False),
+        StructField("rows", ROWS, nullable=False),  # that prove it; none: all of these messages at these processes
     ]
 )
 

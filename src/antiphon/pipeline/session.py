@@ -58,7 +58,7 @@ def spark_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if not remote:
-        session.sparkContext.setLogLevel("ERROR")
+        session.sparkContext.setLogLevel("ERROR" if elsewhere else "FATAL")  # here, what fails is raised and told
     return session
 
 
@@ -69,6 +69,8 @@ QUERY_SETTINGS = {
     # One run of a sweep is small, one run of a benchmark is large: let the data decide how many tasks a shuffle gets.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
+    # Files are given one by one: to look at them takes no job.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     # Else each part of a query tells Java the line of Python that made it, which takes as long as to make it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # What is limited here is small as a whole: look at all of it at once, and not at one partition first.

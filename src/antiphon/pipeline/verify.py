@@ -9,7 +9,7 @@ from antiphon.checks.violation import Status
 from antiphon.core.promises import REGISTRY, load
 from antiphon.pipeline import schema
 from antiphon.pipeline.evidence import Evidence
-from antiphon.pipeline.local import local_table
+from antiphon.pipeline.local import kept, local_table
 from antiphon.pipeline.messages import IN_PART, NEEDS_DRAINED, PROPERTIES
 from antiphon.pipeline.violations import together
 
@@ -27,7 +27,7 @@ def verify(events: DataFrame, runs: DataFrame, *, fast: bool = True) -> DataFram
     every = together(*(check(evidence) for check in checks))
     if every is None:
         return local_table(events.sparkSession, [], schema.VIOLATIONS)
-    return every.transform(_few).select(*schema.VIOLATIONS.names).localCheckpoint()
+    return kept(every.transform(_few).select(*schema.VIOLATIONS.names))
 
 
 def _few(found: DataFrame) -> DataFrame:

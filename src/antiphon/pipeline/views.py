@@ -9,9 +9,9 @@ from antiphon.core.promises import Promise
 from antiphon.pipeline import kernel, schema
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import group_set, members_of, nobody
-from antiphon.pipeline.requests import SESSION, cells, request_text
+from antiphon.pipeline.requests import SESSION, capped_sum, cells, request_text
 from antiphon.pipeline.stretches import placed
-from antiphon.pipeline.violations import found, listed, together, violation, words
+from antiphon.pipeline.violations import found, listed, rows_of, together, violation, words
 
 COMPANY = ["run", "view", "way"]  # those that go on from a view together
 
@@ -33,26 +33,30 @@ def _way() -> Column:
     return F.coalesce(F.concat(F.lit("go on to view "), "next"), F.lit("stay in it"))
 
 
-def _synchrony(processes: Column, messages: Column, detail: Column, rank: Column | None = None) -> Column:
-    return violation(Promise.VIRTUAL_SYNCHRONY, processes, messages, detail, rank=rank)
+def _synchrony(
+    processes: Column, messages: Column, detail: Column, rank: Column | None = None, rows: Column | None = None
+) -> Column:
+    return violation(Promise.VIRTUAL_SYNCHRONY, processes, messages, detail, rank=rank, rows=rows)
 
 
 def _announced_wrongly(named: DataFrame) -> DataFrame:
     """A view has the same members everywhere, the process among them, and comes once."""
     process, view, one = F.col("process"), F.col("view"), F.array("process")
+    here = rows_of(("process", "seq"))
     again = words(process, " delivers view ", view, " again")
     stranger = words(process, " delivers view ", view, ", of which it is no member")
     by_itself = (
-        F.when(F.col("time") > 1, _synchrony(one, nobody(), again)),
-        F.when(~F.array_contains("members", process), _synchrony(one, nobody(), stranger)),
+        F.when(F.col("time") > 1, _synchrony(one, nobody(), again, rows=here)),
+        F.when(~F.array_contains("members", process), _synchrony(one, nobody(), stranger, rows=here)),
     )
     differs = named.groupBy("run", "view").agg(
-        F.min(F.struct("members", "process")).alias("a"), F.max(F.struct("members", "process")).alias("b")
+        F.min(F.struct("members", "process", "seq")).alias("a"), F.max(F.struct("members", "process", "seq")).alias("b")
     )
+    rows = rows_of(("a.process", "a.seq"), ("b.process", "b.seq"))
     both = F.array("a.process", "b.process")
     detail = words(listed(both), " deliver view ", view, " with different members")
     apart = differs.filter(F.col("a.members") != F.col("b.members"))
-    return found(named, *by_itself).unionByName(found(apart, _synchrony(both, nobody(), detail)))
+    return found(named, *by_itself).unionByName(found(apart, _synchrony(both, nobody(), detail, rows=rows)))
 
 
 def _early(events: DataFrame, named: DataFrame) -> DataFrame:
@@ -70,22 +74,26 @@ def _early(events: DataFrame, named: DataFrame) -> DataFrame:
     message = F.coalesce("first.message", F.lit("a message without a name"))
     detail = words(F.col("process"), " delivers ", message, " before its first view")
     messages = F.array_compact(F.array("first.message"))
-    return found(early, _synchrony(F.array("process"), messages, detail, F.col("first.seq")))
+    rows = rows_of(("process", "first.seq"), ("process", "begin"))
+    return found(early, _synchrony(F.array("process"), messages, detail, F.col("first.seq"), rows))
 
 
 def _turned_around(stretches: DataFrame) -> DataFrame:
     """Along the views of one process, the places of the same views at another must grow."""
-    one = stretches.select("run", "view", F.col("process").alias("p"), F.col("place").alias("mine"))
-    other = stretches.select("run", "view", F.col("process").alias("q"), F.col("place").alias("its"))
+    columns = ["run", "view", "process", "place", "begin"]
+    one = stretches.select(*columns).withColumnsRenamed({"process": "p", "place": "mine", "begin": "p_seq"})
+    other = stretches.select(*columns).withColumnsRenamed({"process": "q", "place": "its", "begin": "q_seq"})
     by_mine = Window.partitionBy("run", "p", "q").orderBy("mine")
     turned = (
         one.join(other, on=["run", "view"], how="inner")
         .filter("p < q")
         .withColumns({"before": F.lag("its").over(by_mine), "earlier": F.lag("view").over(by_mine)})
+        .withColumns({f"{who}_before": F.lag(f"{who}_seq").over(by_mine) for who in ("p", "q")})
         .filter("before > its")
     )
     detail = F.format_string("%s delivers view %s before view %s, but %s after it", "p", "earlier", "view", "q")
-    return found(turned, _synchrony(F.array("p", "q"), nobody(), detail, F.col("mine")))
+    rows = rows_of(("p", "p_before"), ("p", "p_seq"), ("q", "q_seq"), ("q", "q_before"))
+    return found(turned, _synchrony(F.array("p", "q"), nobody(), detail, F.col("mine"), rows))
 
 
 def _unequal(events: DataFrame, facts: DataFrame, stretches: DataFrame, in_views: DataFrame) -> DataFrame:
@@ -265,12 +273,14 @@ def _disorderly(delivered: DataFrame) -> DataFrame:
         .select(*SESSION, "first", "at.*")
     )
     before = Window.partitionBy(*SESSION).orderBy("seq", "place").rowsBetween(Window.unboundedPreceding, -1)
-    expected = F.max(F.col("first") + F.col("payloads")).over(before)
+    expected = F.max(capped_sum(F.col("first"), F.col("payloads"))).over(before)
     broken = once.withColumn("expected", expected).filter("first < expected")
     was = F.col("expected").cast("string")
     detail = words(F.col("process"), " delivers ", request_text(), ", when it was at ", was)
     messages = F.array_compact(F.array("message"))
-    return found(broken, violation(Promise.VIEW_CLIENT_ORDER, F.array("process"), messages, detail, rank=F.col("seq")))
+    proof, rank = rows_of(("process", "seq")), F.col("seq")
+    struct = violation(Promise.VIEW_CLIENT_ORDER, F.array("process"), messages, detail, rank=rank, rows=proof)
+    return found(broken, struct)
 
 
 def _left_out(delivered: DataFrame, stretches: DataFrame, facts: DataFrame) -> DataFrame:
@@ -286,14 +296,14 @@ def _left_out(delivered: DataFrame, stretches: DataFrame, facts: DataFrame) -> D
     )  # fmt: skip
     brought = (
         in_view.filter("goes").withColumn("way", _way())
-        .groupBy(*session, "view", "way", "first").agg(F.collect_set("process").alias("deliverers"))
+        .groupBy(*session, "view", "way", "first")
+        .agg(F.collect_set("process").alias("deliverers"), F.min(F.struct("process", "seq")).alias("witness"))
     )  # fmt: skip
     missing = F.array_except(F.array_intersect("company", members_of("destinations")), F.col("deliverers"))
     lacking = (
         brought.join(companies, on=COMPANY, how="inner")
         .filter(F.size("deliverers") < F.size("company"))
         .join(F.broadcast(facts.select("run", "groups")), on="run", how="inner")
-        .withColumn("witness", F.array_min("deliverers"))
         .select(*session, "view", "first", "witness", F.explode(missing).alias("process"))
         .join(stretches.select("run", "process", "view", "place"), on=["run", "process", "view"], how="inner")
     )
@@ -305,12 +315,12 @@ def _left_out(delivered: DataFrame, stretches: DataFrame, facts: DataFrame) -> D
         .filter(F.coalesce("reached", F.lit(-1)) < F.col("first"))
     )  # fmt: skip
     detail = words(
-        F.col("witness"), " delivers number ", F.col("first").cast("string"), " of ", F.col("client"),
+        F.col("witness.process"), " delivers number ", F.col("first").cast("string"), " of ", F.col("client"),
         " to ", F.array_join("destinations", " and "), " in view ", F.col("view"), ", and ", F.col("process"),
         ", which goes on with it, does not",
     )  # fmt: skip
-    both = F.array("witness", "process")
-    return found(behind, violation(Promise.VIEW_CLIENT_ORDER, both, nobody(), detail))
+    both = F.array("witness.process", "process")
+    return found(behind, violation(Promise.VIEW_CLIENT_ORDER, both, nobody(), detail, rows=F.array("witness")))
 
 
 # ---- graph_delivery

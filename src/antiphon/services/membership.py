@@ -306,7 +306,8 @@ class Membership(Component):
         """What it says of this machine's view."""
         view = self.view
         goals = (g for g in settle.goals if g.view == view.number and self.me in g.machines)
-        return next((g for g in goals if len(g.counts) == len(view.machines) and {*g.machines} <= {*view.machines}), None)
+        fits = (g for g in goals if len(g.counts) == len(view.machines) and {*g.machines} <= {*view.machines})
+        return next(fits, None)
 
     def look_whether_ready(self) -> None:
         """Called whenever something came that the graph did not have."""

@@ -3,7 +3,15 @@
 Rows and facts are here; the events on disk are in ``antiphon.trace.parquet``, which loads pyarrow.
 """
 
-from antiphon.trace.facts import event_files, read_facts, remove_facts, run_of, write_facts, write_many_facts
+from antiphon.trace.facts import (
+    event_files,
+    read_all_facts,
+    read_facts,
+    remove_facts,
+    run_of,
+    write_facts,
+    write_many_facts,
+)
 from antiphon.trace.rows import RowMaker, rows_of
 from antiphon.trace.schema import TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
@@ -15,6 +23,7 @@ __all__ = [
     "RowMaker",
     "RunFacts",
     "event_files",
+    "read_all_facts",
     "read_facts",
     "remove_facts",
     "rows_of",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,8 +33,29 @@ def remove_facts(folder: Path, run: str) -> None:
     (folder / "runs" / f"{run}.json").unlink(missing_ok=True)
 
 
+class FactsRead(NamedTuple):
+    """The facts of the runs of a trace, and what is wrong with others, by file and line."""
+
+    runs: list[RunFacts]
+    refused: dict[str, str]  # why nothing can be said of a run
+    nameless: list[str]  # what is wrong with facts that do not even tell their run
+    files: dict[str, Path]  # where the facts of a run are
+
+    @property
+    def complaints(self) -> list[str]:
+        return [*self.refused.values(), *self.nameless]
+
+
 def read_facts(folder: Path) -> list[RunFacts]:
-    """The facts of every run of a trace, by file and line; refuses what is not a trace of this version.
+    """The facts of every run of a trace, by file and line; refuses what is not a trace of this version."""
+    found = read_all_facts(folder)
+    if found.complaints:
+        raise TraceError(found.complaints[0])
+    return found.runs
+
+
+def read_all_facts(folder: Path) -> FactsRead:
+    """The same; but what is wrong with the facts of one run is no reason to refuse the others.
 
     A process is also incomplete when the names of its files show that one is gone.
     """
@@ -41,16 +66,26 @@ def read_facts(folder: Path) -> list[RunFacts]:
         raise TraceError(f"{folder} is not a trace: it has no runs/*.json or runs/*.jsonl.")
     found: dict[str, RunFacts] = {}
     place_of: dict[str, str] = {}
+    files_of: dict[str, Path] = {}
+    refused: dict[str, str] = {}
+    nameless: list[str] = []
     for path in files:
         for place, text in _texts(path):
-            facts = _read_facts(place, text)
+            try:
+                facts = _read_facts(place, text)
+            except TraceError as error:
+                if path.suffix == ".json":
+                    refused[path.stem] = str(error)
+                else:
+                    nameless.append(str(error))
+                continue
             if facts.driver == "runtime":
                 gone = torn(folder, facts.run, facts.rows)
                 facts.incomplete += [process for process in gone if process not in facts.incomplete]
             if facts.run in found:
-                raise TraceError(f"Run {facts.run!r} is defined twice: {place_of[facts.run]}; {place}.")
-            found[facts.run], place_of[facts.run] = facts, place
-    return list(found.values())
+                refused[facts.run] = f"Run {facts.run!r} is defined twice: {place_of[facts.run]}; {place}."
+            found[facts.run], place_of[facts.run], files_of[facts.run] = facts, place, path
+    return FactsRead([facts for run, facts in found.items() if run not in refused], refused, nameless, files_of)
 
 
 def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -65,7 +100,7 @@ def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _read_facts(place: str, text: bytes) -> RunFacts:
     try:
-        raw = msgspec.json.decode(text)
+        raw = json.loads(text, object_pairs_hook=partial(_once, place))
     except UNDECODABLE as error:
         raise TraceError(f"{place} is not JSON: {error}.") from None
     version = raw.get("version") if isinstance(raw, dict) else None
@@ -75,6 +110,15 @@ def _read_facts(place: str, text: bytes) -> RunFacts:
         return msgspec.convert(raw, RunFacts)
     except msgspec.ValidationError as error:
         raise TraceError(f"{place} does not hold the facts of a run: {error}.") from None
+
+
+def _once(place: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Of two definitions of a group, most readers would take the last without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise TraceError(f"{place} defines {twice!r} twice.")
+    return found
 
 
 def event_files(folder: Path, run: str = "*") -> list[Path]:

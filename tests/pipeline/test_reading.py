@@ -1,0 +1,265 @@
+"""What is read of a trace, whoever wrote it, and what is said of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from antiphon import checks
+from antiphon.checks import check_run
+from antiphon.core.errors import NotJudged, TraceError
+from antiphon.pipeline.read import deduplicate, read_events
+from antiphon.pipeline.schema import EVENTS
+from antiphon.trace import Row, RunFacts, read_facts, write_facts
+from antiphon.trace.parquet import deduplicate as deduplicate_here
+from antiphon.trace.parquet import read_rows, to_table, write_events, write_run, write_runs
+from antiphon.trace.survey import examined, survey
+from cli.command import Command
+from forgeries import honest_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Run = tuple[RunFacts, list[Row]]
+
+
+@pytest.fixture
+def antiphon(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capfd)
+
+
+# ---- what other tools write
+
+
+def with_large_texts(table: pa.Table) -> pa.Table:
+    """As Polars writes it."""
+
+    def large(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_list(kind):
+            return pa.large_list(large(kind.value_type))
+        if pa.types.is_struct(kind):
+            return pa.struct([(field.name, large(field.type)) for field in kind])
+        return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
+
+    return table.cast(pa.schema([(field.name, large(field.type)) for field in table.schema]))
+
+
+def with_dictionaries(table: pa.Table) -> pa.Table:
+    for name in ("process", "kind", "message", "layer"):
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, table[name].dictionary_encode())
+    return table.replace_schema_metadata(None)
+
+
+def by_pandas(table: pa.Table) -> pa.Table:
+    """Numbers with nulls are doubles now, texts may be of a category, and there is an index."""
+    frame = table.to_pandas().astype({"kind": "category"})
+    frame.index = pd.Index([f"row {i}" for i in range(len(frame))])
+    return pa.Table.from_pandas(frame)
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """A part in which a column is null throughout has lost its type."""
+    nothing = pa.nulls(len(table))
+    return table.set_column(table.schema.get_field_index("order_key"), "order_key", nothing)
+
+
+@pytest.mark.parametrize("rewrite", [with_large_texts, with_dictionaries, by_pandas, without_views])
+def test_what_other_tools_write_is_read(spark: SparkSession, tmp_path: Path, rewrite: Any) -> None:
+    facts, rows = honest_run(1, run="r", messages=5)
+    if rewrite is without_views:
+        rows = [row._replace(order_key=None) for row in rows]
+    write_facts(tmp_path, facts)
+    table = rewrite(to_table(rows))
+    assert not table.schema.equals(to_table(rows).schema)
+    folder = tmp_path / "events" / "run=r"
+    folder.mkdir(parents=True)
+    pq.write_table(table, folder / "theirs.parquet", row_group_size=7)
+    (folder / "README.md").write_text("These are the events of a run.\n")
+    (tmp_path / "events" / "README").write_text("Events.\n")
+    (tmp_path / "runs" / "README.txt").write_text("Facts.\n")
+    assert read_rows(tmp_path, "r") == deduplicate_here(rows)
+    read = sorted(read_events(spark, tmp_path).select(*EVENTS.names[:-1]).collect(), key=lambda row: (row[0], row[1]))
+    expected = sorted(to_table(rows).to_pylist(), key=lambda row: (row["process"], row["seq"]))
+    assert [row.asDict(recursive=True) for row in read] == expected
+
+
+def test_a_double_that_is_no_number_of_anything_is_refused(tmp_path: Path) -> None:
+    facts, rows = honest_run(1, run="r", messages=2)
+    write_run(tmp_path, facts, rows)
+    (file,) = tmp_path.glob("events/run=r/*.parquet")
+    table = to_table(rows)
+    halves = pa.array([0.5] * len(rows))
+    pq.write_table(table.set_column(table.schema.get_field_index("bytes"), "bytes", halves), file)
+    with pytest.raises(TraceError, match=r"has column 'bytes' as double, and in it what is not a whole number\.$"):
+        survey(tmp_path)
+
+
+# ---- what makes no sense
+
+
+def damaged(rows: list[Row], **cells: Any) -> pa.Table:
+    """The first row has other cells."""
+    records = to_table(rows).to_pylist()
+    records[0] |= cells
+    fields = [field.with_nullable(True) for field in to_table(rows).schema]
+    return pa.Table.from_pylist(records, pa.schema(fields))
+
+
+@pytest.mark.parametrize("name", ["process", "seq", "time_ns", "kind"])
+@pytest.mark.parametrize("statistics", [True, False], ids=["with statistics", "without"])
+def test_an_event_without_what_every_event_has_is_refused(tmp_path: Path, name: str, statistics: bool) -> None:
+    facts, rows = honest_run(1, run="r", messages=2)
+    write_run(tmp_path, facts, rows)
+    (file,) = tmp_path.glob("events/run=r/*.parquet")
+    pq.write_table(damaged(rows, **{name: None}), file, write_statistics=statistics)
+    with pytest.raises(TraceError, match=rf"{file.name} has rows whose {name} is null\.$"):
+        survey(tmp_path)
+
+
+def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    facts, rows = honest_run(1, run="r", messages=2)
+    write_run(tmp_path, facts, rows)
+    (file,) = tmp_path.glob("events/run=r/*.parquet")
+    pq.write_table(damaged(rows, kind="delivers"), file)
+    assert examined(file, ["r"]).complaint == f"{file} has events of kind 'delivers'; version 2 knows no such kind."
+
+
+def test_facts_with_two_definitions_of_a_group_are_refused(tmp_path: Path) -> None:
+    facts, rows = honest_run(1, run="r", messages=2)
+    write_run(tmp_path, facts, rows)
+    path = tmp_path / "runs" / "r.json"
+    path.write_text(path.read_text().replace('"groups":{', '"groups":{"g1":["x"],'))
+    with pytest.raises(TraceError, match=r"r\.json defines 'g1' twice\.$"):
+        read_facts(tmp_path)
+
+
+# ---- one bad run among many
+
+
+def test_what_is_wrong_with_one_run_is_no_reason_to_refuse_the_others(tmp_path: Path) -> None:
+    names = ["good", "torn", "lost", "odd", "twice"]
+    runs = {name: honest_run(i, run=name, messages=2) for i, name in enumerate(names)}
+    for run in runs.values():
+        write_run(tmp_path, *run)
+    next(tmp_path.glob("events/run=torn/*.parquet")).write_bytes(b"PAR1 half of it")
+    (tmp_path / "runs" / "lost.json").unlink()
+    (tmp_path / "runs" / "odd.json").write_text("{")
+    (tmp_path / "runs" / "more.jsonl").write_bytes((tmp_path / "runs" / "twice.json").read_bytes() + b"nonsense\n")
+    several = [named(run, f"of-many-{i}") for i, run in enumerate(list(runs.values())[:2])]
+    write_runs(tmp_path, "many", several)
+    (tmp_path / "events" / "many.parquet").write_bytes(b"")
+    write_runs(tmp_path, "whole", [named(runs["good"], "whole"), named(runs["odd"], "unknown")])
+    lines = (tmp_path / "runs" / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "runs" / "whole.jsonl").write_bytes(lines[0])
+    found = survey(tmp_path)
+    assert [facts.run for facts in found.facts] == ["good", "whole"]
+    assert found.refused.keys() == {"torn", "lost", "odd", "twice", "of-many-0", "of-many-1", "unknown"}
+    assert len(found.nameless) == 1
+    assert all(str(tmp_path) in complaint for complaint in found.complaints)
+
+
+def named(run: Run, name: str) -> Run:
+    return msgspec.structs.replace(run[0], run=name), run[1]
+
+
+def cut_in_files(folder: Path, run: Run) -> None:
+    """As a cluster writes it: files that tell which rows of which process they have, and a fact of how many."""
+    facts, rows = run
+    last: dict[str, int] = {}
+    for process in sorted({row.process for row in rows}):
+        own = [row._replace(seq=i) for i, row in enumerate((r for r in rows if r.process == process), start=1)]
+        last[process] = len(own)
+        for first in range(0, len(own), 20):
+            part = own[first : first + 20]
+            write_events(folder, facts.run, f"{process}-{part[0].seq:012d}-{part[-1].seq:012d}", to_table(part))
+    write_facts(folder, msgspec.structs.replace(facts, driver="runtime", rows=last))
+
+
+def test_verify_judges_what_it_can_and_says_of_what_it_cannot(
+    spark: SparkSession, antiphon: Command, tmp_path: Path
+) -> None:
+    """A run by pandas, one that lost a file, and one that is damaged: nothing is broken, and the code is 3."""
+    write_run(tmp_path, *honest_run(1, run="damaged", messages=5))
+    next(tmp_path.glob("events/run=damaged/*.parquet")).write_bytes(b"PAR1")
+    facts, rows = honest_run(2, run="pandas", messages=5)
+    write_facts(tmp_path, facts)
+    (tmp_path / "events" / "run=pandas").mkdir()
+    to_table(rows).to_pandas().to_parquet(tmp_path / "events" / "run=pandas" / "theirs.parquet")
+    cut_in_files(tmp_path, honest_run(3, run="gone", messages=30))
+    gone = sorted((tmp_path / "events" / "run=gone").glob("g1.1-*.parquet"))
+    assert len(gone) > 2
+    gone[1].unlink()
+    (file,) = {path.name for path in tmp_path.glob("events/run=damaged/*.parquet")}
+    result = antiphon("verify", tmp_path, "--json")
+    assert result.code == 3
+    assert result.json["holds"] is False
+    assert result.json["violations"] == []
+    (refused,) = result.json["refused"]
+    assert refused["run"] == "damaged"
+    assert file in refused["reason"]
+    statuses = {(row["run"], row["status"]) for row in result.json["verdicts"]} - {("gone", "not promised")}
+    assert statuses == {("pandas", "holds"), ("gone", "incomplete")}
+    (of_gone,) = (run for run in read_facts_of(tmp_path, "gone"))
+    assert of_gone.incomplete == ["g1.1"]
+    here = read_rows(tmp_path, "gone")
+    assert set(map(str, checks.verdicts(of_gone, check_run(of_gone, here)).values())) <= {"incomplete", "not promised"}
+
+
+def read_facts_of(folder: Path, run: str) -> list[RunFacts]:
+    return [facts for facts in survey(folder).facts if facts.run == run]
+
+
+def test_a_file_that_is_damaged_inside_is_named_and_nothing_is_judged(
+    spark: SparkSession, antiphon: Command, tmp_path: Path
+) -> None:
+    """Its footer is whole: only who reads the rows can tell. The code is 3: 1 would mean a broken promise."""
+    write_run(tmp_path, *honest_run(1, run="r", messages=40))
+    (file,) = tmp_path.glob("events/run=r/*.parquet")
+    data = bytearray(file.read_bytes())
+    column = pq.ParquetFile(file).metadata.row_group(0).column(1)  # seq, which is read at once
+    begin = column.dictionary_page_offset or column.data_page_offset
+    data[begin + 30 : begin + column.total_compressed_size] = bytes(column.total_compressed_size - 30)
+    file.write_bytes(data)
+    result = antiphon("verify", tmp_path)
+    assert (result.code, result.out) == (3, "")
+    assert result.err.splitlines()[-1] == f"antiphon: Spark cannot read {file}: it is damaged."
+
+
+def test_spark_failing_is_not_a_broken_promise(
+    antiphon: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise NotJudged("Spark failed: no space left.")
+
+    write_run(tmp_path, *honest_run(1, run="r", messages=2))
+    monkeypatch.setattr("antiphon.cli.spark.quiet_session", fail)
+    result = antiphon("verify", tmp_path)
+    assert (result.code, result.err.splitlines()[-1]) == (3, "antiphon: Spark failed: no space left.")
+
+
+# ---- rows that are there twice
+
+
+def test_of_two_rows_at_one_time_the_one_that_sorts_first_counts(spark: SparkSession) -> None:
+    one = Row("p", 1, 10, "deliver", "m1", ("g",), position=0)
+    other = Row("p", 1, 10, "deliver", None, ("g",), position=0)
+    later = Row("p", 1, 11, "crash")
+    for rows in ([one, other, later], [later, other, one], [one, later, other]):
+        assert deduplicate_here(rows) == [other]
+        table = to_table(rows).append_column("run", pa.repeat("r", len(rows)))
+        (kept,) = deduplicate(spark.createDataFrame(table, EVENTS)).collect()
+        assert (kept.kind, kept.message) == ("deliver", None)
+
+
+def test_the_command_tells_of_a_promise_that_nobody_checks(antiphon: Command) -> None:
+    from antiphon.cli.spark import exit_code
+
+    assert exit_code([{"status": "holds"}], {"linearizability"}) == 3
+    assert exit_code([{"status": "broken"}], {"linearizability"}) == 1
