@@ -93,6 +93,21 @@ def test_the_fast_checks_agree_with_the_oracle(batch: int) -> None:
     assert all(3 <= count[name] <= 90 for name in PROPERTIES), count
 
 
+def test_one_member_speaks_for_those_with_the_same_log_and_all_are_named_when_it_is_wrong() -> None:
+    facts, rows = honest_run(1, groups=2, members=3)
+    history = RunHistory(facts, rows)
+    homes = {process: group for group, members in facts.groups.items() for process in members}
+    assert len(history.voices) < len(history.deliveries)
+    assert all(homes[p] == homes[speaker] for p, speaker in history.speakers.items() if p in homes)
+    group, members = next(iter(facts.groups.items()))
+    for process in members:
+        position = sum(row.kind == "deliver" and row.process == process for row in rows)
+        last = max(row.seq for row in rows if row.process == process)
+        rows.append(Row(process, last + 1, 1, "deliver", "nobody:1", (group,), (), position=position))
+    found = [v for v in check_run(facts, rows) if v.property == "integrity" and v.messages == ("nobody:1",)]
+    assert {v.processes for v in found} == {(process,) for process in members}
+
+
 def test_only_what_is_promised_is_checked() -> None:
     facts, rows = next(f for f in FORGERIES if f.name == "fifo_inverted_everywhere").forge(*honest_run(1))
     facts.promises = ["causal", "real_time_order", "linearizability"]

@@ -21,12 +21,13 @@ from antiphon.core import (
     Transport,
     Wire,
 )
+from antiphon.core.buffers import encode_beside
 from antiphon.core.channel import ChannelId, Prefix
 from antiphon.core.effects import CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, JournalFull, UsageError
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
-from antiphon.core.inputs import AnyInput, Begin, Multicast, Receive, Submit, TurnEnd, decode_input
+from antiphon.core.inputs import AnyInput, Begin, Multicast, Receive, Submit, TurnEnd, decode_input, encode_input
 from antiphon.core.requests import encode_request
 
 TOPOLOGY = Topology.sized({"a": 3, "b": 1})
@@ -87,10 +88,11 @@ class Disk:
     def next_index(self) -> int:
         return len(self.records)
 
-    def append(self, record: Buffers) -> None:
+    def append(self, happened: AnyInput) -> int:
         if len(self.records) == self.room:
             raise JournalFull("No space is left.")
-        self.records.append(record)
+        self.records.append(encode_input(happened))
+        return self.records[-1].size
 
 
 class Stop(Exception):
@@ -184,6 +186,15 @@ def test_nothing_is_released_before_the_journal_is_durable_and_then_all_in_order
     assert held.held == 0
     assert [turn.index for turn in seen.turns] == [0, 1, 2, 3]
     assert [decode_input(bytes(record)) for record in disk.records] == list(EVERY_KIND)
+
+
+def test_the_record_of_a_frame_is_what_any_input_makes() -> None:
+    """It is written out, because most inputs are frames; small and large ones alike."""
+    for body in (b"", b"x", b"x" * 10_000):
+        for transport in Transport:
+            received = Receive(1 << 60, ProcessId("a.2"), transport, 70_000, Buffers(body[:3], body[3:]))
+            assert encode_input(received) == encode_beside(b"", received)
+            assert decode_input(bytes(encode_input(received))) == received
 
 
 def test_without_a_journal_inputs_are_counted_all_the_same() -> None:

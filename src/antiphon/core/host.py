@@ -24,7 +24,7 @@ from antiphon.core.channel import NO_FRAMES, ChannelId, FrameInbox, Outbox, Pref
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, UsageError
 from antiphon.core.events import Event
-from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input, encode_input
+from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input
 from antiphon.core.model import ProcessId
 from antiphon.core.process import Process
 
@@ -40,8 +40,11 @@ class Journal(Protocol):
         """The index of the record that comes next."""
         ...
 
-    def append(self, record: Buffers) -> None:
-        """Take a record. JournalFull: nothing has happened."""
+    def append(self, happened: AnyInput) -> int:
+        """Take an input as a record (`encode_input`); returns its bytes, where somebody counts them.
+
+        JournalFull: nothing has happened.
+        """
         ...
 
 
@@ -121,10 +124,8 @@ class Host:
     def _handle(self, happened: AnyInput, note: Any) -> Turn:
         journal = self.journal
         if journal is not None:
-            record = encode_input(happened)
             index = journal.next_index
-            journal.append(record)
-            self.journaled_bytes += record.size
+            self.journaled_bytes += journal.append(happened)
         else:
             index = self._index
             self._index = index + 1

@@ -7,6 +7,7 @@ from functools import partial
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
 from antiphon.core.events import Delivered
 from antiphon.core.host import Turn
+from antiphon.core.inputs import Submit
 from antiphon.core.model import MessageId
 from antiphon.core.process import Process
 from antiphon.services.consensus import Consensus
@@ -45,6 +46,7 @@ class Observations:
             (process.me, effect.seq, effect.client, effect.taken)
             for process, _, _, turns in self._seen
             for turn in turns
+            if type(turn.happened) is Submit
             for effect in turn.effects
             if type(effect) is Reply
         }

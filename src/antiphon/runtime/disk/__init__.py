@@ -2,6 +2,7 @@
 
 from antiphon.runtime.disk.committer import Committer
 from antiphon.runtime.disk.delivered import DeliveredLog
+from antiphon.runtime.disk.journal import InputJournal
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.disk.log import JournalIdentity, SegmentedLog
 from antiphon.runtime.disk.spill import Spills
@@ -11,6 +12,7 @@ __all__ = [
     "Committer",
     "DeliveredLog",
     "DiskWatch",
+    "InputJournal",
     "JournalIdentity",
     "SegmentedLog",
     "Spills",

@@ -20,7 +20,7 @@ from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalF
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
-from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, SegmentedLog, Spills, UnderWay
+from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, InputJournal, SegmentedLog, Spills, UnderWay
 from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
@@ -68,7 +68,7 @@ class Driver:
     ) -> None:
         self.process = process
         self.journal = journal
-        self.host = Host(process, journal, self)
+        self.host = Host(process, None if journal is None else InputJournal(journal), self)
         self.recorder = recorder
         process.traced = recorder is not None
         self.spills: Spills
