@@ -70,7 +70,7 @@ def main() -> None:
     workers.look()
     before = workers.wanted_seconds()
     with tempfile.TemporaryDirectory() as out:
-        folder = SweepFolder.prepare(Path(out) / "sweep", text, sweep)
+        folder = SweepFolder.prepare(Path(out) / "sweep", sweep, text)
         start = time.monotonic()
         run_sweep(spark, sweep, folder, lambda _: workers.look())
         seconds = time.monotonic() - start

@@ -45,7 +45,7 @@ def test_what_cannot_be_run_is_refused(antiphon: Command, spec: Path, tmp_path: 
 
 def test_a_sweep_that_is_done_is_shown_without_spark(antiphon: Command, spec: Path, tmp_path: Path) -> None:
     sweep = parse_spec(SPEC, "spec")
-    folder = SweepFolder.prepare(tmp_path / "a b", SPEC, sweep)
+    folder = SweepFolder.prepare(tmp_path / "a b", sweep, SPEC)
     figures = ("steps_max", "sends_per_multicast", "latency_ms_p50", "latency_ms_p99")
     schema = pa.schema([*OUTCOMES, *POINT, *((name, pa.float64()) for name in figures)])
     rows = [

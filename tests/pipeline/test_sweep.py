@@ -44,7 +44,7 @@ faults = "random"
 
 def prepared(path: Path, spec: str = SPEC) -> tuple[Sweep, SweepFolder]:
     sweep = parse_spec(spec, "spec")
-    return sweep, SweepFolder.prepare(path, spec, sweep)
+    return sweep, SweepFolder.prepare(path, sweep, spec)
 
 
 def rows_of(folder: SweepFolder) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def test_the_summary_and_a_sweep_that_is_done(done: tuple[Sweep, SweepFolder]) -
 
 def test_another_sweep_in_the_same_folder_is_refused(done: tuple[Sweep, SweepFolder], tmp_path: Path) -> None:
     sweep, folder = done
-    SweepFolder.prepare(folder.path, "# the same, with a comment" + SPEC, sweep)
+    SweepFolder.prepare(folder.path, sweep, "# the same, with a comment" + SPEC)
     with pytest.raises(UsageError, match="holds another sweep"):
         prepared(folder.path, SPEC.replace("1-3", "1-4"))
     (tmp_path / "letter").touch()

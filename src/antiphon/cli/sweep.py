@@ -51,7 +51,7 @@ def sweep_command(
     text = _text_of(spec)
     sweep = parse_spec(text, str(spec))
     _refuse_elsewhere(out, os.environ.get("SPARK_REMOTE") or master or "local")
-    folder = SweepFolder.prepare(_path(out), text, sweep)
+    folder = SweepFolder.prepare(_path(out), sweep, text)
     before, start = folder.done(), time.monotonic()
     with folder.locked():
         if before < sweep.runs or folder.under_way() is not None:

@@ -1,6 +1,7 @@
 """A sweep's folder: what is done, what is under way, and the figures of all runs.
 
-sweep.toml                    what was asked for
+sweep.toml                    what was asked for, if that was a file
+sweep.json                    by what the sweep is known again
 points.parquet                the points, numbered
 metrics/<first>-<last>.parquet   the figures of a round's runs, one row each: with this file the round is done
 trace/                        a trace (docs/trace.md), if it is kept
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,9 @@ import pyarrow.parquet as pq
 
 from antiphon.core.errors import UsageError
 from antiphon.simulation.settings import CHOSEN_FOR_RANDOM, RANDOM, Settings
+from antiphon.simulation.values import kind_of
 from antiphon.sweep.pace import Chunk
-from antiphon.sweep.spec import Sweep, parse_spec
+from antiphon.sweep.spec import Point, Sweep
 from antiphon.sweep.task import chunk_name, chunk_of, write_table
 
 POINT = pa.schema(
@@ -52,12 +54,29 @@ POINT = pa.schema(
 )
 
 
-def parameters(point: Settings) -> dict[str, Any]:
-    """A point as a row. Of random runs the seed chooses all else: null."""
+def parameters(point: Point) -> dict[str, Any]:
+    """A point as a row. Null is what the seed chooses in random runs, and what a program's scenarios do not have."""
+    if not isinstance(point, Settings):
+        return _parameters_of_scenarios(point)
     found: dict[str, Any] = msgspec.to_builtins(point)
     if point.faults == RANDOM:
         found = {key: value if key in CHOSEN_FOR_RANDOM else None for key, value in found.items()}
-    return found | {"option": ",".join(f"{name}={value}" for name, value in sorted(point.option.items()))}
+    return found | {"option": _pairs(point.option)}
+
+
+def _parameters_of_scenarios(point: Point) -> dict[str, Any]:
+    scenario = point.scenario(0)
+    return dict.fromkeys(POINT.names) | {
+        "protocol": scenario.protocol,
+        "option": _pairs(scenario.options),
+        "groups": _pairs(scenario.groups),
+        "messages": len(scenario.plans),
+        "faults": ",".join(sorted({kind_of(fault) for fault in scenario.faults})) or "none",
+    }
+
+
+def _pairs(named: Mapping[str, object]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(named.items()))
 
 
 @dataclass(frozen=True)
@@ -88,21 +107,23 @@ class SweepFolder:
         self._rounds = path / "rounds"
 
     @classmethod
-    def prepare(cls, path: Path, text: str, sweep: Sweep) -> SweepFolder:
-        """A new folder, or that of the same sweep, to go on with."""
-        copy = path / "sweep.toml"
-        if not copy.exists():
+    def prepare(cls, path: Path, sweep: Sweep, text: str | None = None) -> SweepFolder:
+        """A new folder, or that of the same sweep, to go on with. ``text``: the file that asked for it."""
+        known = path / "sweep.json"
+        if not known.exists():
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise UsageError(f"{path} holds something else than a sweep: give another folder with --out.")
             path.mkdir(parents=True, exist_ok=True)
             points = [{"point": number} | parameters(point) for number, point in enumerate(sweep.points)]
             numbered = pa.schema([pa.field("point", pa.int32(), nullable=False), *POINT])
             write_table(path / "points.parquet", pa.Table.from_pylist(points, numbered))
-            temporary = path / ".sweep.toml.tmp"
-            temporary.write_text(text)
-            temporary.replace(copy)
-        elif parse_spec(copy.read_text(), str(copy)) != sweep:
-            raise UsageError(f"{path} holds another sweep, that of {copy}: give another folder with --out.")
+            if text is not None:
+                (path / "sweep.toml").write_text(text)
+            temporary = path / ".sweep.json.tmp"
+            temporary.write_bytes(msgspec.json.encode({"digest": sweep.digest, "runs": sweep.runs}))
+            temporary.replace(known)
+        elif msgspec.json.decode(known.read_bytes())["digest"] != sweep.digest:
+            raise UsageError(f"{path} holds another sweep: give another folder with --out.")
         found = cls(path)
         found.metrics.mkdir(exist_ok=True)
         found._rounds.mkdir(exist_ok=True)
@@ -111,7 +132,7 @@ class SweepFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else goes on with this sweep meanwhile."""
-        with (self.path / "sweep.toml").open("rb") as file:
+        with (self.path / "sweep.json").open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from antiphon.core.model import parse_groups
 from antiphon.simulation.settings import RANDOM, Settings
-from antiphon.sweep.spec import Sweep
+from antiphon.sweep.spec import Point, Sweep
 
 SECONDS_PER_CHUNK = 1.0
 RUNS_PER_CHUNK_MAX = 1_000
@@ -19,7 +19,7 @@ Chunk = tuple[int, int]  # the first and the last of some runs in a row
 class Pace:
     """The mean time of each point's runs; of a point without any, by its size, what the others let one expect."""
 
-    def __init__(self, points: Iterable[Settings]) -> None:
+    def __init__(self, points: Iterable[Point]) -> None:
         self._sizes = [_size(point) for point in points]
         self._runs = [0] * len(self._sizes)
         self._seconds = [0.0] * len(self._sizes)
@@ -40,8 +40,11 @@ class Pace:
         return [seconds / runs if runs else size * rate for runs, seconds, size in every]
 
 
-def _size(point: Settings) -> int:
+def _size(point: Point) -> int:
     """About how much there is to do in a run: its messages, times the processes."""
+    if not isinstance(point, Settings):
+        scenario = point.scenario(0)
+        return max(1, len(scenario.plans)) * sum(scenario.groups.values())
     if point.faults == RANDOM:
         return RANDOM_SIZE
     return max(1, point.messages) * (sum(parse_groups(point.groups).values()) + point.clients)

@@ -6,28 +6,40 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import product
 from math import prod
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import msgspec
 
 from antiphon.core.errors import UsageError
 from antiphon.simulation.settings import CHOSEN_FOR_RANDOM, RANDOM, Settings
+from antiphon.simulation.values import Scenario
 
 KEYS = ("seeds", "trace", "grid")
 POINTS_MAX, RUNS_MAX = 10_000, 10_000_000
 _OPTION = "option."
 
 
+class Point(Protocol):
+    """A run but for its seed: the settings that a file asks for, or a value of which a program makes scenarios.
+
+    It must be one that msgspec can encode: by this a sweep is known again.
+    """
+
+    def scenario(self, seed: int, /) -> Scenario: ...
+
+
 @dataclass(frozen=True)
 class Sweep:
     """Its runs are numbered: all points with the first seed, then all with the second, and so on."""
 
-    points: tuple[Settings, ...]
+    points: tuple[Point, ...]
     seeds: Sequence[int]
     trace: bool = True  # whether the traces are kept
+    receives: bool = True  # whether a trace that is kept tells what was received, too: no figure is made of that
 
     @property
     def runs(self) -> int:
@@ -36,6 +48,12 @@ class Sweep:
     def run(self, number: int) -> tuple[int, int]:
         """The point and the seed of a run."""
         return number % len(self.points), self.seeds[number // len(self.points)]
+
+    @property
+    def digest(self) -> str:
+        """Equal where all that is asked for is equal."""
+        asked = (self.points, str(self.seeds), self.trace, self.receives)
+        return blake2b(msgspec.json.encode(asked, order="deterministic"), digest_size=16).hexdigest()
 
 
 def run_name(point: int, seed: int) -> str:

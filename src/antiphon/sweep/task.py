@@ -80,7 +80,7 @@ def _simulated(sweep: Sweep, chunk: Chunk, outcomes: list[dict[str, Any]]) -> It
             found["error"] = str(error) if isinstance(error, AntiphonError) else f"{type(error).__name__}: {error}"
         else:
             found |= _told(outcome)
-            yield msgspec.structs.replace(outcome.facts, run=found["run"]), _rows(outcome, sweep.trace)
+            yield msgspec.structs.replace(outcome.facts, run=found["run"]), _rows(outcome, sweep)
         # Whoever took the rows has made a table of them by now, which is part of the work.
         outcomes.append(found | {"cpu_seconds": time.process_time() - start})
 
@@ -97,6 +97,8 @@ def _told(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _rows(outcome: Outcome, kept: bool) -> list[Row]:
+def _rows(outcome: Outcome, sweep: Sweep) -> list[Row]:
     """All rows where they are kept; else those that figures are made of."""
-    return outcome.rows if kept else outcome.observations.rows(receives=False) + outcome.outside
+    return (
+        outcome.rows if sweep.trace and sweep.receives else outcome.observations.rows(receives=False) + outcome.outside
+    )
