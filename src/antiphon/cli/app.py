@@ -23,6 +23,7 @@ PLACES = {  # which file of this folder has a command
     "report": "spark",
     "demo": "spark",
     "sweep": "sweep",
+    "reproduce": "reproduce",
     "up": "cluster",
     "node": "cluster",
     "status": "cluster",

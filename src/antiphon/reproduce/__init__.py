@@ -1,1 +1,1 @@
-"""The papers' tables and figures, made again: one module for each that needs more than a test."""
+"""The papers' tables and figures, made again and set beside theirs: one file for each of R1 to R9 (docs/papers.md)."""

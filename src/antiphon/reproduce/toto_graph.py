@@ -5,6 +5,7 @@ As in Figure 1 of toto.txt, machines are letters: the second message of the firs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from antiphon.services import toto as paper
@@ -76,6 +77,23 @@ def moments(graph: dict[str, Any], machine: str) -> list[Moment]:
 def picture(graph: dict[str, Any], machine: str) -> str:
     """All moments at which this machine delivers something, side by side, as one SVG."""
     shown = moments(graph, machine)
+    return _drawn(shown, [_heads(moment) for moment in shown], graph["phi"])
+
+
+def snapshot(graph: Graph, delivered: Sequence[Name], candidates: Sequence[Name], title: str, phi: int) -> str:
+    """One graph as it is, with nothing to be delivered."""
+    last = next(reversed(graph.arcs))
+    moment = Moment(graph, tuple(delivered), tuple(candidates), (), last, True)
+    return _drawn([moment], [(title, "")], phi)
+
+
+def _heads(moment: Moment) -> tuple[str, str]:
+    graph, last = moment.graph, letter(moment.graph, moment.last)
+    due = ", ".join(letter(graph, m) for m in moment.due)
+    return f"{last} has come" if moment.first else f"{last}, once more", f"delivered: {due}"
+
+
+def _drawn(shown: Sequence[Moment], heads: Sequence[tuple[str, str]], phi: int) -> str:
     levels = max(max(_levels(moment.graph).values()) for moment in shown) + 1
     width, height = PANEL * len(shown), TOP + STEP * levels + 2 * MARGIN + 48
     lines = [
@@ -83,8 +101,8 @@ def picture(graph: dict[str, Any], machine: str) -> str:
         'font-family="Helvetica, Arial, sans-serif" font-size="13" text-anchor="middle">',
         f'<rect width="{width}" height="{height}" rx="10" fill="{PAPER}"/>',
     ]
-    for i, moment in enumerate(shown):
-        lines += [f'<g transform="translate({i * PANEL} 0)">', *_panel(moment, levels, graph["phi"]), "</g>"]
+    for i, (moment, words) in enumerate(zip(shown, heads, strict=True)):
+        lines += [f'<g transform="translate({i * PANEL} 0)">', *_panel(moment, words, levels, phi), "</g>"]
         if i:
             lines.append(f'<path d="M{i * PANEL} 16 V{height - 16}" stroke="{FAINT}" stroke-width="0.7"/>')
     return "\n".join([*lines, "</svg>", ""])
@@ -102,7 +120,7 @@ def letter(graph: Graph, m: Name) -> str:
     return f"{chr(ord('a') + graph.machines.index(m.sender))}{m.number}"
 
 
-def _panel(moment: Moment, levels: int, phi: int) -> list[str]:
+def _panel(moment: Moment, heads: tuple[str, str], levels: int, phi: int) -> list[str]:
     graph, middle = moment.graph, PANEL / 2
     places = _levels(graph)
     lanes = len(graph.machines)
@@ -111,11 +129,7 @@ def _panel(moment: Moment, levels: int, phi: int) -> list[str]:
         x = middle + (graph.machines.index(m.sender) - (lanes - 1) / 2) * LANE
         return x, TOP + MARGIN + STEP * (levels - 1 - places[m])
 
-    last = letter(graph, moment.last)
-    lines = [
-        _text(middle, 24, f"{last} has come" if moment.first else f"{last}, once more", weight="bold"),
-        _text(middle, 44, f"delivered: {', '.join(letter(graph, m) for m in moment.due)}", GREEN, "bold"),
-    ]
+    lines = [_text(middle, 24, heads[0], weight="bold"), _text(middle, 44, heads[1], GREEN, "bold")]
     for m, follows in graph.arcs.items():
         lines += [_line(at(m), at(f)) for f in follows]
     for m in graph.arcs:
