@@ -60,7 +60,7 @@ def test_every_command_and_flag_in_a_page_exists(page: Path) -> None:
             name, rest = used
             assert name in commands, f"{page.name} uses `antiphon {name}`"
             command = commands[name]
-            within = getattr(command, "commands", {})  # `antiphon bench tom` is a command of a command
+            within = getattr(command, "commands", {})  # `antiphon bench cluster` is a command of a command
             if within:
                 command = within[rest.split()[0]]
             known = {flag for parameter in command.params for flag in [*parameter.opts, *parameter.secondary_opts]}

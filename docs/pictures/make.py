@@ -16,8 +16,9 @@ from pathlib import Path
 
 import drawing
 
-from antiphon.reproduce.swap import arrow_figures, combining_figures
+from antiphon.reproduce import r9
 from antiphon.reproduce.swap_figures import strip
+from antiphon.reproduce.swap_stage import arrow_figures, combining_figures
 from antiphon.reproduce.toto_graph import example, picture
 from antiphon.simulation import MILLISECOND, Plan, Scenario, simulate
 
@@ -53,41 +54,8 @@ def skeen() -> None:
 
 
 def isis() -> None:
-    """The hold-back queues of slides 6 and 7 after each step, from the run that tests/papers/test_slides.py judges."""
-    sys.path.insert(0, str(DOCS.parent / "tests"))
-    from papers.test_slides import Isis, drawn
-
-    run = Isis()
-    steps = [
-        ("1: the messages arrive in different orders", {name: drawn(site, []) for name, site in run.sites.items()})
-    ]
-    left = [{name: len(site.protocol.holdback) for name, site in run.sites.items()}]
-    for step, m in enumerate(("m1", "m2", "m3"), 2):
-        steps.append((f"{step}: {m} gets its final timestamp", run.announce(m)))
-        left.append({name: len(site.protocol.holdback) for name, site in run.sites.items()})
-    parts = []
-    for row, (title, queues) in enumerate(steps):
-        top = 48 + 92 * row
-        parts.append(_text(20, top + 12, f"Step {title}", "start", "bold"))
-        for column, (name, queue) in enumerate(queues.items()):
-            for place, entry in enumerate(queue):
-                message, timestamp, state = entry.split()
-                x, y = 20 + 230 * column + 64 * place, top + 22
-                delivered = place < len(queue) - left[row][name]
-                fill = drawing.COLOURS[int(message[1:]) - 1]
-                parts.append(
-                    f'<rect x="{x}" y="{y}" width="60" height="44" fill="{fill}" fill-opacity="0.25" '
-                    f'stroke="{drawing.INK}" stroke-width="{3 if delivered else 0.5}"/>'
-                )
-                parts.append(_text(x + 30, y + 18, message, "middle", "bold"))
-                parts.append(_text(x + 30, y + 36, f"{timestamp} {state}", "middle"))
-    sites = [_text(20 + 230 * column, 28, f"Site {name}", "start", "bold") for column, name in enumerate(run.sites)]
-    opening = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 420" font-family="inherit" font-size="13">'
-    (DOCS / "protocols" / "isis.svg").write_text(_standalone("\n".join([opening, *sites, *parts, "</svg>"])) + "\n")
-
-
-def _text(x: int, y: int, text: str, anchor: str, weight: str = "normal") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="{drawing.INK}">{text}</text>'
+    """The hold-back queues of slides 6 and 7 after each step."""
+    (DOCS / "protocols" / "isis.svg").write_text(r9.picture(r9.played()))
 
 
 def swap() -> None:

@@ -11,6 +11,20 @@ import pytest
 
 from antiphon.reproduce import r5, r9
 from antiphon.reproduce.results import NAMES
+from antiphon.reproduce.table import (
+    Result,
+    Row,
+    Table,
+    at_least,
+    at_most,
+    below,
+    between,
+    equal,
+    grows,
+    near,
+    near_share,
+    only_shown,
+)
 from cli.command import Command
 
 FILES = {"r5": {"figure1.svg"}, "r9": {"queues.svg"}}
@@ -54,8 +68,8 @@ def test_a_bound_that_is_missed(antiphon: Command, tmp_path: Path, monkeypatch: 
     result = antiphon("reproduce", "r5", "r9", "--out", tmp_path / "out")
     assert result.code == 1
     assert "r5  toto.txt, Table 1 and Figure 1: 1 of 13 bounds missed" in result.out
-    assert "Missed: r5: c1, NVT: 3 (the paper: 4) is not the same.\n" in result.out
-    assert "Missed: r9: 4: m3 gets 18.3, 2, queue: m3 18.3 d, m2 19.3 d (the paper: m2 19.3 d, m3 18.3 d)" in result.out
+    assert "Missed: r5, The candidates: c1, NVT: 3 (the paper: 4) is not the same.\n" in result.out
+    assert "Missed: r9, Hold-back queues: 4: m3 gets 18.3, 2, queue: m3 18.3 d, m2 19.3 d (the paper:" in result.out
     found = json.loads((tmp_path / "out" / "r5" / "result.json").read_text())
     assert (found["holds"], len(found["missed"])) == (False, 1)
     assert "| c1 | NVT | 4 | 3 | -25.0 % | the same | **no** |" in (tmp_path / "out" / "r5" / "table.md").read_text()
@@ -76,3 +90,28 @@ def test_what_is_refused(antiphon: Command, tmp_path: Path) -> None:
     assert antiphon("reproduce", "r5", "--quick", "--out", tmp_path / "out").code == 0
     refused("out holds the quick form, and this is the full one", "r5", "--out", tmp_path / "out")
     assert not (tmp_path / "index.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("kept", "missed"),
+    [
+        (equal((), "x", 3, 3), equal((), "x", 3, 4)),
+        (equal((), "x", 3, 4, aim=4), equal((), "x", 3, 3, aim=4)),
+        (near((), "x", 5.1, 5.49, 0.4), near((), "x", 5.1, 4.69, 0.4)),
+        (near_share((), "x", 1.76, 1.65, 0.1, aim=1.82), near_share((), "x", 1.76, 1.63, 0.1, aim=1.82)),
+        (below((), "ms", 2.4, 2.3, 2.4), below((), "ms", 2.4, 2.4, 2.4)),
+        (at_most((), "x", None, 10.0, 10.0), at_most((), "x", None, 10.1, 10.0)),
+        (at_least((), "x", None, 5.6, 5.6), at_least((), "x", None, 5.5, 5.6)),
+        (between((), "x", 10, 9, 9, 10), between((), "x", 10, 8, 9, 10)),
+        (grows((), "x", None, [1.0, 2.0, 3.0]), grows((), "x", None, [1.0, 3.0, 3.0])),
+    ],
+)
+def test_each_bound_can_be_kept_and_missed(kept: Row, missed: Row) -> None:
+    assert (kept.holds, missed.holds) == (True, False)
+    assert kept.bound == missed.bound
+    table = Table(title="t", labels=(), rows=[kept, missed, only_shown((), "x", 2, 3)])
+    result = Result(name="r0", title="", source="", setting="", tables=[table])
+    assert len(result.bounded) == 2
+    (sentence,) = result.missed
+    assert sentence.endswith(f"is not {missed.bound}.")
+    assert table.rows[2].deviation == 0.5

@@ -11,8 +11,8 @@ import pytest
 from antiphon.core import ProcessId, Topology
 from antiphon.core.errors import UsageError
 from antiphon.protocols import protocols
-from antiphon.reproduce.swap import Stage, Travelling, arrow_figures, combining_figures
 from antiphon.reproduce.swap_figures import strip
+from antiphon.reproduce.swap_stage import Stage, Travelling, arrow_figures, combining_figures
 from antiphon.services.tree import clusters, places
 from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, simulate
 from antiphon.simulation.campaign import scenarios

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from antiphon.pipeline.evidence import Evidence
-from antiphon.pipeline.latency_index import waits
+from antiphon.pipeline.latency_index import acknowledged, waits
 from antiphon.pipeline.metrics import metrics
 from antiphon.pipeline.read import read_events, read_runs
-from antiphon.reproduce.toto import Case, run
+from antiphon.reproduce.toto import Case
 from antiphon.services import toto as paper
 from antiphon.services.toto import Graph, Name
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Partition, Plan, Scenario, simulate
@@ -54,8 +54,8 @@ RUNS = {
     "toto": lambda: turbulent("toto"),
     "transis": lambda: turbulent("transis"),
     "views": lambda: turbulent("toto", membership="true"),
-    "R6-toto": lambda: run(SLICE, 1),
-    "R6-allack": lambda: run(SLICE._replace(protocol="allack"), 1),
+    "R6-toto": lambda: simulate(SLICE.scenario(1)),
+    "R6-allack": lambda: simulate(msgspec.structs.replace(SLICE, protocol="allack").scenario(1)),
     "skeen": lambda: simulate(Scenario(protocol="skeen", groups={"g": 2}, plans=(Plan("c1", 0, ("g",)),))),
 }
 
@@ -69,6 +69,7 @@ class Measured(msgspec.Struct):
     waits: dict[str, set[Wait]]
     means: dict[str, SparkRow]
     pairs: dict[str, Counter[tuple[int, int]]]
+    acknowledged: list[SparkRow]  # of R6-toto
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,9 @@ def measured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> M
     found = metrics(events, runs).index
     assert found is not None
     open_ = {name: {row.run for row in some.collect()} for name, some in Evidence(events, runs).unproven.items()}
-    made = Measured(rows, open_, {name: set() for name in RUNS}, {}, {name: Counter() for name in RUNS})
+    in_r6 = F.col("run") == "R6-toto"
+    known = acknowledged(events.filter(in_r6), runs.filter(in_r6)).collect()
+    made = Measured(rows, open_, {name: set() for name in RUNS}, {}, {name: Counter() for name in RUNS}, known)
     for row in waits(events, runs).filter(~F.col("run").startswith("R6")).collect():
         made.waits[row.run].add((row.message, row.process, row.tau, row.omega))
     made.means = {row.run: row for row in found.runs.collect()}
@@ -147,8 +150,7 @@ def test_without_a_graph_there_is_no_index(measured: Measured) -> None:
 
 @pytest.mark.parametrize("protocol", ["toto", "allack"])
 def test_r6_and_r7_a_slice_of_the_tables(measured: Measured, protocol: str) -> None:
-    """The joint distribution, the means, the model and ρ, worked out from the rows. All of it:
-    `python benchmarks/toto_tables.py`."""
+    """The joint distribution, the means, the model and ρ, worked out from the rows. All of it: `antiphon reproduce`."""
     rows, row = measured.rows[f"R6-{protocol}"], measured.means[f"R6-{protocol}"]
     sent: dict[str, list[int]] = {}
     at: dict[str | None, int] = {}
@@ -175,3 +177,31 @@ def test_r6_and_r7_a_slice_of_the_tables(measured: Measured, protocol: str) -> N
 
 def test_toto_is_faster_than_all_ack(measured: Measured) -> None:
     assert 2 < measured.means["R6-allack"].latency_ms / measured.means["R6-toto"].latency_ms < 4
+
+
+def test_r6_when_a_message_is_acknowledged_by_all(measured: Measured) -> None:
+    """By the definition: every machine has a message in this graph that follows it. Nothing is delivered later."""
+    expected = {}
+    past: dict[Name, set[Name]] = {}
+    heard: dict[Name, set[str]] = {}
+    names: dict[Name, str | None] = {}
+    rows = measured.rows["R6-toto"]
+    follows = {name_of(row): row.about or () for row in rows if row.kind == "enter" and row.about is not None}
+    for before, row in zip((None, *rows), rows, strict=False):
+        if before is None or before.process != row.process:
+            past, heard = {}, {}
+        if row.kind == "enter":
+            name = name_of(row)
+            names[name] = row.message
+            direct = [Name(*_split(text)) for text in follows[name]]
+            past[name], heard[name] = set(direct).union(*(past[f] for f in direct)), set()
+            for m in past[name]:
+                heard[m].add(name.sender)
+                if len(heard[m]) == 8 and names[m] is not None:
+                    expected.setdefault((names[m], row.process), row.time_ns)
+    found = {(row.message, row.process): row.acknowledged_ns for row in measured.acknowledged}
+    assert found == expected
+    assert len(found) > 1000
+    assert all(
+        row.delivered_ns is not None and row.delivered_ns <= row.acknowledged_ns for row in measured.acknowledged
+    )

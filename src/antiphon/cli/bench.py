@@ -1,4 +1,4 @@
-"""`antiphon bench`: what a cluster reaches, and the papers' measurements on real processes."""
+"""`antiphon bench`: what a cluster reaches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from antiphon.cli.flags import OptionFlag, parse_option_flags
-from antiphon.cli.printing import Printer, print_table
+from antiphon.cli.printing import print_table
 from antiphon.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(help="Measure a protocol on real processes.", no_args_is_help=True, rich_markup_mode=None)
     bench.command("cluster")(cluster_command)
-    bench.command("tom")(tom_command)
     app.add_typer(bench, name="bench")
 
 
@@ -110,75 +108,3 @@ def _show_cluster(measured: Measured) -> None:
     ):
         table.add_row(name, value)
     print_table(table)
-
-
-def tom_command(
-    messages: Annotated[int, typer.Option(min=100, help="Multicasts per measured point.")] = 10_000,
-    seconds: Annotated[
-        float, typer.Option(min=1.0, help="The longest that one point may take; a slow one sends fewer messages.")
-    ] = 100.0,
-    samples: Annotated[int, typer.Option(min=10, help="Messages per mean delivery time.")] = 500,
-    size: Annotated[list[int], typer.Option(help="Bytes per payload; may be repeated.")] = [10, 500, 1000],  # noqa: B006 - typer
-    figures: Annotated[Path | None, typer.Option(help="Write the figures and the numbers into this folder.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
-) -> None:
-    """Measure TOM as its paper does: Figures 2 and 3, Table 2.
-
-    On three groups of three real processes; with the defaults it takes half an hour.
-
-    Example: antiphon bench tom --messages 2000 --seconds 5 --figures out
-    """
-    from antiphon.reproduce import tom
-
-    if any(each < 0 or each > 1 << 20 for each in size):
-        raise UsageError("A payload must have 0 to 1048576 bytes.")
-    console = Console(stderr=True)
-
-    def say(point: tom.Point) -> None:
-        kind = "sets" if point.sets else "single"
-        note = f", {point.crashed} coordinators killed" if point.crashed else ", journal on" if point.journal else ""
-        asked = f"{point.sent_per_s:g}/s" if point.sent_per_s else "as fast as possible"
-        console.print(
-            f"{kind:6} {point.size:5} bytes, sent {asked:>19}: delivered {point.delivered_per_s:8.1f}/s, "
-            f"{point.consensus} consensus executions for {point.messages} messages{note}",
-            soft_wrap=True,
-            highlight=False,
-        )
-
-    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as folder:
-        place = Path(folder) / "cluster"
-        result = tom.reproduce(place, messages=messages, seconds=seconds, samples=samples, sizes=size, say=say)
-    if figures is not None:
-        from antiphon.reproduce.tom_figures import draw
-
-        figures.mkdir(parents=True, exist_ok=True)
-        (figures / "tom.json").write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
-        draw(result, figures)
-    if json:
-        print(msgspec.json.encode(result).decode())
-    else:
-        _show(result)
-    if not result.best(sets=True, size=10):
-        console.print("The ratio at 10 bytes was not measured.")
-    missed = tom.check(result)
-    for sentence in missed:
-        console.print(f"Not reached: {sentence}")
-    if missed:
-        raise typer.Exit(1)
-
-
-def _show(result: object) -> None:
-    from antiphon.reproduce.tom import Reproduction
-
-    assert isinstance(result, Reproduction)
-    console = Printer()
-    best = Table("bytes", "single, messages/s", "sets, messages/s", "ratio", title="Highest delivery rate", box=None)
-    for size in sorted({point.size for point in result.points}):
-        single, sets = result.best(sets=False, size=size), result.best(sets=True, size=size)
-        if single:
-            best.add_row(str(size), f"{single:,.0f}", f"{sets:,.0f}", f"{sets / single:.1f}")
-    print_table(best, console)
-    table = Table("bytes", "groups", "mean ms", "p99 ms", "paper's mean ms", title="Delivery time", box=None)
-    for each in result.delivery_times:
-        table.add_row(str(each.size), str(each.groups), str(each.mean_ms), str(each.p99_ms), str(each.paper_ms))
-    print_table(table, console)

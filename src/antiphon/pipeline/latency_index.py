@@ -146,3 +146,52 @@ def periodic(tau: Column, omega: Column, n: Column) -> Column:
 
 def _rho(model_ms: Column) -> Column:
     return F.try_divide(F.abs(model_ms - F.col("latency_ms")), F.col("latency_ms"))
+
+
+def acknowledged(events: DataFrame, runs: DataFrame) -> DataFrame:
+    """Of each message at each machine: when its graph first held, from every machine, a message that follows it.
+
+    One row for each such moment: (run, process, message, acknowledged_ns, delivered_ns). For runs without views.
+    """
+    machines = runs.select("run", _machines().alias("machines"))
+    most = machines.agg(F.max(F.size("machines")).alias("most")).collect()[0].most or 0
+    sender = F.get("peers", F.lit(0))
+    entries = (
+        events.filter("kind = 'enter'")
+        .join(F.broadcast(machines), on="run", how="inner")
+        .select(
+            *("run", "process", "seq", "time_ns", "kind", "message", "position", "machines"), sender.alias("sender")
+        )
+        .withColumn("place", F.array_position("machines", F.col("sender")))
+        .transform(_with_what_was_there, most)
+    )
+    by_sender = Window.partitionBy("run", "place").orderBy("position")
+    before = F.coalesce(F.lag("newest").over(by_sender), F.array_repeat(F.lit(0).cast("long"), most))
+    # What each message is the first of its sender to follow: so many are new since the message before.
+    new = F.transform("spans", lambda s: F.when(s["to"] > s["from"], F.sequence(s["from"] + 1, s["to"])))
+    spans = F.zip_with("before", "newest", lambda a, b: F.struct(a.alias("from"), b.alias("to")))
+    firsts = (
+        entries.filter("process = sender")
+        .withColumn("before", before)
+        .withColumn("spans", spans)
+        .select("run", "place", "position", F.posexplode(new).alias("of", "numbers"))
+        .select("run", "place", "position", (F.col("of") + 1).alias("of"), F.explode("numbers").alias("number"))
+    )
+    heard = (
+        entries.select("run", "process", "place", "position", "time_ns", F.size("machines").alias("n"))
+        .join(firsts, on=["run", "place", "position"], how="inner")
+        .groupBy("run", "process", "of", "number")
+        .agg(F.max("time_ns").alias("acknowledged_ns"), (F.count_distinct("place") == F.first("n")).alias("by_all"))
+        .filter("by_all")
+    )
+    messages = entries.filter("message is not null").select(
+        *("run", "process", "message"), F.col("place").alias("of"), F.col("position").alias("number")
+    )
+    deliveries = events.filter("kind = 'deliver'").select(
+        "run", "process", "message", F.col("time_ns").alias("delivered_ns")
+    )
+    return (
+        heard.join(messages, on=["run", "process", "of", "number"], how="inner")
+        .join(deliveries, on=["run", "process", "message"], how="left")
+        .select("run", "process", "message", "acknowledged_ns", "delivered_ns")
+    )

@@ -97,11 +97,12 @@ def _bars(axes: Any, panel: Bars) -> None:
 
 
 def _legends(figure: Any, places: Sequence[Any]) -> None:
-    """One for all panels if they show the same, below them; else one in each."""
+    """One for all panels if they show the same, below them, where it hides nothing; else one in each."""
     labels = [axes.get_legend_handles_labels()[1] for axes in places]
-    if len(places) > 1 and all(each == labels[0] for each in labels):
+    if all(each == labels[0] for each in labels):
         handles, names = places[0].get_legend_handles_labels()
-        figure.legend(handles, names, fontsize=8, frameon=False, loc="outside lower center", ncols=min(len(names), 5))
+        columns = min(len(names), 5 if len(places) > 1 else 2)
+        figure.legend(handles, names, fontsize=8, frameon=False, loc="outside lower center", ncols=columns)
         return
     for axes, names in zip(places, labels, strict=True):
         if len(names) > 1:

@@ -41,7 +41,7 @@ def _written(entry: float | None) -> str:
     return "*" if entry is None else "∞" if entry == INFINITY else str(entry)
 
 
-def reproduce(lab: Lab) -> Result:
+def table_1() -> list[Row]:
     candidates = paper.candidates(FIGURE_1, DELIVERED)
     found = [letter(FIGURE_1, m) for m in candidates]
     rows: list[Row] = [equal(("",), "candidates", ", ".join(TABLE_1), ", ".join(found))]
@@ -55,13 +55,18 @@ def reproduce(lab: Lab) -> Result:
             equal((case,), "VT", of_paper[1], f"({', '.join(_written(entry) for entry in stamp.values())})"),
             equal((case,), "NVT", of_paper[2], paper.nvt(stamp)),
         ]
+    return rows
+
+
+def reproduce(lab: Lab) -> Result:
+    candidates = paper.candidates(FIGURE_1, DELIVERED)
     drawing = snapshot(FIGURE_1, sorted(DELIVERED), candidates, "Figure 1", PHI)
     return Result(
         name="r5",
         title=TITLE,
         source="toto.txt, Table 1 and Figure 1",
         setting="Five machines a to e; a1, d1 and e1 are delivered. By section 4's definitions, as the code has them.",
-        tables=[Table(title="The candidates", labels=("candidate",), rows=rows)],
+        tables=[Table(title="The candidates", labels=("candidate",), rows=table_1())],
         pictures=[
             lab.keep("r5", drawing, "figure1.svg", "Figure 1, recovered: grey is delivered, ringed are candidates")
         ],

@@ -146,33 +146,40 @@ def reproduce(lab: Lab) -> Result:
 
 # The picture --------------------------------------------------------------------------------------------------------
 
-BOX, ROW, PANEL, TOP = (112, 26), 34, 150, 64
-GREEN, GREY, INK = "#cfe8d8", "#eef1f4", "#1f2933"
+SITE, BOX, STEP, TOP = 230, 64, 92, 48  # widths and heights, in pixels
+PAPER, INK, COLOURS = "#f6f8fa", "#1f2933", ("#1b6ca8", "#2a9d5c", "#c8553d")
 
 
 def picture(found: list[Queues]) -> str:
-    """The queues as columns, the head on top; green is deliverable."""
-    height_of_step = TOP + 3 * ROW + 10
-    width, height = 3 * PANEL + 20, len(found) * height_of_step
+    """Site by site and step by step, the head of a queue on the left; what a step delivers has a thick border."""
+    width, height = 3 * SITE + 10, TOP + len(found) * STEP + 4
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="Helvetica, Arial, sans-serif" font-size="13" text-anchor="middle">',
-        f'<rect width="{width}" height="{height}" rx="10" fill="#f6f8fa"/>',
+        'font-family="Helvetica, Arial, sans-serif" font-size="13">',
+        f'<rect width="{width}" height="{height}" rx="10" fill="{PAPER}"/>',
+        *(_text(20 + SITE * column, 28, f"Site {name}", "start", "bold") for column, name in enumerate(found[0])),
     ]
-    for step, queues in enumerate(found):
-        top = step * height_of_step
-        title = escape(f"{step + 1}: {STEPS[step]}")
-        lines.append(f'<text x="{width / 2}" y="{top + 26}" fill="{INK}" font-weight="bold">{title}</text>')
-        for i, (site, queue) in enumerate(queues.items()):
-            x = 10 + i * PANEL + PANEL / 2
-            lines.append(f'<text x="{x}" y="{top + 48}" fill="#6b7785">site {site}</text>')
+    for row, (queues, after) in enumerate(zip(found, [*found[1:], {}], strict=True)):
+        top = TOP + STEP * row
+        lines.append(_text(20, top + 12, f"Step {row + 1}: {STEPS[row]}", "start", "bold"))
+        for column, (site, queue) in enumerate(queues.items()):
+            left = {entry.split()[0] for entry in after.get(site, ())}
             for place, entry in enumerate(queue):
-                y = top + TOP - 6 + place * ROW
-                name, _, state = entry.rpartition(" ")
-                fill = GREEN if state == "d" else GREY
-                lines += [
-                    f'<rect x="{x - BOX[0] / 2}" y="{y}" width="{BOX[0]}" height="{BOX[1]}" rx="5" fill="{fill}" '
-                    f'stroke="{INK}" stroke-width="0.8"/>',
-                    f'<text x="{x}" y="{y + 17.5}" fill="{INK}">{name}</text>',
-                ]
+                lines += _box(20 + SITE * column + BOX * place, top + 22, entry, entry.split()[0] not in left)
     return "\n".join([*lines, "</svg>", ""])
+
+
+def _box(x: int, y: int, entry: str, delivered: bool) -> list[str]:
+    message, timestamp, state = entry.split()
+    fill = COLOURS[int(message[1:]) - 1]
+    return [
+        f'<rect x="{x}" y="{y}" width="{BOX - 4}" height="44" fill="{fill}" fill-opacity="0.25" stroke="{INK}" '
+        f'stroke-width="{3 if delivered else 0.5}"/>',
+        _text(x + BOX // 2 - 2, y + 18, message, "middle", "bold"),
+        _text(x + BOX // 2 - 2, y + 36, f"{timestamp} {state}", "middle"),
+    ]
+
+
+def _text(x: int, y: int, text: str, anchor: str, weight: str = "normal") -> str:
+    words = escape(text)
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="{INK}">{words}</text>'

@@ -14,7 +14,7 @@ from antiphon.reproduce.lab import Lab
 from antiphon.reproduce.table import Result
 from antiphon.reproduce.write import write_index, write_result
 
-NAMES = ("r1", "r2", "r5", "r9")
+NAMES = tuple(f"r{number}" for number in range(1, 10))
 MARK = "reproduction.json"  # says what a folder is
 
 Reproduce = Callable[[Lab], Result]

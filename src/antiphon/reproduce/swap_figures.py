@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import hypot
 
-from antiphon.reproduce.swap import Figure, Stage
+from antiphon.reproduce.swap_stage import Figure, Stage
 
 Point = tuple[float, float]
 

@@ -63,7 +63,8 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def missed(self) -> list[str]:
-        return [f"{self.name}: {row.missed()}" for row in self.bounded if not row.holds]
+        every = [(table.title, row) for table in self.tables for row in table.rows if row.holds is False]
+        return [f"{self.name}, {title}: {row.missed()}" for title, row in every]
 
 
 def shown(value: Value) -> str:

@@ -1,52 +1,35 @@
-"""toto.txt, Tables 2 to 5, Figures 5 and 6 (R6, R7), and what lies beyond them: ToTo against all-ack, in the simulator.
+"""What R6 and R7 share: ToTo against all-ack, simulated in a sweep, and measured by the pipeline from the trace.
 
 Every machine sends agreed messages at an equal share of the load, periodically or as a Poisson source. Idle machines
-acknowledge only when the sources have ended: what is measured is what the messages alone do. Runs are written as a
-trace, and everything is measured by the pipeline from there.
+acknowledge only when the sources have ended: what is measured is what the messages alone do.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-import msgspec
-
-from antiphon.pipeline.latency_index import latency_index
-from antiphon.pipeline.read import read_events, read_runs
-from antiphon.simulation import MILLISECOND, Constant, Distance, Latency, Outcome, Plan, Scenario, simulate
-from antiphon.trace.parquet import write_run
+from antiphon.reproduce.lab import Lab, Swept
+from antiphon.simulation import MILLISECOND, Constant, Distance, Latency, Plan, Scenario
+from antiphon.simulation.values import Value
 
 Source = Literal["periodic", "poisson"]
 SOURCES: tuple[Source, ...] = ("periodic", "poisson")
-PROTOCOLS = ("toto", "allack")
+PROTOCOLS = {"toto": "ToTo", "allack": "all-ack"}
+TITLES: dict[Source, str] = {"periodic": "periodic sources", "poisson": "Poisson sources"}
 LOADS = (50, 100, 150, 200)  # messages per second in all
-MACHINES, MESSAGES = 8, 4000
-PAPER_INDEX = {"periodic": (5.10, 5.42, 5.36, 5.90), "poisson": (5.11, 5.31, 5.54, 5.89)}
-PAPER_WIDTH = {
-    ("periodic", "toto"): (1.12, 1.39, 1.44, 1.72),
-    ("periodic", "allack"): (1.69, 1.31, 1.81, 1.48),
-    ("poisson", "toto"): (1.15, 1.29, 1.42, 1.63),
-    ("poisson", "allack"): (1.13, 1.27, 1.42, 1.58),
-}
-PAPER_SPEEDUP = {"periodic": (1.76, 1.63, 1.56, 1.84), "poisson": (3.38, 3.08, 3.01, 2.60)}
-MODEL_SPEEDUP = {"periodic": (1.82, 1.55, 1.62, 1.45), "poisson": (3.24, 2.92, 2.63, 2.42)}
-PAPER_MS = {
-    ("periodic", "toto"): (76.68, 42.31, 29.17, 23.80),
-    ("periodic", "allack"): (135.02, 68.78, 45.59, 43.71),
-    ("poisson", "toto"): (114.10, 60.98, 44.10, 39.37),
-    ("poisson", "allack"): (385.25, 188.06, 133.09, 102.33),
-}
-INDEX_WITHIN, SPEEDUP_WITHIN, MODEL_WITHIN = 0.4, 0.10, 0.10
+MACHINES, MESSAGES, SEEDS = 8, 4000, 10
+# As many seeds, since periodic sources keep their phases to the end of a run. Poisson sources need longer runs: what is
+# still waiting when they end is not counted, and that is the slowest.
+QUICK_MESSAGES: dict[Source, int] = {"periodic": 160, "poisson": 480}
 
 Pair = tuple[int, int]  # (τ, ω)
 
 
-class Case(NamedTuple):
+class Case(Value, frozen=True):
     """What is simulated, with several seeds."""
 
     protocol: str
@@ -57,11 +40,41 @@ class Case(NamedTuple):
     messages: int = MESSAGES
     latency: Latency = Constant(2 * MILLISECOND)
     distances: tuple[Distance, ...] = ()
-    name: str = ""  # what is special about it, as a part of the run's name
 
-    def run(self, seed: int) -> str:
-        parts = [self.protocol, self.source, self.load, self.n, self.phi or "half", self.messages, self.name, seed]
-        return "-".join(str(part) for part in parts if part != "")
+    @property
+    def early(self) -> int:
+        """Φ, or what stands for it: a delivery waits for more machines than this."""
+        return (self.phi or self.n // 2) if self.protocol == "toto" else self.n - 1
+
+    def scenario(self, seed: int, /) -> Scenario:
+        options = {"idle": "600000"}
+        if self.protocol == "toto":
+            options["phi"] = str(self.early)
+        return Scenario(
+            protocol=self.protocol,
+            options=options,
+            groups={"g": self.n},
+            plans=self._plans(seed),
+            latency=self.latency,
+            distances=self.distances,
+            seed=seed,
+        )
+
+    def _plans(self, seed: int) -> tuple[Plan, ...]:
+        """Each machine begins at a moment of its own in its first interval: a periodic one keeps this phase."""
+        rng = random.Random(f"{self.source}/{self.load}/{seed}")
+        mean_ns = round(self.n / self.load * 1e9)
+        gap: dict[Source, Callable[[], int]] = {
+            "periodic": lambda: mean_ns,
+            "poisson": lambda: int(rng.expovariate(1 / mean_ns)),
+        }
+        found = []
+        for i in range(self.n):
+            at = rng.randrange(mean_ns)
+            for _ in range(self.messages // self.n):
+                found.append(Plan(f"g.{i + 1}", at, ("g",)))
+                at += gap[self.source]()
+        return tuple(sorted(found, key=lambda plan: plan.at))
 
 
 class Measured(NamedTuple):
@@ -74,70 +87,59 @@ class Measured(NamedTuple):
     rho: float
     pairs: Counter[Pair]
 
-
-def plans(case: Case, seed: int) -> tuple[Plan, ...]:
-    """Each machine begins at a moment of its own in its first interval: a periodic one keeps this phase to the end."""
-    rng = random.Random(f"{case.source}/{case.load}/{seed}")
-    mean_ns = round(case.n / case.load * 1e9)
-    gap: dict[Source, Callable[[], int]] = {
-        "periodic": lambda: mean_ns,
-        "poisson": lambda: int(rng.expovariate(1 / mean_ns)),
-    }
-    found = []
-    for i in range(case.n):
-        at = rng.randrange(mean_ns)
-        for _ in range(case.messages // case.n):
-            found.append(Plan(f"g.{i + 1}", at, ("g",)))
-            at += gap[case.source]()
-    return tuple(sorted(found, key=lambda plan: plan.at))
+    def index_shares(self) -> dict[int, float]:
+        """The distribution of τ."""
+        counts: Counter[int] = Counter()
+        for (tau, _), deliveries in self.pairs.items():
+            counts[tau] += deliveries
+        return {tau: counts[tau] / counts.total() for tau in sorted(counts)}
 
 
-def run(case: Case, seed: int) -> Outcome:
-    options = {"idle": "600000"}
-    if case.protocol == "toto":
-        options["phi"] = str(case.phi or case.n // 2)
-    made = plans(case, seed)
-    outcome = simulate(
-        Scenario(
-            protocol=case.protocol,
-            options=options,
-            groups={"g": case.n},
-            plans=made,
-            latency=case.latency,
-            distances=case.distances,
-            seed=seed,
-        )
-    )
-    assert not outcome.violations, outcome.violations
-    if isinstance(case.latency, Constant) and not case.distances:  # else what is late is asked for
-        acks = case.n * (case.n - 1)
-        assert outcome.messages_sent <= len(made) * (case.n - 1) + acks, "no message but those of Transis"
-    return outcome
+Found = dict[Case, Measured]
 
 
-def record(folder: Path, case: Case, seed: int) -> None:
-    """Write the run's trace, if it is not there: what was simulated once need not be again."""
-    name = case.run(seed)
-    if not (folder / "runs" / f"{name}.json").exists():
-        outcome = run(case, seed)
-        write_run(folder, msgspec.structs.replace(outcome.facts, run=name), outcome.observations.rows(receives=False))
+class Tables(NamedTuple):
+    """What Tables 2 to 5 are made of."""
+
+    found: Found
+    swept: Swept
 
 
-def measure(folder: Path, cases: Sequence[Case], seeds: Callable[[Case], Iterable[int]]) -> dict[Case, Measured]:
-    """Simulate what the folder does not have, and let Spark measure all that it has."""
-    from antiphon.pipeline.session import spark_session
+def tables(lab: Lab) -> Tables:
+    """Both protocols with both kinds of sources at every load: for R6, and for R7."""
 
-    runs = {case: [case.run(seed) for seed in seeds(case)] for case in cases}
-    for case in cases:
-        for seed in seeds(case):
-            record(folder, case, seed)
-    spark = spark_session("toto")
-    found = latency_index(read_events(spark, folder), read_runs(spark, folder))
-    means = {row.run: row for row in found.runs.collect()}
+    def make() -> Tables:
+        cases = [
+            Case(protocol, source, load, messages=QUICK_MESSAGES[source] if lab.quick else MESSAGES)
+            for source in SOURCES
+            for load in LOADS
+            for protocol in PROTOCOLS
+        ]
+        swept = lab.sweep("toto", cases, range(SEEDS))
+        return Tables(measured(swept, cases), swept)
+
+    made: Tables = lab.once("toto", make)
+    return made
+
+
+def of(found: Found, protocol: str, source: Source, load: int) -> Measured:
+    """Of Tables 2 to 5, one cell."""
+    (cell,) = [m for case, m in found.items() if (case.protocol, case.source, case.load) == (protocol, source, load)]
+    return cell
+
+
+def measured(swept: Swept, cases: Sequence[Case]) -> Found:
+    from antiphon.pipeline.latency_index import latency_index
+
+    index = latency_index(swept.events, swept.runs)
+    means = {row.run: row for row in index.runs.collect()}
     pairs: dict[str, Counter[Pair]] = {}
-    for row in found.pairs.collect():
+    for row in index.pairs.collect():  # at most n² for each run
         pairs.setdefault(row.run, Counter())[row.tau, row.omega] += row.deliveries
-    return {case: _mean(case, [(means[name], pairs[name]) for name in names]) for case, names in runs.items()}
+    found = {}
+    for point, case in enumerate(cases):
+        found[case] = _mean(case, [(means[name], pairs[name]) for name in swept.names(point)])
+    return found
 
 
 def _mean(case: Case, runs: Sequence[tuple[object, Counter[Pair]]]) -> Measured:
@@ -145,8 +147,6 @@ def _mean(case: Case, runs: Sequence[tuple[object, Counter[Pair]]]) -> Measured:
         fmean(getattr(row, name) for row, _ in runs) for name in ("latency_ms", f"{case.source}_ms")
     )
     pairs = sum((found for _, found in runs), Counter[Pair]())
-    low = (case.phi or case.n // 2) if case.protocol == "toto" else case.n - 1
-    assert all(low < tau <= case.n for tau, _ in pairs), "Φ < τ ≤ n"
     total = pairs.total()
     return Measured(
         sum(tau * count for (tau, _), count in pairs.items()) / total,
