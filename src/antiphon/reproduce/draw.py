@@ -77,6 +77,7 @@ def _curves(axes: Any, panel: Panel) -> None:
         axes.plot(curve.xs, curve.ys, curve.dashes, color=colour, label=curve.name, **marks)
     if panel.log_x:
         axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:.0f}")
     if panel.log_y:
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter("{x:.0f}")

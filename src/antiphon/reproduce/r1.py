@@ -258,6 +258,7 @@ def _picture(lab: Lab, found: dict[Case, Cost], systems: tuple[int, ...], groups
                 Curve(name, systems, [found[Sized(protocol, n)].bytes_per_frame for n in systems])
                 for protocol, name in (("scalatom", "SCALATOM"), ("mto", "MTO"))
             ],
+            ticks=systems,
         ),
         Panel(
             "causal multicast within a group",
@@ -267,6 +268,7 @@ def _picture(lab: Lab, found: dict[Case, Cost], systems: tuple[int, ...], groups
                 Curve(name, groups, [found[Causal(option, n)].bytes_per_frame for n in groups])
                 for option, name in (("whole", "whole vectors"), ("nearest", "what others imply left out"))
             ],
+            ticks=groups,
         ),
     ]
     return lab.draw("r1", "sizes.svg", "The size of a message against the size of the system, and of the group", panels)
