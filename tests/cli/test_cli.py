@@ -72,7 +72,7 @@ def test_h_is_help(antiphon: Command, arguments: list[str]) -> None:
 def test_no_summary_is_cut(antiphon: Command, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     listed = antiphon(*arguments, "--help").out.partition("Commands:")[2].strip().splitlines()
-    assert len(listed) >= 2
+    assert listed
     assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
 
 

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from antiphon.cli.printing import Printer
 from antiphon.cli.session import need_spark, one_sentence, quiet_session
 
 ROWS_EXPECTED = {True: 500_000, False: 10_000_000}  # by whether it is quick
@@ -45,7 +46,7 @@ def reproduce_command(
     def spark() -> Any:
         return quiet_session(ROWS_EXPECTED[quick])
 
-    console, progress = Console(highlight=False), Console(stderr=True)
+    console, progress = Printer(highlight=False), Console(stderr=True)
     missed: list[str] = []
     with progress.status("") as status, one_sentence():
         if not progress.is_terminal:

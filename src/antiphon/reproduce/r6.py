@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.reproduce import toto
@@ -140,6 +139,8 @@ def _figures(lab: Lab, found: Found) -> Picture:
 
 # Beyond the paper's tables ------------------------------------------------------------------------------------------
 
+SIZES, PER_MACHINE = (4, 8, 16, 32, 64), 60  # machines, and how many messages each sends
+BEYOND_MESSAGES = 2000  # elsewhere
 MEAN_MS = 20  # of the links, where it varies
 VARYING: dict[str, tuple[float, Latency]] = {  # with the standard deviation, in ms
     "20": (0.0, Constant(MEAN_MS * MILLISECOND)),
@@ -159,12 +160,10 @@ class Beyond(NamedTuple):
 
 def measured_beyond(lab: Lab) -> Beyond:
     """More machines, links that vary, one that is far away, and every Φ: in the full form only."""
-    sizes = (4, 8, 16, 32, 64)
-    machines = {source: [Case("toto", source, 50, n, messages=60 * n) for n in sizes] for source in SOURCES}
-    messages = 2000
-    varying = {name: Case("toto", latency=latency, messages=messages) for name, (_, latency) in VARYING.items()}
-    far = {ms: Case("toto", messages=messages, distances=_far(ms)) for ms in FAR_MS}
-    phis = _phis(messages)
+    machines = {source: [Case("toto", source, 50, n, messages=PER_MACHINE * n) for n in SIZES] for source in SOURCES}
+    varying = {name: Case("toto", latency=latency, messages=BEYOND_MESSAGES) for name, (_, latency) in VARYING.items()}
+    far = {ms: Case("toto", messages=BEYOND_MESSAGES, distances=_far(ms)) for ms in FAR_MS}
+    phis = _phis()
     asked = [*(case for some in machines.values() for case in some), *varying.values(), *far.values()]
     cases = list(
         dict.fromkeys([one for case in asked for one in _both(case)] + [c for some in phis.values() for c in some])
@@ -173,7 +172,7 @@ def measured_beyond(lab: Lab) -> Beyond:
     return Beyond(
         [_machines_table(found, machines), _links_table(found, varying, far), _phi_table(found, phis)],
         [
-            _machines_picture(lab, found, machines, sizes),
+            _machines_picture(lab, found, machines),
             _links_picture(lab, found, varying, far),
             _phi_picture(lab, found, phis),
         ],
@@ -213,18 +212,18 @@ def _machines_table(found: Found, machines: dict[Source, list[Case]]) -> Table:
     return Table(title="More machines, 50 messages a second in all, Φ = n/2", labels=("source", "n"), rows=rows)
 
 
-def _machines_picture(lab: Lab, found: Found, machines: dict[Source, list[Case]], sizes: Sequence[int]) -> Picture:
+def _machines_picture(lab: Lab, found: Found, machines: dict[Source, list[Case]]) -> Picture:
     panels = [
         Panel(
             TITLES[source],
             "machines",
             "speedup over all-ack",
             [
-                Curve("measured", sizes, [_speedup(found, case) for case in cases]),
-                Curve("formulas, narrow graph", sizes, [narrow_speedup(source, n) for n in sizes], "--"),
+                Curve("measured", SIZES, [_speedup(found, case) for case in cases]),
+                Curve("formulas, narrow graph", SIZES, [narrow_speedup(source, n) for n in SIZES], "--"),
             ],
             log_x=True,
-            ticks=sizes,
+            ticks=SIZES,
         )
         for source, cases in machines.items()
     ]
@@ -266,10 +265,10 @@ def _links_picture(lab: Lab, found: Found, varying: dict[str, Case], far: dict[i
     return lab.draw("r6", "links.svg", "The speedup as the latency of the links varies", panels)
 
 
-def _phis(messages: int) -> dict[tuple[str, Source], list[Case]]:
+def _phis() -> dict[tuple[str, Source], list[Case]]:
     return {
         (name, source): [
-            Case("toto", source, load, MACHINES, phi, messages, Constant(ms * MILLISECOND))
+            Case("toto", source, load, MACHINES, phi, BEYOND_MESSAGES, Constant(ms * MILLISECOND))
             for phi in range(MACHINES // 2, MACHINES)
         ]
         for name, (load, ms) in WIDE.items()

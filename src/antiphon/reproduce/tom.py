@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 FULL = Plan((100, 200, 400, 800, 1600, 3200, FASTEST), (100, 200, 400, 800, FASTEST), 10_000, 10_000, 100.0, 500)
-QUICK = Plan((200, 800, FASTEST), (200, FASTEST), 2_000, 300, 1.0, 60)
+QUICK = Plan((200, 1600, FASTEST), (200, FASTEST), 3_000, 300, 1.0, 60)
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
