@@ -228,6 +228,22 @@ def test_in_the_graph_of_a_run_acknowledgements_count() -> None:
     assert [id for kind, id in found["events"]["g.1"] if kind == "deliver"] == ["g.1:1", "g.2:1", "g.2:3"]
 
 
+def test_the_graph_has_what_its_sender_did_not_live_to_tell() -> None:
+    """g.1's message leaves to one machine, and the crash comes before the row that says what it follows."""
+    plans = (Plan("g.2", 0, ("g",)), Plan("g.1", 5_000_000, ("g",)))
+    crash = Crash("g.1", 4_000_000, effects=1)
+    scenario = Scenario(
+        protocol="toto", options={"membership": "true"}, groups={"g": 3}, plans=plans, faults=(crash,), journal=True
+    )
+    found = msgspec.json.decode(graph_json(simulate(scenario)))
+    last = next(id for id in found["messages"] if id.startswith("g.1") and found["messages"][id]["service"] == "agreed")
+    arrived = {id for seen in found["events"].values() for kind, id in seen if kind == "arrive"}
+    assert arrived == found["messages"].keys()
+    assert last in arrived
+    assert ["arrive", last] not in found["events"]["g.1"]
+    assert found["messages"][last]["follows"] != []
+
+
 def test_the_picture_of_a_graph_is_that_of_a_run() -> None:
     """`make pictures` draws it; a1 is delivered alone, since all but b prefer it to b1."""
     graph = example()

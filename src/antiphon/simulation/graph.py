@@ -10,6 +10,7 @@ from antiphon.core.errors import UsageError
 from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named, protocols
 from antiphon.services.configuration import GraphProtocol
+from antiphon.services.dag import Ack, Cast
 from antiphon.services.toto import threshold
 from antiphon.simulation.run import Outcome
 from antiphon.trace import EventKind, Row
@@ -43,6 +44,10 @@ def graph_of(outcome: Outcome) -> dict[str, Any]:
             events[row.process].append(("deliver", row.message or ""))
         elif row.kind == EventKind.VIEW:
             events[row.process].append(("view", list(row.peers or ())))
+    untold = {name for seen in events.values() for what, name in seen if what == "arrive" and name not in messages}
+    if untold:  # their senders crashed for good when these had left, and said no more: they are as they came
+        casts = (cast for cast in outcome.observations.came() if isinstance(cast, Cast | Ack))
+        messages.update({str(cast.name): _as_it_came(cast) for cast in casts if str(cast.name) in untold})
     # A delivery's row has the name of what is brought. In the graph acknowledgements count too, so names differ there.
     for seen in events.values():
         seen[:] = [(what, name_of.get(str(about), about) if what == "deliver" else about) for what, about in seen]
@@ -60,6 +65,12 @@ def _name(row: Row) -> str:
 def _described(row: Row) -> dict[str, Any]:
     service = (row.layer or "").rpartition("/")[2]
     return {"sender": row.process, "number": row.position, "service": service, "follows": list(row.about or ())}
+
+
+def _as_it_came(cast: Cast | Ack) -> dict[str, Any]:
+    service = cast.service if isinstance(cast, Cast) else "ack"
+    (sender, number), follows = cast.name, [str(name) for name in cast.follows]
+    return {"sender": sender, "number": number, "service": service, "follows": follows}
 
 
 def _phi(outcome: Outcome, n: int) -> int | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
+from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
 from antiphon.core.events import Delivered
 from antiphon.core.host import Turn
-from antiphon.core.inputs import Submit
+from antiphon.core.inputs import Receive, Submit
 from antiphon.core.model import MessageId
 from antiphon.core.process import Process
 from antiphon.services.consensus import Consensus
@@ -73,6 +75,13 @@ class Observations:
                 elif turn.effects:
                     add_effects(rows, process.me, turn.effects, now, step_of, after)
         return rows
+
+    def came(self) -> Iterator[Wire]:
+        """What processes got from one another."""
+        for process, _, _, turns in self._seen:
+            for turn in turns:
+                if type(turn.happened) is Receive:
+                    yield process.decode_frame(turn.happened.frame)[1]
 
     def rounds(self) -> dict[Label, int]:
         """The highest round in which anybody sent something, by instance of consensus."""
