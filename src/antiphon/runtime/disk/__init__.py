@@ -4,6 +4,8 @@ from antiphon.runtime.disk.committer import Committer
 from antiphon.runtime.disk.delivered import DeliveredLog
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.disk.log import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.scan import read_whole
+from antiphon.runtime.disk.segments import identity_of, segment_files
 from antiphon.runtime.disk.spill import Spills
 from antiphon.runtime.disk.watch import DiskWatch, UnderWay
 
@@ -16,4 +18,7 @@ __all__ = [
     "Spills",
     "UnderWay",
     "acquired",
+    "identity_of",
+    "read_whole",
+    "segment_files",
 ]

@@ -1,0 +1,122 @@
+"""`antiphon merge`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table as Shown
+
+from antiphon.cli.flags import JsonFlag
+from antiphon.cli.progress import StepsBar
+from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
+from antiphon.core.keys import first_number
+from antiphon.merge.floors import Floor, closed_by, floors_of
+from antiphon.merge.logs import check_protocol, find_logs
+from antiphon.merge.table import Table
+from antiphon.protocols import in_words
+
+ROWS_EXPECTED = 1_000_000  # Java compiles quickly, and does not divide small work into smaller
+MANY_BYTES = 1 << 30  # of logs; from there on it had better compile well
+
+
+def register(app: typer.Typer) -> None:
+    app.command("merge")(merge_command)
+
+
+def merge_command(
+    logs: Annotated[
+        list[str],
+        typer.Argument(help="A cluster's folder; or folders of its processes' logs, copied, with its cluster.json."),
+    ],
+    out: Annotated[str, typer.Option(help="The table's folder; an earlier merge there goes on.")],
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs: local[4], spark://..., sc://...; default: here, on all cores.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Make one table, in one order, of what all groups of a cluster delivered.
+
+    A row is a payload: its position in the order of all groups, its message, the groups that delivered it, its client.
+    The next merge adds what came since, and changes nothing that is there. A row is added when nothing can come before
+    it any more.
+
+    Exit code 1: the logs contradict each other.
+
+    Example: antiphon merge shop --out ledger
+    """
+    for place in (*logs, out):
+        refuse_elsewhere(place, os.environ.get("SPARK_REMOTE") or master or "local", "--out " * (place == out))
+    config, found = find_logs([mounted(place, "Logs are read from") for place in logs])
+    check_protocol(config)
+    table = Table.prepare(mounted(out, "A table is written into"), config)
+    need_spark()
+    with table.locked(), StepsBar(3) as steps, one_sentence():
+        steps.next("looking how far the groups are")
+        floors = floors_of(config, found)
+        steps.next("starting Spark")
+        spark = quiet_session(ROWS_EXPECTED, master)
+        for place in (*logs, out):  # spark-submit may have chosen the master
+            refuse_elsewhere(place, spark.conf.get("spark.master", "local"), "--out " * (place == out))
+        from antiphon.merge.merge import merge
+
+        steps.next("merging")
+        merged = merge(spark, floors, table)
+    if json:
+        print(msgspec.json.encode(_for_machines(floors, merged, table)).decode())
+    else:
+        console = Console(highlight=False)
+        console.print(_floors_table(floors))
+        for sentence in _sentences(floors, merged, table):
+            console.print(sentence, soft_wrap=True)
+
+
+def _for_machines(floors: dict[str, Floor], merged: Any, table: Table) -> dict[str, Any]:
+    return {
+        "table": str(table.path),
+        "rows": merged.rows,
+        "waiting": merged.waiting,
+        "increment": merged.increment,
+        "floors": {
+            group: {
+                "process": floor.log.process if floor.log is not None else None,
+                "key": floor.key.hex() if floor.key is not None else None,
+            }
+            for group, floor in floors.items()
+        },
+    }
+
+
+def _floors_table(floors: dict[str, Floor]) -> Shown:
+    shown = Shown("group", "read from", "floor", box=None)
+    for group, floor in floors.items():
+        shown.add_row(group, floor.log.process if floor.log is not None else "", _place(floor))
+    return shown
+
+
+def _place(floor: Floor) -> str:
+    return "nothing yet" if floor.key is None else f"{first_number(floor.key)}"
+
+
+def _sentences(floors: dict[str, Floor], merged: Any, table: Table) -> Iterator[str]:
+    increment = merged.increment
+    if increment is None:
+        yield f"Nothing was added: {table.path} has {merged.rows:,} rows."
+    else:
+        added = increment.end - increment.first
+        yield (
+            f"{added:,} rows of {increment.messages:,} messages were added, at positions {increment.first:,} to "
+            f"{increment.end - 1:,}: {table.folder(increment.number)}"
+        )
+    if merged.waiting:
+        closed = closed_by(floors)
+        behind = [group for group, floor in floors.items() if floor.key is None or floor.key == closed]
+        has = "has" if len(behind) == 1 else "have"
+        yield (
+            f"{merged.waiting:,} more wait for {in_words(behind)}, which {has} delivered nothing beyond "
+            f"{_place(floors[behind[0]])}."
+        )
