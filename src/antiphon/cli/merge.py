@@ -15,10 +15,13 @@ from antiphon.cli.flags import JsonFlag
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.keys import first_number
-from antiphon.merge.floors import Floor, closed_by, floors_of
+from antiphon.merge.advance import Asked, is_running
+from antiphon.merge.advance import advance as advanced
+from antiphon.merge.floors import Floor, behind, floors_of
 from antiphon.merge.logs import check_protocol, find_logs
 from antiphon.merge.table import Table
 from antiphon.protocols import in_words
+from antiphon.runtime.cluster import ClusterFolder
 
 ROWS_EXPECTED = 1_000_000  # Java compiles quickly, and does not divide small work into smaller
 MANY_BYTES = 1 << 30  # of logs; from there on it had better compile well
@@ -37,13 +40,17 @@ def merge_command(
     master: Annotated[
         str | None, typer.Option(help="Where Spark runs: local[4], spark://..., sc://...; default: here, on all cores.")
     ] = None,
+    advance: Annotated[
+        bool, typer.Option(help="Ask groups of a running cluster that hold up the others to raise their floors.")
+    ] = True,
+    wait: Annotated[float, typer.Option(min=0, help="So many seconds are given to them.")] = 10.0,
     json: JsonFlag = False,
 ) -> None:
     """Make one table, in one order, of what all groups of a cluster delivered.
 
     A row is a payload: its position in the order of all groups, its message, the groups that delivered it, its client.
     The next merge adds what came since, and changes nothing that is there. A row is added when nothing can come before
-    it any more.
+    it any more: a group's floor is the place in the order up to which it has delivered everything.
 
     Exit code 1: the logs contradict each other.
 
@@ -51,13 +58,18 @@ def merge_command(
     """
     for place in (*logs, out):
         refuse_elsewhere(place, os.environ.get("SPARK_REMOTE") or master or "local", "--out " * (place == out))
-    config, found = find_logs([mounted(place, "Logs are read from") for place in logs])
+    folders = [mounted(place, "Logs are read from") for place in logs]
+    config, found = find_logs(folders)
     check_protocol(config)
     table = Table.prepare(mounted(out, "A table is written into"), config)
     need_spark()
     with table.locked(), StepsBar(3) as steps, one_sentence():
         steps.next("looking how far the groups are")
-        floors = floors_of(config, found)
+        floors, asked = floors_of(config, found), Asked([], [], [])
+        if advance and len(folders) == 1 and ClusterFolder.exists(folders[0]):
+            home = ClusterFolder.load(folders[0])
+            if is_running(home):
+                floors, asked = advanced(home, found, floors, wait)
         steps.next("starting Spark")
         spark = quiet_session(ROWS_EXPECTED, master)
         for place in (*logs, out):  # spark-submit may have chosen the master
@@ -67,20 +79,21 @@ def merge_command(
         steps.next("merging")
         merged = merge(spark, floors, table)
     if json:
-        print(msgspec.json.encode(_for_machines(floors, merged, table)).decode())
+        print(msgspec.json.encode(_for_machines(floors, asked, merged, table)).decode())
     else:
         console = Console(highlight=False)
         console.print(_floors_table(floors))
-        for sentence in _sentences(floors, merged, table):
+        for sentence in _sentences(floors, asked, merged, table):
             console.print(sentence, soft_wrap=True)
 
 
-def _for_machines(floors: dict[str, Floor], merged: Any, table: Table) -> dict[str, Any]:
+def _for_machines(floors: dict[str, Floor], asked: Asked, merged: Any, table: Table) -> dict[str, Any]:
     return {
         "table": str(table.path),
         "rows": merged.rows,
         "waiting": merged.waiting,
         "increment": merged.increment,
+        "asked": asked,
         "floors": {
             group: {
                 "process": floor.log.process if floor.log is not None else None,
@@ -102,7 +115,7 @@ def _place(floor: Floor) -> str:
     return "nothing yet" if floor.key is None else f"{first_number(floor.key)}"
 
 
-def _sentences(floors: dict[str, Floor], merged: Any, table: Table) -> Iterator[str]:
+def _sentences(floors: dict[str, Floor], asked: Asked, merged: Any, table: Table) -> Iterator[str]:
     increment = merged.increment
     if increment is None:
         yield f"Nothing was added: {table.path} has {merged.rows:,} rows."
@@ -113,10 +126,10 @@ def _sentences(floors: dict[str, Floor], merged: Any, table: Table) -> Iterator[
             f"{increment.end - 1:,}: {table.folder(increment.number)}"
         )
     if merged.waiting:
-        closed = closed_by(floors)
-        behind = [group for group, floor in floors.items() if floor.key is None or floor.key == closed]
-        has = "has" if len(behind) == 1 else "have"
-        yield (
-            f"{merged.waiting:,} more wait for {in_words(behind)}, which {has} delivered nothing beyond "
-            f"{_place(floors[behind[0]])}."
-        )
+        waited_for = list(behind(floors))
+        has = "has" if len(waited_for) == 1 else "have"
+        yield f"{merged.waiting:,} more rows wait for {in_words(waited_for)}, which {has} not come so far."
+    for group in asked.silent:
+        yield f"Nobody of {group} answers: it was not asked to advance."
+    for group in asked.late:
+        yield f"{group} was asked to advance and has not done so in time: what it delivers next may wait for others."

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from antiphon.merge.logs import Log, last_key
+from antiphon.merge.logs import Log, reach_of
 from antiphon.runtime.cluster import ClusterConfig
 
 
@@ -21,17 +21,24 @@ class Floor(msgspec.Struct, frozen=True):
     group: str
     log: Log | None
     key: bytes | None
+    payload: bytes | None = None  # the key of the last delivery in it that brought anything
 
 
-def floors_of(config: ClusterConfig, logs: Iterable[Log]) -> dict[str, Floor]:
-    """The floor of each group of the cluster."""
-    found = {group: Floor(group, None, None) for group in config.groups}
+def floors_of(config: ClusterConfig, logs: Iterable[Log], groups: Iterable[str] | None = None) -> dict[str, Floor]:
+    """The floor of each group of the cluster, or of these."""
+    found = {group: Floor(group, None, None) for group in groups or config.groups}
     logs = list(logs)
     with ThreadPoolExecutor(8) as pool:
-        for log, key in zip(logs, pool.map(last_key, logs), strict=True):
-            if (key or b"") >= (found[log.group].key or b""):
-                found[log.group] = Floor(log.group, log, key)
+        for log, reach in zip(logs, pool.map(reach_of, logs), strict=True):
+            if found[log.group].log is None or (reach.floor or b"") > (found[log.group].key or b""):
+                found[log.group] = Floor(log.group, log, *reach)
     return found
+
+
+def behind(floors: dict[str, Floor]) -> dict[str, bytes]:
+    """The groups that keep something from being merged, which others have delivered: each with the last key of that."""
+    newest = max((floor.payload for floor in floors.values() if floor.payload is not None), default=b"")
+    return {group: newest for group, floor in floors.items() if (floor.key or b"") < newest}
 
 
 def closed_by(floors: dict[str, Floor]) -> bytes | None:

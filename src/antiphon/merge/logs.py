@@ -155,13 +155,23 @@ def placed(record: bytes, path: Path) -> Placed:
     return Placed(event.key, event)
 
 
-def last_key(log: Log) -> bytes | None:
-    """The log's floor: what comes behind it has a greater key. None: it is empty."""
+class Reach(NamedTuple):
+    """How far a log goes; None where it holds nothing of the kind."""
+
+    floor: bytes | None  # the key of its last record: what comes behind it has a greater one
+    payload: bytes | None  # of the last one that brought anything
+
+
+def reach_of(log: Log) -> Reach:
+    floor: bytes | None = None
     for file in reversed(log.segments()):
         _, records = read_segment(file)
-        if records:
-            return placed(records[-1], file.path).key
-    return None
+        for record in reversed(records):
+            key, event = placed(record, file.path)
+            floor = floor or key
+            if event.count:
+                return Reach(floor, key)
+    return Reach(floor, None)
 
 
 def segments_after(log: Log, key: bytes) -> list[SegmentFile]:

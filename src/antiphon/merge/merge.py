@@ -168,7 +168,7 @@ def _look(heads: DataFrame, span: Span) -> Found:
 def _check_groups(heads: DataFrame, span: Span) -> None:
     """What is closed is in the logs of all its groups: each key has one message, and each message all its copies."""
     by_key = (
-        heads.filter(_in(span))
+        heads.filter(_in(span) & (F.col("count") > 0))
         .groupBy("key")
         .agg(
             F.min("message").alias("message"),
