@@ -15,7 +15,7 @@ from antiphon.cli.flags import JsonFlag
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.keys import first_number
-from antiphon.merge.advance import Asked, is_running
+from antiphon.merge.advance import Asked, await_disks, is_running
 from antiphon.merge.advance import advance as advanced
 from antiphon.merge.floors import Floor, behind, floors_of
 from antiphon.merge.logs import check_protocol, find_logs
@@ -65,11 +65,13 @@ def merge_command(
     need_spark()
     with table.locked(), StepsBar(3) as steps, one_sentence():
         steps.next("looking how far the groups are")
+        home = ClusterFolder.load(folders[0]) if len(folders) == 1 and ClusterFolder.exists(folders[0]) else None
+        running = home if home is not None and is_running(home) else None
+        if running is not None:
+            await_disks(running, found)
         floors, asked = floors_of(config, found), Asked([], [], [])
-        if advance and len(folders) == 1 and ClusterFolder.exists(folders[0]):
-            home = ClusterFolder.load(folders[0])
-            if is_running(home):
-                floors, asked = advanced(home, found, floors, wait)
+        if running is not None and advance:
+            floors, asked = advanced(running, found, floors, wait)
         steps.next("starting Spark")
         spark = quiet_session(ROWS_EXPECTED, master)
         for place in (*logs, out):  # spark-submit may have chosen the master
@@ -111,6 +113,10 @@ def _floors_table(floors: dict[str, Floor]) -> Shown:
     return shown
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def _place(floor: Floor) -> str:
     return "nothing yet" if floor.key is None else f"{first_number(floor.key)}"
 
@@ -118,17 +124,18 @@ def _place(floor: Floor) -> str:
 def _sentences(floors: dict[str, Floor], asked: Asked, merged: Any, table: Table) -> Iterator[str]:
     increment = merged.increment
     if increment is None:
-        yield f"Nothing was added: {table.path} has {merged.rows:,} rows."
+        yield f"Nothing was added: {table.path} has {_counted(merged.rows, 'row')}."
     else:
         added = increment.end - increment.first
         yield (
-            f"{added:,} rows of {increment.messages:,} messages were added, at positions {increment.first:,} to "
-            f"{increment.end - 1:,}: {table.folder(increment.number)}"
+            f"{_counted(added, 'row')} of {_counted(increment.messages, 'message')} {'was' if added == 1 else 'were'} "
+            f"added, from position {increment.first:,} on: {table.folder(increment.number)}"
         )
     if merged.waiting:
         waited_for = list(behind(floors))
         has = "has" if len(waited_for) == 1 else "have"
-        yield f"{merged.waiting:,} more rows wait for {in_words(waited_for)}, which {has} not come so far."
+        wait = "waits" if merged.waiting == 1 else "wait"
+        yield f"{_counted(merged.waiting, 'more row')} {wait} for {in_words(waited_for)}, which {has} not come so far."
     for group in asked.silent:
         yield f"Nobody of {group} answers: it was not asked to advance."
     for group in asked.late:

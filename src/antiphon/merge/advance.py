@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from antiphon.core import parse_options
+from antiphon.core import ProcessId, parse_options
 from antiphon.core.errors import OutcomeUnknown, Unavailable
 from antiphon.core.keys import first_number
 from antiphon.merge.floors import Floor, behind, floors_of
-from antiphon.merge.logs import Log
+from antiphon.merge.logs import Log, reach_of
 from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
-LOOK_SECONDS, TOLD_SECONDS = 0.2, 3.0
+LOOK_SECONDS, TOLD_SECONDS, WRITTEN_SECONDS = 0.2, 3.0, 3.0
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -59,6 +59,17 @@ def _ask(folder: ClusterFolder, group: str, floor: int) -> bool:
         except (Unavailable, OutcomeUnknown):
             continue
     return False
+
+
+def await_disks(folder: ClusterFolder, logs: Sequence[Log]) -> None:
+    """Processes write what they deliver a moment later: wait for what they have delivered by now, if they answer."""
+    delivered = {p: status.delivered for p, status in cluster.statuses(folder).items() if status is not None}
+    waiting = [log for log in logs if log.process in delivered]
+    deadline = time.monotonic() + WRITTEN_SECONDS
+    while waiting := [log for log in waiting if reach_of(log).end < delivered[ProcessId(log.process)]]:
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def is_running(folder: ClusterFolder) -> bool:

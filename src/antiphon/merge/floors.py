@@ -31,7 +31,7 @@ def floors_of(config: ClusterConfig, logs: Iterable[Log], groups: Iterable[str] 
     with ThreadPoolExecutor(8) as pool:
         for log, reach in zip(logs, pool.map(reach_of, logs), strict=True):
             if found[log.group].log is None or (reach.floor or b"") > (found[log.group].key or b""):
-                found[log.group] = Floor(log.group, log, *reach)
+                found[log.group] = Floor(log.group, log, reach.floor, reach.payload)
     return found
 
 

@@ -133,7 +133,9 @@ def read_segment(file: SegmentFile) -> tuple[Segment, list[bytes]]:
     try:
         return read_whole(file.path, file.first, is_last=file.is_last)
     except OSError as error:
-        raise JournalError(f"{file.path} cannot be read: {error.strerror}.") from None
+        raise UsageError(f"{file.path} cannot be read: {error.strerror}.") from None
+    except JournalError as error:
+        raise UsageError(str(error)) from None
 
 
 class Placed(NamedTuple):
@@ -147,11 +149,11 @@ def placed(record: bytes, path: Path) -> Placed:
     try:
         event = decode_event(record)
     except BadFrame as error:
-        raise JournalCorrupt(f"{path} holds a record that is not an event: {error}") from None
+        raise UsageError(f"{path} holds a record that is not an event: {error}") from None
     if not isinstance(event, Delivered):
-        raise MergeError(f"{path} has a gap or a view at position {event.position}: it does not hold all of the order.")
+        raise UsageError(f"{path} has a gap or a view at position {event.position}: it does not hold all of the order.")
     if event.key is None:
-        raise MergeError(f"{path}: {event.id} was delivered without a place in the order, as causal messages are.")
+        raise UsageError(f"{path}: {event.id} was delivered without a place in the order, as causal messages are.")
     return Placed(event.key, event)
 
 
@@ -160,6 +162,7 @@ class Reach(NamedTuple):
 
     floor: bytes | None  # the key of its last record: what comes behind it has a greater one
     payload: bytes | None  # of the last one that brought anything
+    end: int  # the position after its last record
 
 
 def reach_of(log: Log) -> Reach:
@@ -170,8 +173,8 @@ def reach_of(log: Log) -> Reach:
             key, event = placed(record, file.path)
             floor = floor or key
             if event.count:
-                return Reach(floor, key)
-    return Reach(floor, None)
+                return Reach(floor, key, event.position + event.count)
+    return Reach(floor, None, 0)
 
 
 def segments_after(log: Log, key: bytes) -> list[SegmentFile]:
