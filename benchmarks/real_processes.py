@@ -1,6 +1,7 @@
 """Every protocol on real processes: 1,000 messages through a kill -9, judged by Spark.
 
-Where frames travel as datagrams, every tenth is thrown away.
+Where frames travel as datagrams, every tenth is thrown away. Where one order goes through all groups, these are asked
+to raise their floors meanwhile, and all that was delivered must come into one table (`antiphon merge`).
 
     python benchmarks/real_processes.py [PROTOCOL[:OPTION=VALUE,...] ...]
 
@@ -14,6 +15,7 @@ import random
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,10 +24,15 @@ from rich.table import Table
 
 import antiphon
 from antiphon.cli.session import collected, quiet_session
+from antiphon.core import parse_options
 from antiphon.core.errors import UsageError
+from antiphon.merge.advance import advance, await_disks
+from antiphon.merge.floors import floors_of
+from antiphon.merge.logs import find_logs
+from antiphon.merge.table import Table as MergedTable
 from antiphon.protocols import protocol_named, protocols, protocols_with
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 
 MESSAGES = 1_000
 OUTSTANDING = 50
@@ -47,11 +54,15 @@ class Ran(msgspec.Struct, kw_only=True):
     delivered: int = 0  # payloads, by each member together
     broken: list[str] = []  # what Spark found
     verdicts: dict[str, str] = {}
+    merged: int | None = None  # payloads in the table of all groups; None: the protocol has no order across them
 
     @property
     def holds(self) -> bool:
         kept = self.verdicts and set(self.verdicts.values()) <= {"holds", "not promised"}
-        return bool(self.refused or (self.drained and kept and not self.broken and self.receipts == MESSAGES))
+        merged = self.merged in (None, MESSAGES)
+        return bool(
+            self.refused or (self.drained and kept and merged and not self.broken and self.receipts == MESSAGES)
+        )
 
 
 def parse(text: str) -> tuple[str, dict[str, str]]:
@@ -72,6 +83,11 @@ def destination_sets(protocol: str) -> list[list[str]]:
     return [["a", "b"]] if assumes.all_groups else [["a"], ["b"], ["a", "b"]]
 
 
+def can_advance(config: ClusterConfig) -> bool:
+    kind = protocol_named(config.protocol)
+    return kind.can_advance(parse_options(kind, config.options))
+
+
 async def load(folder: ClusterFolder, sets: list[list[str]]) -> int:
     """1,000 multicasts; a member is killed after a third of them, and returns after the second third."""
     rng = random.Random(1)
@@ -84,6 +100,9 @@ async def load(folder: ClusterFolder, sets: list[list[str]]) -> int:
 
         third = MESSAGES // 3
         await asyncio.gather(*(send() for _ in range(third)))
+        for process in ("a.1", "b.2") if can_advance(folder.config) else ():
+            tell = partial(cluster.tell, folder.config, process, ["advance", "floor=5000"])
+            await asyncio.to_thread(tell)
         await asyncio.to_thread(cluster.kill, folder, "a.2")
         during = [asyncio.ensure_future(send()) for _ in range(third)]
         await asyncio.sleep(1.0)
@@ -106,17 +125,22 @@ def run_one(place: Path, protocol: str, options: dict[str, str], number: int) ->
     try:
         ran.receipts = asyncio.run(load(folder, destination_sets(protocol)))
         ran.seconds = time.monotonic() - begun
+        if can_advance(folder.config):
+            config, logs = find_logs([place])
+            await_disks(folder, logs)
+            advance(folder, logs, floors_of(config, logs), DRAIN_SECONDS)
     finally:
         ran.drained = cluster.stop(folder, drain_seconds=DRAIN_SECONDS)
     return ran, folder
 
 
-def judge(ran: Ran, trace: Path) -> None:
+def judge(ran: Ran, folder: ClusterFolder) -> None:
     from pyspark.sql import functions as F
 
     from antiphon.pipeline.read import read_events, read_runs
     from antiphon.pipeline.verify import verdicts, verify
 
+    trace = folder.trace
     spark = quiet_session(trace)
     events, runs = read_events(spark, trace), read_runs(spark, trace)
     violations = verify(events, runs)
@@ -125,6 +149,11 @@ def judge(ran: Ran, trace: Path) -> None:
     delivered = events.filter("kind = 'deliver'").select(F.explode("requests.payloads").alias("payloads"))
     (row,) = delivered.agg(F.sum("payloads").alias("payloads")).collect()
     ran.delivered = row.payloads or 0
+    if can_advance(folder.config):
+        from antiphon.merge.merge import merge
+
+        config, logs = find_logs([folder.path])
+        ran.merged = merge(spark, floors_of(config, logs), MergedTable.prepare(folder.path / "table", config)).rows
 
 
 def run_all(asked: list[tuple[str, dict[str, str]]]) -> list[Ran]:
@@ -135,7 +164,7 @@ def run_all(asked: list[tuple[str, dict[str, str]]]) -> list[Ran]:
         ]
         for ran, folder in done:
             if folder is not None:
-                judge(ran, folder.trace)
+                judge(ran, folder)
     return [ran for ran, _ in done]
 
 

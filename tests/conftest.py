@@ -24,6 +24,7 @@ TOGETHER = {
     "tests/runtime/test_protocols.py": "spark",
     "tests/cli/test_cli.py::test_verify_": "spark",
     f"{PAGES}[README]": "spark",
+    f"{PAGES}[merge]": "spark",
     f"{PAGES}[sweeps]": "spark",
     f"{PAGES}[tutorial]": "spark",
     "tests/runtime/test_attacks.py": "waiting",

@@ -82,7 +82,7 @@ class Stage:
             self._kill(found[1])
             return 0, ""
         words = shlex.split(command, comments=True)
-        if words[:2] in (["antiphon", "status"], ["antiphon", "tail"]):
+        if words[:2] in (["antiphon", "status"], ["antiphon", "tail"], ["antiphon", "merge"]):
             self._wait_for_calm()
         if words[0] == "antiphon" and not self._has_own_sources and not re.search(r"[|$<>&;]", command):
             return self._run_here(words)

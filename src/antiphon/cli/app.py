@@ -24,6 +24,7 @@ PLACES = {  # which file of this folder has a command
     "demo": "spark",
     "sweep": "sweep",
     "reproduce": "reproduce",
+    "merge": "merge",
     "up": "cluster",
     "node": "cluster",
     "status": "cluster",

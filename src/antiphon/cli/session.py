@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,6 +81,25 @@ def _rows_of(file: Path) -> int:
         return int(pq.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError):
         return 0  # a damaged file is not read
+
+
+def mounted(place: str, use: str) -> Path:
+    """The folder that a path or a file's address names. ``use``: the beginning of a sentence that refuses others."""
+    parts = urlsplit(place)
+    if "://" in place and (parts.scheme != "file" or parts.netloc):
+        raise UsageError(f"{use} a folder that can be mounted, not {place}.")
+    return Path(unquote(parts.path)) if "://" in place else Path(place)
+
+
+def refuse_elsewhere(place: str, master: str, flag: str = "") -> None:
+    """A plain path is one of this machine: whoever runs tasks on others says that they have it, too."""
+    from antiphon.pipeline.session import is_remote
+
+    if is_remote(master) and "://" not in place:
+        raise UsageError(
+            f"{place} is a path of this machine, and {master} runs tasks on others: "
+            f"if all of them have this folder, say so with {flag}{Path(place).resolve().as_uri()}."
+        )
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 import typer
@@ -19,7 +18,7 @@ from rich.table import Table
 
 from antiphon.cli.flags import JsonFlag
 from antiphon.cli.printing import Printer, counted, print_table
-from antiphon.cli.session import need_spark, one_sentence, quiet_session
+from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.errors import UsageError
 from antiphon.sweep.folder import POINT, SweepFolder
 from antiphon.sweep.spec import Sweep, parse_spec
@@ -50,8 +49,8 @@ def sweep_command(
     """
     text = _text_of(spec)
     sweep = parse_spec(text, str(spec))
-    _refuse_elsewhere(out, os.environ.get("SPARK_REMOTE") or master or "local")
-    folder = SweepFolder.prepare(_path(out), sweep, text)
+    refuse_elsewhere(out, os.environ.get("SPARK_REMOTE") or master or "local", "--out ")
+    folder = SweepFolder.prepare(mounted(out, "A sweep writes into"), sweep, text)
     before, start = folder.done(), time.monotonic()
     with folder.locked():
         if before < sweep.runs or folder.under_way() is not None:
@@ -74,30 +73,12 @@ def _text_of(spec: Path) -> str:
         raise UsageError(f"{spec} cannot be read: {why}.") from None
 
 
-def _path(out: str) -> Path:
-    parts = urlsplit(out)
-    if "://" in out and (parts.scheme != "file" or parts.netloc):
-        raise UsageError(f"A sweep writes into a folder that can be mounted, not to {out}.")
-    return Path(unquote(parts.path)) if "://" in out else Path(out)
-
-
-def _refuse_elsewhere(out: str, master: str) -> None:
-    """A plain path is one of this machine: whoever runs tasks on others says that they have it, too."""
-    from antiphon.pipeline.session import is_remote
-
-    if is_remote(master) and "://" not in out:
-        raise UsageError(
-            f"{out} is a path of this machine, and {master} runs tasks on others: "
-            f"if all of them have this folder, say so with --out {Path(out).resolve().as_uri()}."
-        )
-
-
 def _run(sweep: Sweep, folder: SweepFolder, out: str, master: str | None) -> None:
     need_spark()
     with _bar(sweep.runs) as update, one_sentence():
         update(folder.done(), "starting Spark")
         spark = quiet_session(ROWS_EXPECTED, master)
-        _refuse_elsewhere(out, spark.conf.get("spark.master", "local"))  # spark-submit may have chosen it
+        refuse_elsewhere(out, spark.conf.get("spark.master", "local"), "--out ")  # spark-submit may have chosen it
         from antiphon.sweep.rounds import run_sweep
 
         run_sweep(spark, sweep, folder, lambda done: update(done, "simulating"))

@@ -19,11 +19,12 @@ from antiphon.core.channel import Transport
 from antiphon.core.contract import Command, Timer, Wire, contract_of, handlers_of
 from antiphon.core.declaration import Assumptions, Declaration, Detector, FaultModel, Watched
 from antiphon.core.errors import UsageError
+from antiphon.core.floors import Advance
 from antiphon.core.in_views import ClientsInViews
 from antiphon.core.keys import Key
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Service, Topology, ViewId
 from antiphon.core.promises import Promise, with_those_of_the_host
-from antiphon.core.requests import trusted_requests_in
+from antiphon.core.requests import requests_of
 from antiphon.core.sessions import Mark, Standing
 
 
@@ -63,6 +64,7 @@ class Owner(Protocol):
 
     # The application's log, and the trace
     def deliver(self, m: Message, key: Key | None) -> None: ...
+    def raise_floor(self, least: int) -> None: ...
     def announce_gap(self, behind: Iterable[Standing] | None = None) -> None: ...
     def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None: ...
     def standing(self) -> tuple[Standing, ...]: ...
@@ -206,6 +208,7 @@ class OrderingProtocol(Component):
     FRAMEWORK: ClassVar[bool] = True
     declaration: ClassVar[Declaration]
     added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
+    advances: ClassVar[bool] = False  # its keys begin with a number, which heeds `least_number`: see core/floors.py
     services: ClassVar[tuple[Service, ...]] = ()  # among which a sender can choose, message by message; none: no choice
 
     @classmethod
@@ -225,7 +228,8 @@ class OrderingProtocol(Component):
 
     def service_of(self, m: Message) -> Service | None:
         """What the sender of m asked for; None: whatever the protocol does."""
-        return trusted_requests_in(m.body)[0].service
+        requests = requests_of(m)
+        return requests[0].service if requests else None
 
     def must_wait(self, destinations: tuple[GroupId, ...]) -> bool:
         """With views: whether nothing is multicast to these groups now, but in a view to come, of which the process
@@ -294,7 +298,16 @@ class OrderingProtocol(Component):
     @classmethod
     def commands(cls, options: Any) -> tuple[type[Command], ...]:
         """What a process can be told to do with these options."""
-        return tuple(contract_of(cls).commands)
+        known = contract_of(cls).commands
+        return tuple(kind for kind in known if kind is not Advance or cls.can_advance(options))
+
+    @classmethod
+    def can_advance(cls, options: Any) -> bool:
+        """Whether a group can be asked to raise its floor (core/floors.py), with these options."""
+        return cls.advances and Promise.ACYCLIC_ORDER in cls.promises(options)
+
+    def on_advance(self, command: Advance) -> None:
+        self.process.raise_floor(command.floor)
 
     def obey(self, command: bytes) -> None:
         value = self.contract.decode_command(command)

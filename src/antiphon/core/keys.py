@@ -38,3 +38,11 @@ def _encode(key: Iterable[int | str | Key], out: bytearray) -> None:
             out.append(_OPEN)
             _encode(part, out)
             out.append(0)
+
+
+def first_number(key: bytes) -> int:
+    """The number with which the tuple begins whose bytes these are."""
+    length = key[0] - _INT if key else -1
+    if not 0 <= length < _TEXT - _INT or len(key) <= length:
+        raise ValueError("An order key begins with a number.")
+    return int.from_bytes(key[1 : 1 + length], "big")

@@ -16,6 +16,7 @@ from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.events import Delivered, Gap, View
+from antiphon.core.floors import check_floor, floor_body, least_key
 from antiphon.core.gather import Gather, Gathering
 from antiphon.core.in_views import ClientsInViews
 from antiphon.core.inputs import Receive
@@ -31,6 +32,7 @@ from antiphon.core.requests import (
     encode_request,
     parse_request,
     requests_in,
+    requests_of,
     trusted_requests_in,
 )
 from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
@@ -159,6 +161,9 @@ class Process:
             raise BadFrame(f"There is no such set of groups: {', '.join(m.destinations)}.")
         if not 0 < m.id.number <= NUMBER_MAX or not CLIENT_NAME.fullmatch(m.id.origin):
             raise BadFrame("A message is named after its sender, with a number from 1 on.")
+        if m.count == 0 and self.protocol.can_advance(self.protocol.options):
+            check_floor(m)
+            return
         requests = requests_in(m.body)
         if m.count < 1 or sum(request.count for request in requests) != m.count:
             raise BadFrame("A message has at least one payload, and as many as it says.")
@@ -307,7 +312,7 @@ class Process:
         state = self.state
         admitted: list[Request] = []
         id, destinations = m.id, m.destinations
-        for request in trusted_requests_in(m.body):
+        for request in requests_of(m):
             if request.client == id.origin:
                 admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
             else:
@@ -318,9 +323,17 @@ class Process:
         count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
+        assert order is None or order >= least_key(m), "a message that raises a floor has a key that does"
         event = Delivered(id, destinations, state.position, count, tuple(admitted), order, self.now)
         self._effects.append(Log(seq, event))
         state.position += count
+
+    def raise_floor(self, least: int) -> None:
+        """Multicast to the own group, or to all where the protocol knows no other set, what brings nothing but a key
+        that begins with such a number, or a greater one."""
+        everybody = self.protocol.assumes(self.protocol.options).all_groups
+        own = (self.topology.group_of[self.me],)
+        self._multicast(tuple(self.topology.groups) if everybody else own, 0, floor_body(least))
 
     def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
         """Say in the application's log that messages may be missing here.
@@ -436,8 +449,8 @@ class Process:
         message = Message(MessageId(self.me, self.state.multicasts), destinations, count, body)
         self.state.seq += 1
         if self.traced:
-            requests = tuple(trusted_requests_in(message.body))
-            service = requests[0].service
+            requests = tuple(requests_of(message))
+            service = requests[0].service if requests else None
             self._effects.append(Record(self.state.seq, "multicast", message.id, destinations, requests, layer=service))
         self.protocol.multicast(message)
 

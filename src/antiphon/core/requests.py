@@ -31,7 +31,7 @@ import msgspec
 
 from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.errors import BadFrame, UsageError
-from antiphon.core.model import Service
+from antiphon.core.model import Message, Service
 
 PAYLOAD_BYTES_MAX = 1 << 20
 REQUEST_BYTES_MAX = 4 << 20
@@ -216,6 +216,11 @@ def trusted_requests_in(body: Buffers) -> list[Request]:
     if found is None:
         found = body.decoded = _all_in(body, _read_request)
     return found
+
+
+def requests_of(m: Message) -> list[Request]:
+    """What a message brings that was checked when it came; nothing, if it only raises a floor (core/floors.py)."""
+    return trusted_requests_in(m.body) if m.count else []
 
 
 def _all_in(body: Buffers, read: Callable[[Piece, int], Request]) -> list[Request]:

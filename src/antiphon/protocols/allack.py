@@ -22,6 +22,7 @@ class AllAck(GraphProtocol):
     Options = GraphOptions
     options: GraphOptions
     services = ("agreed", "causal")
+    advances = True
 
     waiting: dict[ProcessId, list[Node]]  # by machine: what is in the graph and in no set that was delivered
     defunc: list[ProcessId]  # from whom no more will come

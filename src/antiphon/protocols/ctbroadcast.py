@@ -19,6 +19,7 @@ from antiphon.core import (
     Promise,
     Table,
 )
+from antiphon.core.floors import least_number
 from antiphon.services.label import Label
 from antiphon.services.stack import StackedProtocol
 
@@ -39,6 +40,7 @@ class CtBroadcast(StackedProtocol):
     )
 
     Value = list[MessageId]
+    advances = True
 
     received: dict[MessageId, Message]  # R-delivered, not ordered yet
     decisions: Table[int, list[MessageId]]  # decided, not carried out yet
@@ -88,8 +90,9 @@ class CtBroadcast(StackedProtocol):
             self.applied += 1
             del self.decisions[self.applied]
             for id in sorted(batch):  # L6
-                self.ordered += 1
-                self.order(self.received.pop(id))  # L7
+                m = self.received.pop(id)
+                self.ordered = max(self.ordered + 1, least_number(m))
+                self.order(m)  # L7
 
     def order(self, m: Message) -> None:
         self.deliver(m, (self.ordered,))

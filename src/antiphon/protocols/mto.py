@@ -25,6 +25,7 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import UsageError
+from antiphon.core.floors import least_number
 from antiphon.services.label import Label, Labels, check_numbers, has_qualified_majority
 from antiphon.services.matrix import MatrixOrder
 from antiphon.services.reliable import ReliableKind
@@ -71,6 +72,7 @@ class Mto(StackedProtocol):
     Options: ClassVar[type[StackOptions]] = MtoOptions
     options: MtoOptions
     Value = tuple[MessageId, int]
+    advances = True
 
     causal: MatrixOrder
 
@@ -118,7 +120,7 @@ class Mto(StackedProtocol):
         self.reliable.multicast(m)
 
     def when_r_delivered(self, m: Message, label: Label) -> None:  # L3
-        self.ts += 1
+        self.ts = max(self.ts + 1, least_number(m))
         self.entries[m.id] = Received(m, label, self.ts)
         self.send(self.topology.addressees(m.destinations), RecTs(m.id, label, self.ts))  # L5
         if m.id in self.decided:

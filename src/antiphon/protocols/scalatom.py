@@ -23,6 +23,7 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
+from antiphon.core.floors import least_number
 from antiphon.services.label import Label, Labels, check_numbers, has_qualified_majority, majority
 from antiphon.services.stack import StackedProtocol, StackOptions
 
@@ -85,6 +86,7 @@ class Scalatom(StackedProtocol):
     Options = ScalatomOptions
     options: ScalatomOptions
     Value = tuple[MessageId, int]
+    advances = True
 
     ts: int  # the logical clock
     entries: Table[MessageId, Received]  # R-delivered; without a sequence number, they are the pending buffer
@@ -141,7 +143,8 @@ class Scalatom(StackedProtocol):
     # Step 2: timestamps -----------------------------------------------------------------------------------------
 
     def when_r_delivered(self, m: Message, label: Label) -> None:  # L2
-        rec_ts, self.ts = self.ts, self.ts + 1  # L3
+        rec_ts = max(self.ts, least_number(m))  # L3
+        self.ts = rec_ts + 1
         self.entries[m.id] = Received(m, label, rec_ts)  # L4
         self.history.append((m.id, label, rec_ts))  # L5
         self.send_timestamp(m, RecTs(m.id, label, rec_ts))  # L6

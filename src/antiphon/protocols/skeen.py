@@ -28,6 +28,7 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
+from antiphon.core.floors import least_number
 
 TIME_MAX = 1 << 62  # no honest clock comes so far
 
@@ -111,6 +112,7 @@ class Skeen(OrderingProtocol):
     Options = SkeenOptions
     options: SkeenOptions
     added_options = ("causal",)
+    advances = True
 
     clock: int
     collections: Table[MessageId, Collection]
@@ -187,7 +189,7 @@ class Skeen(OrderingProtocol):
         if held is not None and held.deliverable:
             self.send(sender, Final(m.id, held.timestamp))  # T2
             return
-        self.clock += 1  # L5
+        self.clock = max(self.clock + 1, least_number(m))  # L5
         if held is None:  # else it stays where it is: its final timestamp may be known to somebody, and be smaller
             self.hold(m, Timestamp(self.clock, self.me))  # L6
             self.watch()

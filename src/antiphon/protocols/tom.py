@@ -26,6 +26,7 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
+from antiphon.core.floors import least_number
 from antiphon.services.label import Label, Labels, check_numbers
 from antiphon.services.stack import StackedProtocol, StackOptions
 
@@ -92,6 +93,7 @@ class Tom(StackedProtocol):
     Options = TomOptions
     options: TomOptions
     Value = Decision
+    advances = True
 
     clock: int  # the group clock
     age: int  # counts R-deliveries
@@ -181,7 +183,7 @@ class Tom(StackedProtocol):
             self.applied += 1
             del self.decisions[self.applied]
             if decision.new:
-                self.clock += 1  # L6
+                self.clock = max(self.clock + 1, *[least_number(self.queue[id].message) for id in decision.new])  # L6
             for id in decision.new:
                 self.timestamp(id)
             self.announce()

@@ -183,6 +183,7 @@ class ToTo(GraphProtocol):
     Options = TotoOptions
     options: TotoOptions
     services = ("agreed", "causal")
+    advances = True
 
     activation: Activation
 

@@ -27,6 +27,7 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
+from antiphon.core.floors import least_number
 from antiphon.core.sessions import Mark
 from antiphon.services.causal_graph import CausalGraph, GraphOptions
 from antiphon.services.dag import Name, Node
@@ -261,7 +262,7 @@ class GraphProtocol(OrderingProtocol):
     def deliver_next(self, node: Node) -> None:
         """All machines have the same order, so each can number it by itself."""
         assert node.message is not None, "an acknowledgement is not delivered"
-        self.delivered += 1
+        self.delivered = max(self.delivered + 1, least_number(node.message))
         if self.group in node.message.destinations:
             place = (self.graph.view, self.delivered) if self.options.membership else (self.delivered,)
             self.deliver(node.message, place)

@@ -159,7 +159,10 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         groups=sizes,
         plans=_with_services(load.plans, protocol, seed),
         faults=faults,
-        commands=_random_commands(protocol, parsed, topology, load.span_ns, seed),
+        commands=(
+            *_random_commands(protocol, parsed, topology, load.span_ns, seed),
+            *_random_advances(protocol, parsed, topology, load.span_ns, seed),
+        ),
         # A latency that is always the same reorders nothing.
         latency=rng.choice([latency for latency in latencies if fifo or not isinstance(latency, Constant)]),
         fifo=fifo or _transport(protocol, topology, chosen) is Transport.FIFO,
@@ -250,6 +253,19 @@ def _random_commands(
         told = rng.sample(members, rng.randint(1, min(3, len(members))))
         found += [Tell(str(process), at, rng.choice(names)) for process in told]
     return tuple(sorted(found, key=lambda tell: tell.at))
+
+
+def _random_advances(
+    protocol: type[OrderingProtocol], options: msgspec.Struct, topology: Topology, span_ns: int, seed: int
+) -> tuple[Tell, ...]:
+    """Where groups can be asked to raise their floors: in one of four runs some are, to numbers that they may have
+    passed or not."""
+    rng = random.Random(f"{seed}/advances/{protocol.declaration.name}")
+    if not protocol.can_advance(options) or rng.random() >= 0.25:
+        return ()
+    members = list(topology.processes)
+    times = sorted(rng.randrange(max(span_ns, 1)) for _ in range(rng.randint(1, 4)))
+    return tuple(Tell(str(rng.choice(members)), at, f"advance floor={rng.randint(1, 200)}") for at in times)
 
 
 def _transport(protocol: type[OrderingProtocol], topology: Topology, options: Mapping[str, str]) -> Transport:

@@ -16,6 +16,7 @@ from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.services.label import Label
 from antiphon.simulation.clients import MemberClient
+from antiphon.simulation.floors import below_floors
 from antiphon.simulation.injection import schedule, schedule_command
 from antiphon.simulation.liveness import late_deliveries
 from antiphon.simulation.observation import Observations
@@ -115,7 +116,8 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     outside += [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
     observations = world.observations.hand_over()
     evidence = observations.rows(receives=False) + outside
-    promises = world.protocol.promises(parse_options(world.protocol, scenario.options))
+    options = parse_options(world.protocol, scenario.options)
+    promises = world.protocol.promises(options)
     facts = RunFacts(
         run=f"{scenario.protocol}-{scenario.seed}",
         driver="simulation",
@@ -130,6 +132,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     )
     history = RunHistory(facts, evidence)
     delivered = [row for rows in history.deliveries.values() for row in rows]
+    below = below_floors(history) if world.protocol.can_advance(options) else []
     receivers = list(map(len, map(_PEERS, history.traffic)))  # of each frame
     return Outcome(
         scenario=scenario,
@@ -146,7 +149,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         virtual_ns=world.now,
         overtakings=world.overtakings,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
-        violations=broken + check_history(history) + late_deliveries(history, scenario, world.now),
+        violations=broken + check_history(history) + below + late_deliveries(history, scenario, world.now),
     )
 
 

@@ -11,7 +11,7 @@ from antiphon.core.effects import AnyEffect, CancelTimer, Log, Record, Reply, Se
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput
-from antiphon.core.model import GroupId, MessageId, ProcessId
+from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
@@ -37,7 +37,7 @@ class Surroundings(Protocol):
 
     now: int
     acknowledge_every: int  # releases between two rounds of acknowledgements
-    on_multicast: Callable[[Site, MessageId, tuple[GroupId, ...]], None]
+    on_multicast: Callable[[Site, Record], None]
     on_delivered: Callable[[Site, Delivered], None]
     on_reply: Callable[[Site, Reply], None]
 
@@ -143,9 +143,7 @@ class Site:
 
     def on_record(self, record: Record) -> None:
         if record.kind == "multicast":
-            assert record.message is not None
-            assert record.destinations is not None
-            self.world.on_multicast(self, record.message, record.destinations)
+            self.world.on_multicast(self, record)
 
     def on_reply(self, reply: Reply) -> None:
         if self._left is not None:

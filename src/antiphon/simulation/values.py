@@ -14,6 +14,7 @@ MILLISECOND = 1_000_000  # virtual time is in nanoseconds
 INVARIANT = "invariant"  # the name under which is reported what a process itself found to be impossible
 ERROR = "error"  # the name under which any other exception in it is reported
 LIVELOCK = "livelock"  # the name under which a run that does not come to rest is reported
+FLOOR = "floor"  # the name under which is reported what is delivered where nothing more was to come
 LATE = "late"  # the name under which is reported what should have happened by then
 
 

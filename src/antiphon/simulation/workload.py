@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 
+from antiphon.core.effects import Record
 from antiphon.core.events import Delivered
-from antiphon.core.model import GroupId, MessageId, ProcessId
+from antiphon.core.model import MessageId, ProcessId
 from antiphon.simulation.site import Site
 from antiphon.simulation.values import MILLISECOND, Plan
 from antiphon.simulation.world import World
@@ -31,9 +32,11 @@ class Application:
             self.queues.setdefault(plan.sender, deque()).append(plan)
         self.asked: dict[str, int] = {}  # multicasts that a sender was told to make
         self.made: dict[str, int] = {}  # and those that left it
+        self.unasked: set[MessageId] = set()  # those that raise a floor: no sender waits for them
         self.missing: dict[MessageId, set[ProcessId]] = {}  # who has yet to deliver a message
-        # Who never returns; and who is told to do something, which may be to go away.
-        self.gone: set[ProcessId] = {ProcessId(tell.process) for tell in world.scenario.commands}
+        # Who never returns; and who is told to do something that may be to go away.
+        leaving = [tell for tell in world.scenario.commands if not tell.command.startswith("advance")]
+        self.gone: set[ProcessId] = {ProcessId(tell.process) for tell in leaving}
         world.on_multicast = self.on_multicast
         world.on_delivered = self.on_delivered
         world.on_restart = self.on_restart
@@ -61,9 +64,14 @@ class Application:
         for index in range(self.made.get(site.id, 0), self.asked.get(site.id, 0)):
             self._make(site, index)
 
-    def on_multicast(self, site: Site, id: MessageId, destinations: tuple[GroupId, ...]) -> None:
-        self.made[site.id] = self.made.get(site.id, 0) + 1
-        self.missing.setdefault(id, set(self.world.topology.addressees(destinations)) - self.gone)
+    def on_multicast(self, site: Site, record: Record) -> None:
+        assert record.message is not None
+        assert record.destinations is not None
+        if record.requests:
+            self.made[site.id] = self.made.get(site.id, 0) + 1
+        else:
+            self.unasked.add(record.message)
+        self.missing.setdefault(record.message, set(self.world.topology.addressees(record.destinations)) - self.gone)
 
     def on_delivered(self, site: Site, event: Delivered) -> None:
         self._done(site, event.id)
@@ -86,7 +94,7 @@ class Application:
         self.world.observations.forget(id)
         sender = id.origin
         queue = self.queues.get(sender, ())
-        if self.scenario.closed_loop and self.asked[sender] < len(queue):
+        if self.scenario.closed_loop and id not in self.unasked and self.asked[sender] < len(queue):
             self.world.at(queue[self.asked[sender]].at, self._next, sender)
         elif not self.missing and all(self.made.get(s, 0) == len(q) for s, q in self.queues.items()):
             self.world.end_ns = min(self.world.end_ns, self.world.now + SETTLE_NS)

@@ -14,12 +14,12 @@ from typing import Any
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId, Transport, channel_to
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.effects import Reply, SetTimer
+from antiphon.core.effects import Record, Reply, SetTimer
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
 from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
-from antiphon.core.model import GroupId, MessageId, ProcessId, Service, Topology
+from antiphon.core.model import ProcessId, Service, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
 from antiphon.simulation.detector import FailureDetector
@@ -53,7 +53,7 @@ class World:
         self.overtakings = 0  # frames that arrive before one that was sent earlier on the same link
         self.observations = Observations(follow_steps=scenario.steps)
         self.took_effect: list[object] = []  # the faults that changed something
-        self.on_multicast: Callable[[Site, MessageId, tuple[GroupId, ...]], None] = lambda site, id, destinations: None
+        self.on_multicast: Callable[[Site, Record], None] = lambda site, record: None
         self.on_delivered: Callable[[Site, Delivered], None] = lambda site, event: None
         self.on_reply: Callable[[Site, Reply], None] = lambda site, reply: None
         self.on_crash: Callable[[Site], None] = lambda site: None

@@ -5,6 +5,8 @@ from antiphon.runtime.disk.delivered import DeliveredLog
 from antiphon.runtime.disk.journal import InputJournal
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.disk.log import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.scan import read_whole
+from antiphon.runtime.disk.segments import identity_of, segment_files
 from antiphon.runtime.disk.spill import Spills
 from antiphon.runtime.disk.watch import DiskWatch, UnderWay
 
@@ -18,4 +20,7 @@ __all__ = [
     "Spills",
     "UnderWay",
     "acquired",
+    "identity_of",
+    "read_whole",
+    "segment_files",
 ]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull
-from antiphon.core.events import Event, decode_event, encode_event
+from antiphon.core.events import Delivered, Event, decode_event, encode_event
 from antiphon.runtime.disk.log import SegmentedLog
 from antiphon.runtime.disk.watch import UnderWay
 
@@ -37,7 +37,12 @@ class DeliveredLog:
         self._unflushed = 0
         self._waiting: deque[Buffers] = deque()  # those at the end of the tail that found the disk full
         self._timer: asyncio.TimerHandle | None = None
-        self.end = self._end_of(log.next_index - 1) if log.next_index else 0  # the position of the next payload
+        self.end = 0  # the position of the next payload
+        self._floor = b""  # the greatest key of a record without payloads, of those at the end of the log
+        if log.next_index:
+            last = self._event(log.next_index - 1)
+            self.end = last.position + last.count
+            self._floor = (last.key or b"") if isinstance(last, Delivered) else b""
 
     @property
     def next_index(self) -> int:
@@ -70,7 +75,7 @@ class DeliveredLog:
 
     def append(self, event: Event) -> None:
         """Take an event, unless it is here already: a replay makes all of them again."""
-        if not event.count or event.position < self.end:
+        if event.position < self.end or (not event.count and not self._raises_floor(event)):
             return
         assert event.position == self.end, "no position is left out"
         record = encode_event(event)
@@ -90,6 +95,14 @@ class DeliveredLog:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
+    def _raises_floor(self, event: Event) -> bool:
+        """Whether what brings nothing tells how far the order has come: it is kept for whoever merges logs. A replay
+        makes it again, at the same position."""
+        if not isinstance(event, Delivered) or event.key is None or event.key <= self._floor:
+            return False
+        self._floor = event.key
+        return True
 
     def flush(self) -> None:
         """Have everything so far written by the disk thread."""
@@ -136,12 +149,15 @@ class DeliveredLog:
 
     def _end_of(self, index: int) -> int:
         """The position after a durable record."""
+        event = self._event(index)
+        return event.position + event.count
+
+    def _event(self, index: int) -> Event:
         (record,) = self._log.read(index, 1)
         try:
-            event = decode_event(record)
+            return decode_event(record)
         except BadFrame as error:
             raise JournalCorrupt(f"Record {index} of the delivered log does not hold an event: {error}") from None
-        return event.position + event.count
 
     def recent(self, index: int, size: int) -> list[Buffers] | None:
         """Records from ``index`` on, until they have ``size`` bytes; None if only `history` has them."""

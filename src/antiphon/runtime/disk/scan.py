@@ -39,6 +39,7 @@ from antiphon.runtime.disk.segments import (
     next_block,
     parse_head,
     parse_header,
+    records_in,
     rounded,
     sums_of,
     trailer_bytes,
@@ -54,7 +55,7 @@ def load_segments(folder: Path, begin: int) -> list[Segment]:
         raise JournalCorrupt(f"Journal {folder} lacks the segment that holds record {begin}.")
     segments: list[Segment] = []
     for first, path in files:
-        segment = _scan_segment(path, first, is_last=path == files[-1][1])
+        segment = _scan_segment(path, path.read_bytes(), first, is_last=path == files[-1][1])
         if segments and (segments[-1].next_index, segments[-1].chain) != (first, segment.link):
             raise JournalCorrupt(
                 f"Journal file {path} does not continue {segments[-1].path.name}, which ends before record "
@@ -64,9 +65,15 @@ def load_segments(folder: Path, begin: int) -> list[Segment]:
     return segments
 
 
-def _scan_segment(path: Path, first: int, *, is_last: bool) -> Segment:
-    """Read and check a whole segment. What is torn is no part of it, and only the last segment may end so."""
+def read_whole(path: Path, first: int, *, is_last: bool) -> tuple[Segment, list[bytes]]:
+    """A segment, and all its records. Nothing is locked or changed: others may go on writing the last one."""
     data = path.read_bytes()
+    segment = _scan_segment(path, data, first, is_last=is_last)
+    return segment, list(records_in(segment, data))
+
+
+def _scan_segment(path: Path, data: bytes, first: int, *, is_last: bool) -> Segment:
+    """Check a whole segment. What is torn is no part of it, and only the last segment may end so."""
     head = parse_head(path, data, SEGMENT_MAGIC, first)
     segment = Segment(path, head.identity, first, head.size, head.crc, head.salt, head.own_crc, head.end, first)
     while found := next_block(data, segment.end, segment.salt):

@@ -249,6 +249,17 @@ def list_files(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]
     return sorted((int(match[1]), path) for match, path in matches if match)
 
 
+def segment_files(folder: Path) -> list[tuple[int, Path]]:
+    """The segments of a log, each with the index of its first record; none where there is no log."""
+    return list_files(folder, SEGMENT_NAME) if folder.is_dir() else []
+
+
+def identity_of(path: Path, first: int) -> JournalIdentity:
+    """Whose log a segment file is of. JournalError: it is none, or of an earlier version."""
+    with path.open("rb") as file:
+        return parse_head(path, file.read(PAGE_BYTES), SEGMENT_MAGIC, first).identity
+
+
 def next_block(data: bytes, end: int, salt: int, offset: int = 0) -> tuple[int, BlockHeader] | None:
     """Where the block behind ``end`` begins, and its header; ``data`` begins at ``offset`` of the file."""
     for at in beginnings(end):
@@ -318,6 +329,17 @@ def _decode_records(segment: Segment, header: BlockHeader, data: bytes, begin: i
     lengths = struct.unpack_from(f"<{header.records}I", data, begin)
     edges = list(accumulate(lengths, initial=begin + 4 * header.records))
     return list(map(data.__getitem__, map(slice, edges, edges[1:])))
+
+
+def records_in(segment: Segment, data: bytes) -> Iterator[bytes]:
+    """The records of a segment that was scanned, of which this is the whole file."""
+    at = segment.entries[0][1] if segment.entries else segment.end
+    while at < segment.end:
+        found = next_block(data, at, segment.salt)
+        assert found is not None, "it was scanned up to its end"
+        begin, header = found
+        yield from _decode_records(segment, header, data, begin + HEADER_BYTES)
+        at = begin + block_bytes(header.length)
 
 
 def encode_snapshot(identity: JournalIdentity, snapshot: Snapshot) -> list[bytes]:

@@ -1,0 +1,47 @@
+"""How far the logs of each group go, and up to where nothing more can come: no Spark is needed for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from antiphon.merge.logs import Log, reach_of
+from antiphon.runtime.cluster import ClusterConfig
+
+
+class Floor(msgspec.Struct, frozen=True):
+    """A group's floor: the key of the last delivery in the most advanced of its logs. None: it has delivered nothing.
+
+    The members of a group deliver the same messages, in the order of their keys: so whatever the group will deliver,
+    and is not in this log, has a greater key.
+    """
+
+    group: str
+    log: Log | None
+    key: bytes | None
+    payload: bytes | None = None  # the key of the last delivery in it that brought anything
+
+
+def floors_of(config: ClusterConfig, logs: Iterable[Log], groups: Iterable[str] | None = None) -> dict[str, Floor]:
+    """The floor of each group of the cluster, or of these."""
+    found = {group: Floor(group, None, None) for group in groups or config.groups}
+    logs = list(logs)
+    with ThreadPoolExecutor(8) as pool:
+        for log, reach in zip(logs, pool.map(reach_of, logs), strict=True):
+            if found[log.group].log is None or (reach.floor or b"") > (found[log.group].key or b""):
+                found[log.group] = Floor(log.group, log, reach.floor, reach.payload)
+    return found
+
+
+def behind(floors: dict[str, Floor]) -> dict[str, bytes]:
+    """The groups that keep something from being merged, which others have delivered: each with the last key of that."""
+    newest = max((floor.payload for floor in floors.values() if floor.payload is not None), default=b"")
+    return {group: newest for group, floor in floors.items() if (floor.key or b"") < newest}
+
+
+def closed_by(floors: dict[str, Floor]) -> bytes | None:
+    """The key up to which every group has delivered all that it ever will; None: some have not delivered anything."""
+    keys = [floor.key for floor in floors.values()]
+    return None if None in keys else min(key for key in keys if key is not None)

@@ -1,0 +1,191 @@
+"""The delivered logs of a cluster: where they are, whose they are, how far they go, and whether they can be merged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from antiphon.core import Promise, parse_options
+from antiphon.core.errors import AntiphonError, BadFrame, JournalCorrupt, JournalError, UsageError
+from antiphon.core.events import Delivered, decode_event
+from antiphon.protocols import protocol_named
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
+from antiphon.runtime.disk import identity_of, read_whole, segment_files
+from antiphon.runtime.disk.segments import FORMAT, Segment
+
+READS_MAX, READ_AGAIN_SECONDS = 4, 0.3
+
+
+class MergeError(AntiphonError):
+    """The logs contradict what their protocol promises, so no order can be made of them."""
+
+
+class SegmentFile(NamedTuple):
+    """A file of a log. Only the last one may be written to while we read."""
+
+    first: int  # the index of its first record
+    path: Path
+    is_last: bool
+
+
+class Log(NamedTuple):
+    """What one process delivered."""
+
+    process: str
+    group: str
+    folder: Path
+
+    def segments(self) -> list[SegmentFile]:
+        files = segment_files(self.folder)
+        return [SegmentFile(first, path, path == files[-1][1]) for first, path in files]
+
+
+def find_logs(folders: Sequence[Path]) -> tuple[ClusterConfig, list[Log]]:
+    """The cluster that all these folders are of, and its logs in them.
+
+    A folder is a cluster's, or a process's, or a log itself, there or copied elsewhere; one of them has, or lies in a
+    folder that has, the cluster's description.
+    """
+    found = [log for folder in folders for log in _logs_in(folder)]
+    config = _config_of(folders)
+    group_of = {process: group for group, members in config.groups.items() for process in members}
+    logs = []
+    for folder in found:
+        process = _owner(folder, config)
+        logs.append(Log(process, group_of[process], folder))
+    return config, logs
+
+
+def _logs_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder.")
+    places = [folder, folder / "delivered", *sorted(folder.glob("*/delivered"))]
+    logs = [place for place in places if segment_files(place)]
+    if not logs and not ClusterFolder.exists(folder):
+        raise UsageError(f"{folder} is neither a cluster's folder nor does it hold the delivered log of a process.")
+    return logs
+
+
+def _config_of(folders: Iterable[Path]) -> ClusterConfig:
+    configs: dict[str, tuple[Path, ClusterConfig]] = {}
+    for folder in folders:
+        whole = folder.resolve()
+        for place in (whole, *whole.parents[:2]):
+            if ClusterFolder.exists(place):
+                config = ClusterFolder.load(place).config
+                configs.setdefault(config.cluster, (place, config))
+                break
+    if not configs:
+        raise UsageError("None of these folders tells of which cluster they are: copy its cluster.json beside them.")
+    (place, config), *others = configs.values()
+    if others:
+        raise UsageError(
+            f"{place} and {others[0][0]} are two clusters: their orders have nothing to do with each other."
+        )
+    return config
+
+
+def _owner(folder: Path, config: ClusterConfig) -> str:
+    first, path = segment_files(folder)[0]
+    try:
+        identity = identity_of(path, first)
+    except (OSError, JournalError, ValueError) as error:
+        raise UsageError(f"{folder} is not a log that can be read: {error}") from None
+    if identity.format != FORMAT:
+        raise UsageError(f"{folder} is a log of format {identity.format}; this program reads format {FORMAT}.")
+    if identity.cluster != config.cluster:
+        raise UsageError(f"{folder} is a log of another cluster than {config.cluster}.")
+    if identity.code or identity.process not in config.processes:
+        raise UsageError(f"{folder} is not the delivered log of a process of this cluster.")
+    return identity.process
+
+
+def check_protocol(config: ClusterConfig) -> None:
+    """Refuse a protocol that does not order the messages of all groups by keys."""
+    kind = protocol_named(config.protocol)
+    options = parse_options(kind, config.options)
+    promises = kind.promises(options)
+    if kind.assumes(options).one_group:
+        raise UsageError(
+            f"The {config.protocol} protocol sends a message to one group only: there is no order across groups to "
+            "merge their logs by; skeen and tom have one."
+        )
+    if Promise.TOTAL_ORDER not in promises or Promise.ACYCLIC_ORDER not in promises:
+        how = "with these options " if config.options else ""
+        raise UsageError(
+            f"The {config.protocol} protocol {how}does not promise one order across groups, so there is none to merge "
+            "their logs by; skeen and tom do."
+        )
+
+
+# Reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_segment(file: SegmentFile) -> tuple[Segment, list[bytes]]:
+    """A segment's records. What its process is writing meanwhile may look like damage: then it is read again."""
+    for _ in range(READS_MAX - 1) if file.is_last else ():
+        try:
+            return read_whole(file.path, file.first, is_last=True)
+        except JournalCorrupt:
+            time.sleep(READ_AGAIN_SECONDS)
+    try:
+        return read_whole(file.path, file.first, is_last=file.is_last)
+    except OSError as error:
+        raise UsageError(f"{file.path} cannot be read: {error.strerror}.") from None
+    except JournalError as error:
+        raise UsageError(str(error)) from None
+
+
+class Placed(NamedTuple):
+    """A delivery that has a place in the order."""
+
+    key: bytes
+    event: Delivered
+
+
+def placed(record: bytes, path: Path) -> Placed:
+    try:
+        event = decode_event(record)
+    except BadFrame as error:
+        raise UsageError(f"{path} holds a record that is not an event: {error}") from None
+    if not isinstance(event, Delivered):
+        raise UsageError(f"{path} has a gap or a view at position {event.position}: it does not hold all of the order.")
+    if event.key is None:
+        raise UsageError(f"{path}: {event.id} was delivered without a place in the order, as causal messages are.")
+    return Placed(event.key, event)
+
+
+class Reach(NamedTuple):
+    """How far a log goes; None where it holds nothing of the kind."""
+
+    floor: bytes | None  # the key of its last record: what comes behind it has a greater one
+    payload: bytes | None  # of the last one that brought anything
+    end: int  # the position after its last record
+
+
+def reach_of(log: Log) -> Reach:
+    floor: bytes | None = None
+    for file in reversed(log.segments()):
+        _, records = read_segment(file)
+        for record in reversed(records):
+            key, event = placed(record, file.path)
+            floor = floor or key
+            if event.count:
+                return Reach(floor, key, event.position + event.count)
+    return Reach(floor, None, 0)
+
+
+def segments_after(log: Log, key: bytes) -> list[SegmentFile]:
+    """The segments in which there may be something behind a key."""
+    files = log.segments()
+    low, high = 0, len(files)  # the first segment whose first record is behind the key is among these
+    while low < high:
+        middle = (low + high) // 2
+        _, records = read_segment(files[middle])
+        if not records or placed(records[0], files[middle].path).key > key:
+            high = middle
+        else:
+            low = middle + 1
+    return files[max(low - 1, 0) :]

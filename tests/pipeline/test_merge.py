@@ -1,0 +1,174 @@
+"""The merged table agrees with every group's log, whatever the steps in which it was made."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset as ds
+import pytest
+
+from antiphon.core.events import Delivered, encode_event
+from antiphon.core.keys import encode_key
+from antiphon.core.model import GroupId, MessageId, ProcessId
+from antiphon.core.requests import encode_request, parse_request
+from antiphon.merge.floors import floors_of
+from antiphon.merge.logs import MergeError, find_logs
+from antiphon.merge.merge import COLUMNS, Merged, merge
+from antiphon.merge.table import Table
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
+from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUPS = ["orders", "billing", "shipping"]
+SEGMENT_BYTES = 2048  # so that a log has several
+
+
+def delivery(rng: random.Random, number: int, numbers: dict[tuple[str, ...], int]) -> Delivered:
+    """A message to some groups, with one or two requests, at its place in the order."""
+    chosen = rng.sample(GROUPS, rng.randint(1, 3))
+    groups = tuple(GroupId(group) for group in GROUPS if group in chosen)
+    requests = []
+    for _ in range(rng.randint(1, 2)):
+        payloads = [rng.randbytes(rng.randrange(20)) for _ in range(rng.randint(1, 4))]
+        first = numbers.get(groups, 0)
+        numbers[groups] = first + len(payloads)
+        requests.append(parse_request(encode_request("c", first, 0, payloads)))
+    id = MessageId(ProcessId("orders.1"), number)
+    key = encode_key((3 * number, *id))
+    count = sum(request.count for request in requests)
+    return Delivered(id, groups, 0, count, tuple(requests), key, 1_700_000_000_000_000_000 + number)
+
+
+def history(messages: int, seed: int) -> list[Delivered]:
+    rng, numbers = random.Random(seed), dict[tuple[str, ...], int]()
+    return [delivery(rng, number, numbers) for number in range(1, messages + 1)]
+
+
+class Shop:
+    """A cluster's folder whose logs are written by hand."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        members = {group: [f"{group}.{i}" for i in (1, 2)] for group in GROUPS}
+        addresses = {p: "127.0.0.1:1" for group in members.values() for p in group}
+        self.config = ClusterConfig(
+            cluster="shop", protocol="skeen", options={}, groups=members, addresses=addresses, run="shop"
+        )
+        ClusterFolder(path, self.config).save()
+
+    def write(self, process: str, events: Sequence[Delivered]) -> None:
+        """Add what it is that the process delivers next."""
+        folder = self.path / process / "delivered"
+        folder.mkdir(parents=True, exist_ok=True)
+        log = SegmentedLog.open(folder, JournalIdentity("shop", process, ""), segment_bytes=SEGMENT_BYTES)
+        for event in events:
+            log.append(encode_event(event))
+            log.commit()
+        log.abandon()
+
+    def deliver(self, events: Sequence[Delivered], done: dict[str, int], until: dict[str, int]) -> None:
+        """The log of each process goes on from ``done`` to ``until``, counted in the messages of its group."""
+        for process, end in until.items():
+            own = [event for event in events if process.partition(".")[0] in event.destinations]
+            self.write(process, own[done.get(process, 0) : end])
+            done[process] = max(done.get(process, 0), end)
+
+
+def merged(spark: SparkSession, shop: Shop, out: Path, bucket_bytes: int = 1 << 20) -> Merged:
+    config, logs = find_logs([shop.path])
+    return merge(spark, floors_of(config, logs), Table.prepare(out, config), bucket_bytes=bucket_bytes)
+
+
+def rows_of(out: Path) -> list[dict[str, object]]:
+    """In the order in which they stand in the files."""
+    files = sorted(out.glob("increment=*/part-*.parquet"))
+    return [row for file in files for row in ds.dataset(file).to_table(columns=COLUMNS).to_pylist()]
+
+
+def expected(events: Sequence[Delivered]) -> list[tuple[object, ...]]:
+    """Message by message, as whoever knows the order writes them down."""
+    paid = [
+        (str(event.id), list(event.destinations), request.client, request.first + k, event.key, payload)
+        for event in events
+        for request in event.requests
+        for k, payload in enumerate(request.payloads())
+    ]
+    return [(position, *row) for position, row in enumerate(paid)]
+
+
+def facts(rows: Sequence[dict[str, object]]) -> list[tuple[object, ...]]:
+    names = ("position", "message", "groups", "client", "number", "key", "payload")
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def test_steps_make_the_same_table_as_one_merge(spark: SparkSession, tmp_path: Path) -> None:
+    events = history(80, seed=7)
+    shop, rng, done = Shop(tmp_path / "shop"), random.Random(7), dict[str, int]()
+    out = tmp_path / "in steps"
+    ends: list[int] = []
+    for step in range(3):
+        # Members of a group are not equally far, and the groups are not either: one has delivered nothing at first.
+        processes = [p for group in GROUPS[: 2 + step] for p in shop.config.groups[group]]
+        shop.deliver(events, done, {p: min(done.get(p, 0) + rng.randint(0, 25), 80) for p in processes})
+        found = merged(spark, shop, out)
+        ends.append(found.rows)
+        assert facts(rows_of(out)) == expected(events)[: found.rows]
+    assert ends[0] == 0 < ends[1] < ends[2], "nothing is closed while a group has delivered nothing"
+    shop.deliver(events, done, dict.fromkeys(shop.config.processes, 80))
+    last = merged(spark, shop, out)
+    assert last.increment is not None
+    assert merged(spark, shop, out).increment is None, "there is nothing new"
+    # What is behind the lowest floor waits. Everything before it is there, in many buckets as in one.
+    keys = [max(e.key or b"" for e in events if group in e.destinations) for group in GROUPS]
+    closed = [event for event in events if (event.key or b"") <= min(keys)]
+    assert facts(rows_of(out)) == expected(closed)
+    assert last.waiting == sum(event.count for event in events[len(closed) :])
+    once = tmp_path / "at once"
+    merged(spark, shop, once, bucket_bytes=2_000)
+    assert len(list(once.glob("increment=*/part-*.parquet"))) > 3
+    assert rows_of(once) == rows_of(out)
+
+
+def test_what_the_logs_contradict_is_not_merged(spark: SparkSession, tmp_path: Path) -> None:
+    events = history(12, seed=3)
+    whole = dict.fromkeys(Shop(tmp_path / "any").config.processes, 99)
+
+    def forged(name: str, group: str, change: slice | None = None, events: Sequence[Delivered] = events) -> Shop:
+        """A cluster in which both members of a group leave something out, or exchange it."""
+        shop = Shop(tmp_path / name)
+        shop.deliver(events, {}, {p: end for p, end in whole.items() if not p.startswith(group)})
+        own = [event for event in events if group in event.destinations]
+        if change is not None:
+            own[change] = own[change][::-1] if len(own[change]) > 1 else []
+        for process in shop.config.groups[group]:
+            shop.write(process, own)
+        return shop
+
+    shared = next(k for k, e in enumerate(e for e in events if "billing" in e.destinations) if len(e.destinations) > 1)
+    with pytest.raises(MergeError, match=r"is missing in the log of billing, which has gone beyond it"):
+        merged(spark, forged("lost", "billing", slice(shared, shared + 1)), tmp_path / "t1")
+    with pytest.raises(MergeError, match=r"does not come after the one before it|goes back in the order"):
+        merged(spark, forged("swapped", "billing", slice(0, 2)), tmp_path / "t2")
+    assert not list(tmp_path.glob("t*/increment=*"))
+
+
+def test_a_merge_that_was_killed_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    events = history(10, seed=5)
+    shop = Shop(tmp_path / "shop")
+    shop.deliver(events, {}, dict.fromkeys(shop.config.processes, 99))
+    out = tmp_path / "table"
+    Table.prepare(out, shop.config)
+    (out / "_unfinished").mkdir()
+    shutil.copy(__file__, out / "_unfinished" / "part-00000.parquet")
+    found = merged(spark, shop, out)
+    assert found.increment is not None
+    assert not (out / "_unfinished").exists()
+    assert [row.position for row in spark.read.parquet(str(out)).orderBy("position").collect()] == list(
+        range(found.rows)
+    )
