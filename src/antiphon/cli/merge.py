@@ -46,7 +46,7 @@ def merge_command(
     wait: Annotated[float, typer.Option(min=0, help="So many seconds are given to them.")] = 10.0,
     json: JsonFlag = False,
 ) -> None:
-    """Make one table, in one order, of what all groups of a cluster delivered.
+    """Make one ordered table of what all groups delivered.
 
     A row is a payload: its position in the order of all groups, its message, the groups that delivered it, its client.
     The next merge adds what came since, and changes nothing that is there. A row is added when nothing can come before

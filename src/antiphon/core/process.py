@@ -83,6 +83,7 @@ class Process:
         self.gather = gather or Gather()
         self.traced = True  # whether anybody reads the records; events are numbered all the same
         self._local: deque[tuple[Component, Wire]] = deque()
+        self._delivered: deque[SessionId] = deque()  # with views: of which something was, in this step
         self._effects: list[AnyEffect] = []
         self._handlers: dict[type[inputs.Input], Any] = {
             inputs.Multicast: self._on_multicast,
@@ -124,15 +125,21 @@ class Process:
             self.parts[index].handlers[type(message)](sender, message)
         else:
             self._handlers[type(happened)](happened)
-        if self._local:
+        if self._local or self._delivered:
             self._handle_local()
         return effects
 
     def _handle_local(self) -> None:
-        """What a process sends to itself arrives at once."""
-        while self._local:
-            part, message = self._local.popleft()
-            part.handlers[type(message)](self.me, message)
+        """What a process sends to itself arrives at once; and clients may be next, of whom something was delivered.
+
+        That may have the protocol multicast, and so deliver: never while it is amid a delivery.
+        """
+        while self._local or self._delivered:
+            if self._local:
+                part, message = self._local.popleft()
+                part.handlers[type(message)](self.me, message)
+            else:
+                self.in_views.delivered(self._delivered.popleft())
 
     @property
     def sends_datagrams(self) -> bool:
@@ -319,7 +326,7 @@ class Process:
                 session = SessionId(request.client, destinations)
                 admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
                 if self.with_views:
-                    self.in_views.delivered(session)
+                    self._delivered.append(session)
         count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)

@@ -73,5 +73,6 @@ class Marks(Component):
         dag = self.graph().dag
         place = dag.places[self.me]
         heard = min(clock[place] for clock in dag.newest)  # S9: all have sent something that follows it
-        for number in [number for number in self.asked if number <= heard]:
-            self.process.in_views.heard_by_all(self.asked.pop(number))  # S10
+        ready = [number for number in self.asked if number <= heard]
+        for mark in [self.asked.pop(number) for number in ready]:  # all of them first: S10 may lead back here
+            self.process.in_views.heard_by_all(mark)  # S10
