@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from antiphon.checks import RunHistory, check_run
 from antiphon.core import GroupId, OrderingProtocol, Process, ProcessId, Topology, Wire
+from antiphon.core.effects import Send
 from antiphon.core.errors import BadFrame
-from antiphon.core.inputs import Begin, Multicast
+from antiphon.core.inputs import Begin, Multicast, Suspect, Trust
 from antiphon.core.sessions import Mark, Session, SessionId
 from antiphon.protocols import protocol_named, protocols
 from antiphon.protocols.toto import ToTo
@@ -36,6 +37,7 @@ from antiphon.simulation import (
     random_scenario,
     simulate,
 )
+from antiphon.simulation.graph import graph_of
 from antiphon.simulation.liveness import late_deliveries
 from antiphon.trace import Row
 from mutants import marks
@@ -601,3 +603,41 @@ def test_what_is_settled_for_a_view_that_has_begun_changes_nothing() -> None:
         process.check_frame(process.encode(membership, message))
         membership.handlers[type(message)](membership.leader_of(1), message)
     assert membership.snapshot() == before
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_counters_go_on_over_a_merge(protocol: str) -> None:
+    """On both sides: a name is given once, whatever the view."""
+    parted = scene(protocol, 4, Partition(named(3, 4), 20 * MILLISECOND, 500 * MILLISECOND), messages=600)
+    found = graph_of(simulate(parted))["events"]
+    for machine, seen in found.items():
+        own = [id for kind, id in seen if kind == "arrive" and id.startswith(f"{machine}:")]
+        assert sum(kind == "view" for kind, _ in seen) >= 3
+        assert own == [f"{machine}:{number}" for number in range(1, len(own) + 1)]
+
+
+def test_who_is_invited_again_says_what_came_meanwhile_and_where_it_was() -> None:
+    """What it got while it stood still may be nowhere else by now; and somebody may have missed a view of long ago."""
+    process, membership = member("a.2")
+    graph: Any = process.parts[1]
+    leader = ALL[0]
+    process.step(Begin(0))
+    membership.on_invite(leader, Invite(3))
+    membership.on_settle(leader, Settle(3, ALL, [0, 0, 0], [Goal(1, ALL, [0, 0, 0])]))
+    membership.on_install(leader, Install(3))
+    membership.on_invite(leader, Invite(6))
+    graph.receive(Ack(Name(leader, 1), (), 3))
+    effects = process.step(Multicast(0, (GroupId("a"),), (b"x",)))
+    membership.on_invite(leader, Invite(9))
+    said = [process.decode_frame(effect.frame)[1] for effect in effects if isinstance(effect, Send)]
+    assert said == [State(9, 3, [1, 0, 0], 0, (), (1, 3))]
+
+
+def test_who_was_given_up_and_comes_back_is_in_reach() -> None:
+    process, membership = member()
+    process.step(Begin(0))
+    membership.given_up[ALL[2]] = None
+    assert membership.reach == ALL[:2]
+    process.step(Suspect(0, ALL[2]))
+    process.step(Trust(0, ALL[2]))
+    assert membership.reach == ALL
