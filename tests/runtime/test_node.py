@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 import uvloop
 
@@ -205,6 +206,33 @@ def test_deliveries_wait_for_room_and_keep_their_order(tmp_path: Path) -> None:
         assert not delivered.full
         assert [decode_event(record).position for record in delivered.history(0)] == list(range(30))
         delivered.close()
+
+    asyncio.run(run())
+
+
+def test_a_floor_is_kept_once_and_takes_no_position(tmp_path: Path) -> None:
+    """As a replay makes it again, behind what the disk kept of the log."""
+
+    def floor(position: int, key: bytes) -> Delivered:
+        return msgspec.structs.replace(event(position, 0), key=key)
+
+    made = [event(0, 2), floor(2, b"5"), event(2, 3), floor(5, b"7"), floor(5, b"8")]
+
+    async def run() -> None:
+        for kept in range(1, len(made) + 1):
+            path = tmp_path / str(kept)
+            delivered = DeliveredLog(SegmentedLog.open(path, IDENTITY), lambda job: job())
+            for each in made[:kept]:
+                delivered.append(each)
+            delivered.close()
+            again = DeliveredLog(SegmentedLog.open(path, IDENTITY), lambda job: job())
+            for each in made:
+                again.append(each)
+            assert again.end == 5
+            again.flush()
+            assert [decode_event(record) for record in again.history(0)] == made
+            assert [again.locate(position) for position in range(5)] == [0, 0, 2, 2, 2]
+            again.close()
 
     asyncio.run(run())
 
