@@ -15,7 +15,6 @@ Spark and its like pass over names that begin with an underscore: they see what 
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ import msgspec
 
 from antiphon.core.errors import UsageError
 from antiphon.runtime.cluster import ClusterConfig
+from antiphon.runtime.disk.files import sync_path
 
 TABLE_VERSION = 1
 _NAME = re.compile(r"increment=(\d{8})")
@@ -117,23 +117,15 @@ class Table:
         """All of it is durable before it is there, and it is there at once."""
         _write_durably(self._unfinished / "_increment.json", increment)
         for file in self._unfinished.iterdir():
-            _sync(file)
-        _sync(self._unfinished)
+            sync_path(file)
+        sync_path(self._unfinished)
         self._unfinished.rename(self.folder(increment.number))
-        _sync(self.path)
+        sync_path(self.path)
 
 
 def _write_durably(path: Path, value: msgspec.Struct) -> None:
     temporary = path.with_name(f"_{path.name}.tmp")
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-    _sync(temporary)
+    sync_path(temporary)
     temporary.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_path(path.parent)

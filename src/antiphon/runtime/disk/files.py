@@ -184,3 +184,12 @@ def _make_folder(folder: Path) -> None:
         parent_fd = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
         os.fsync(parent_fd)
         os.close(parent_fd)
+
+
+def sync_path(path: Path) -> None:
+    """Have what was written to a file, or the names in a folder, survive a power cut."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -7,7 +7,6 @@ nothing where it has a gap, and `antiphon verify` says so.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from antiphon.core import ProcessId
+from antiphon.runtime.disk.files import sync_path
 from antiphon.trace.parquet import write_events
 
 ROWS_PER_FILE = 50_000
@@ -177,17 +177,9 @@ class TraceFiles:
         name = f"{self._me}-{first:012d}-{last:012d}"
         try:
             write_events(self._folder, self._run, name, table)
-            _sync(self._events / f"{name}.parquet")
-            _sync(self._events)
+            sync_path(self._events / f"{name}.parquet")
+            sync_path(self._events)
         except OSError:
             return False
         self.written = last
         return True
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
