@@ -3,7 +3,7 @@
     python benchmarks/throughput.py [--seconds 4] [--json]
 
 Each row is `antiphon bench cluster` with other words; before and after each the bare log takes the same batches
-(benchmarks/replicated_log.py), and the ratio is to the mean of both. 100-byte payloads, everything synced, a client
+(`antiphon.bench.replicated_log`), and the ratio is to the mean of both. 100-byte payloads, everything synced, a client
 process and a reader process per group. Absolute numbers are noise on a shared machine; a ratio is not.
 """
 
@@ -16,10 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from replicated_log import measure as measure_log
-
 from antiphon.bench import ClusterLoad, Measured, measure
-from antiphon.bench.cluster import with_cluster
+from antiphon.bench.cluster import running
+from antiphon.bench.replicated_log import measure as measure_log
 from antiphon.core import parse_groups
 
 SIZE = 100
@@ -58,14 +57,11 @@ def bare(case: Case, seconds: float) -> float:
 
 def run(case: Case, seconds: float) -> Measured:
     load = ClusterLoad(batch=case.batch, size=SIZE, outstanding=case.outstanding, seconds=seconds)
-    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary:
-        found: Measured = with_cluster(
-            Path(temporary) / "cluster",
-            parse_groups(case.groups),
-            lambda folder: measure(folder, load),
-            protocol=case.protocol,
-        )
-    return found
+    with (
+        tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary,
+        running(Path(temporary) / "cluster", parse_groups(case.groups), protocol=case.protocol) as folder,
+    ):
+        return measure(folder, load)
 
 
 def _line(case: Case, found: Measured, ceiling: float, ratio: float) -> str:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from antiphon.bench.worker import Report, Task
-from antiphon.core.errors import Unavailable, UsageError
+from antiphon.bench import ends
+from antiphon.bench.ends import Seen
+from antiphon.bench.task import HEAD, Task, new_mark
+from antiphon.core.errors import UsageError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
-WARM_UP_SECONDS = 1.5  # until they are connected and the load is steady
-GRACE_SECONDS = 30.0
-_RUN = "from antiphon.bench.worker import main; main()"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -35,9 +32,10 @@ class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 5.0
 
     def check(self) -> None:
-        if self.batch < 1 or self.size < 8 or self.outstanding < 1 or self.seconds <= 0:
+        if self.batch < 1 or self.size < HEAD.size or self.outstanding < 1 or self.seconds <= 0:
             raise UsageError(
-                "A load needs at least 1 payload per batch, 8 bytes per payload, 1 request outstanding, and some time."
+                f"A load needs at least 1 payload per batch, {HEAD.size} bytes per payload, 1 request outstanding, "
+                "and some time."
             )
 
 
@@ -71,7 +69,6 @@ def measure(folder: ClusterFolder, load: ClusterLoad) -> Measured:
     if load.fanout is not None and not 1 <= load.fanout <= len(groups):
         raise UsageError(f"A fanout must be 1 to {len(groups)}, the number of groups, not {load.fanout}.")
     destinations = groups[: load.fanout]
-    ends = _positions(folder, destinations)
     sending = Task(
         role="client",
         target=str(folder.path.resolve()),
@@ -80,61 +77,14 @@ def measure(folder: ClusterFolder, load: ClusterLoad) -> Measured:
         size=load.size,
         outstanding=load.outstanding,
         seconds=load.seconds,
+        mark=new_mark(),
     )
-    reading = [msgspec.structs.replace(sending, role="reader", groups=[g], start=ends[g]) for g in destinations]
-    readers = [_spawn(task) for task in reading]
-    client = _spawn(sending)
-    try:
-        begin = _begin((*readers, client))
-        members = _watch_members(folder, destinations, begin, load.seconds)
-        reports = [_report(worker, load.seconds) for worker in (client, *readers)]
-    finally:
-        for worker in (client, *readers):
-            worker.kill()
-            worker.wait()
-    return _summary(folder, load, destinations, reports[0], reports[1:], members)
-
-
-def _positions(folder: ClusterFolder, destinations: Sequence[str]) -> dict[str, int]:
-    found = cluster.statuses(folder)
-    ends: dict[str, int] = {}
-    for group in destinations:
-        answers = [found[folder.config.known(member)] for member in folder.config.groups[group]]
-        known = [answer.delivered for answer in answers if answer is not None]
-        if not known:
-            raise Unavailable(f"No member of {group} answers.")
-        ends[group] = max(known)
-    return ends
-
-
-def _spawn(task: Task) -> subprocess.Popen[bytes]:
-    argument = msgspec.json.encode(task).decode()
-    return subprocess.Popen([sys.executable, "-c", _RUN, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def _begin(workers: Sequence[subprocess.Popen[bytes]]) -> float:
-    """Wait until all are ready, and tell them when what is measured begins."""
-    for worker in workers:
-        assert worker.stdout is not None
-        if not worker.stdout.readline():
-            raise Unavailable("A worker of the benchmark failed; what it printed is above.")
-    begin = time.monotonic() + WARM_UP_SECONDS
-    for worker in workers:
-        assert worker.stdin is not None
-        with suppress(BrokenPipeError):  # it has failed: its report will be missing
-            worker.stdin.write(f"{begin}\n".encode())
-            worker.stdin.flush()
-    return begin
-
-
-def _report(worker: subprocess.Popen[bytes], seconds: float) -> Report:
-    try:
-        out, _ = worker.communicate(timeout=seconds + WARM_UP_SECONDS + GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Unavailable("The cluster did not finish what was sent in time.") from None
-    if worker.returncode != 0 or not out:
-        raise Unavailable("A worker of the benchmark failed; what it printed is above.")
-    return msgspec.json.decode(out.splitlines()[-1], type=Report)
+    reading = [
+        msgspec.structs.replace(sending, role="reader", groups=[group], place=place)
+        for place, group in enumerate(destinations)
+    ]
+    seen, members = ends.load(sending, reading, lambda begin: _watch_members(folder, destinations, begin, load.seconds))
+    return _summary(folder, load, destinations, seen, members)
 
 
 class _Members(msgspec.Struct):
@@ -171,14 +121,11 @@ def _summary(
     folder: ClusterFolder,
     load: ClusterLoad,
     destinations: list[str],
-    client: Report,
-    readers: list[Report],
+    seen: Seen,
     members: _Members,
 ) -> Measured:
-    slowest = min(readers, key=lambda report: report.payloads)
+    client, readers, slowest = seen.client, seen.readers, seen.slowest
     delivered = slowest.payloads
-    if not delivered:
-        raise Unavailable("Nothing was delivered in the time that was measured.")
     payload_bytes = delivered * load.size
 
     def per_message(seconds: float) -> float:
@@ -191,8 +138,8 @@ def _summary(
         load=load,
         messages_per_second=round(delivered / load.seconds, 1),
         receipts_per_second=round(client.payloads / load.seconds, 1),
-        latency_ms=_percentiles([value for report in readers for value in report.latencies_ms]),
-        receipt_ms=_percentiles(client.latencies_ms),
+        latency_ms=percentiles([value for report in readers for value in report.latencies_ms]),
+        receipt_ms=percentiles(client.latencies_ms),
         bytes_written_per_payload_byte=round(statistics.fmean(members.written) / payload_bytes, 3),
         cpu_us_per_message={
             "client": per_message(client.cpu_seconds),
@@ -204,18 +151,19 @@ def _summary(
     )
 
 
-def _percentiles(values: list[float]) -> Percentiles:
+def percentiles(values: list[float]) -> Percentiles:
     if len(values) < 2:
         return Percentiles(*(values * 2)) if values else Percentiles(0.0, 0.0)
     cuts = statistics.quantiles(values, n=100)
     return Percentiles(round(statistics.median(values), 3), round(cuts[98], 3))
 
 
-def with_cluster(path: Path, groups: dict[str, int], use: Callable[[ClusterFolder], Any], **options: Any) -> Any:
-    """Make a cluster, use it, and end it whatever happens."""
+@contextmanager
+def running(path: Path, groups: dict[str, int], **options: Any) -> Iterator[ClusterFolder]:
+    """Make a cluster, and end it whatever happens."""
     folder = cluster.create(path, groups, trace=False, **options)
     cluster.start(folder)
     try:
-        return use(folder)
+        yield folder
     finally:
         cluster.stop(folder, drain_seconds=2.0)

@@ -1,58 +1,32 @@
 """One end of a load, in a process of its own: ``python -m antiphon.bench.worker '{"role": "client", ...}'``.
 
-A worker prints a line when it is ready, and is told on its standard input when what is measured begins: so all begin
-together, however long they took to start. It prints one line of JSON when it is done. All share the machine's monotonic
-clock: the client stamps the first payload of each call with it, and a reader tells from the first of each request how
-long that took.
+A worker prints a line when it is connected, and is told on its standard input when what is measured begins: so all
+begin together, however long they took to start. It prints one line of JSON when it is done. All share the machine's
+monotonic clock: the client numbers its requests, and writes number and time into the first payload of each; a reader
+tells from these how long they took, and that none is missing or doubled.
 """
 
 from __future__ import annotations
 
 import asyncio
-import struct
+import os
 import sys
 import time
 from array import array
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Literal
+from contextlib import suppress
+from itertools import count
+from typing import Any
 
 import msgspec
 import uvloop
 
-from antiphon.client import Client, connect
+from antiphon.bench.peers import with_ends
+from antiphon.bench.task import HEAD, Report, Task
 
-STAMP = struct.Struct("<Q")
 BIN_SECONDS = 0.1
 SAMPLES_MAX = 200_000
 QUANTILES_REPORTED = 1000
-
-
-class Task(msgspec.Struct, kw_only=True):
-    """What a worker is to do. Times are of the monotonic clock."""
-
-    role: Literal["client", "reader"]
-    target: str  # the cluster's folder
-    groups: list[str]  # the client's destinations; the reader's one group
-    batch: int
-    size: int
-    outstanding: int
-    seconds: float  # that are measured
-    start: int = 0  # the reader's first position
-    begin: float = 0.0  # of what is measured, once that is known
-
-    @property
-    def end(self) -> float:
-        return self.begin + self.seconds
-
-
-class Report(msgspec.Struct, kw_only=True):
-    """What came of it, in the time that was measured."""
-
-    payloads: int
-    cpu_seconds: float
-    latencies_ms: list[float]  # client: to the receipt; reader: to the delivery: a thousand quantiles of them
-    rates: list[float] = []  # reader: payloads a second, in bins
+AFTER_SECONDS = 0.2  # that a reader goes on for, beyond what is measured
 
 
 class Window:
@@ -72,63 +46,88 @@ class Window:
         return (self.cpu[1] or time.process_time()) - self.cpu[0]
 
 
+class Sequence:
+    """Which requests were read. Those under way at once may pass each other where a peer takes them side by side."""
+
+    def __init__(self, outstanding: int) -> None:
+        self._next = 1
+        self._ahead: set[int] = set()
+        self._outstanding = outstanding
+
+    def note(self, number: int) -> None:
+        if number == self._next:
+            self._next += 1
+            while self._ahead and self._next in self._ahead:
+                self._ahead.remove(self._next)
+                self._next += 1
+        elif number < self._next or number in self._ahead:
+            raise RuntimeError(f"request {number} was read twice")
+        elif number >= self._next + self._outstanding:
+            raise RuntimeError(f"request {number} was read, and request {self._next} was not")
+        else:
+            self._ahead.add(number)
+
+
 async def run_client(task: Task) -> Report:
     """Keep so many requests outstanding until the end."""
-    window = Window(task)
     latencies = array("d")
     sent = 0
-    rest = [bytes(task.size)] * (task.batch - 1)
-    padding = bytes(task.size - STAMP.size)
-    groups = tuple(task.groups)
-    begin, end = int(task.begin * 1e9), int(task.end * 1e9)
+    padding, rest = task.payloads()
+    numbers = count(1)
 
-    async def keep_sending(send: Callable[[bytes], Awaitable[object]]) -> None:
-        nonlocal sent
-        while (begun := time.monotonic_ns()) < end:
-            await send(STAMP.pack(begun) + padding)
-            if begun >= begin:
-                sent += task.batch
-                if len(latencies) < SAMPLES_MAX:
-                    latencies.append((time.monotonic_ns() - begun) / 1e6)
+    async with with_ends(task.peer).write(task) as send:
+        await _begun(task)
+        window = Window(task)
+        begin, end = int(task.begin * 1e9), int(task.end * 1e9)
 
-    async with connect(task.target, name="bench") as client:
-        send = _sender(client, groups, rest)
-        await asyncio.gather(*(keep_sending(send) for _ in range(task.outstanding)))
+        async def keep_sending() -> None:
+            nonlocal sent
+            while (begun := time.monotonic_ns()) < end:
+                await send([HEAD.pack(task.mark, next(numbers), begun) + padding, *rest])
+                if begun >= begin:
+                    sent += task.batch
+                    if len(latencies) < SAMPLES_MAX:
+                        latencies.append((time.monotonic_ns() - begun) / 1e6)
+
+        await asyncio.gather(*(keep_sending() for _ in range(task.outstanding)))
     return Report(payloads=sent, cpu_seconds=window.seconds, latencies_ms=_quantiles(latencies))
 
 
-def _sender(client: Client, groups: tuple[str, ...], rest: list[bytes]) -> Callable[[bytes], Awaitable[object]]:
-    if not rest:
-        return partial(client.multicast, groups)
-    return lambda payload: client.multicast_many(groups, [payload, *rest])
-
-
 async def run_reader(task: Task) -> Report:
-    """Read the group's log in order, and count."""
-    window = Window(task)
+    """Read in order, and count."""
     latencies = array("d")
-    bins = [0] * (int((task.end - task.begin) / BIN_SECONDS) + 1)
-    counted, expected = 0, task.start
-    async with connect(task.target, name="reader") as client:
-        subscription = client.subscribe(task.groups[0], start=task.start)
-        asyncio.get_running_loop().call_later(
-            max(0.0, task.end + 0.2 - time.monotonic()), lambda: asyncio.ensure_future(subscription.aclose())
-        )
-        async for batch in subscription.batches():
-            now = time.monotonic()
-            if batch.position != expected:
-                raise RuntimeError(f"position {batch.position} came instead of {expected}")
-            expected = batch.position + len(batch)
-            if task.begin <= now < task.end:
-                counted += len(batch)
-                bins[int((now - task.begin) / BIN_SECONDS)] += len(batch)
-                if len(latencies) < SAMPLES_MAX:
+    counted, sequence = 0, Sequence(task.outstanding)
+    async with with_ends(task.peer).read(task) as reads:
+        await _begun(task)
+        window = Window(task)
+        bins = [0] * (int((task.end - task.begin) / BIN_SECONDS) + 1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(task.end + AFTER_SECONDS - time.monotonic()):
+                async for payloads, heads in reads:
                     now_ns = time.monotonic_ns()
-                    for request in batch.requests:
-                        stamp = STAMP.unpack(next(request.payloads())[: STAMP.size])[0]
-                        latencies.append((now_ns - stamp) / 1e6)
-    rates = [count / BIN_SECONDS for count in bins[:-1]]
+                    now = now_ns / 1e9
+                    is_measured = task.begin <= now < task.end
+                    if is_measured:
+                        counted += payloads
+                        bins[int((now - task.begin) / BIN_SECONDS)] += payloads
+                    for number, sent in heads:
+                        sequence.note(number)
+                        if is_measured and len(latencies) < SAMPLES_MAX:
+                            latencies.append((now_ns - sent) / 1e6)
+    rates = [payloads / BIN_SECONDS for payloads in bins[:-1]]
     return Report(payloads=counted, cpu_seconds=window.seconds, latencies_ms=_quantiles(latencies), rates=rates)
+
+
+async def _begun(task: Task) -> None:
+    asyncio.get_running_loop().set_exception_handler(_fail)
+    print("ready", flush=True)
+    task.begin = float(await asyncio.to_thread(sys.stdin.readline))
+
+
+def _fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What fails in a callback would otherwise be waited for until the end."""
+    loop.default_exception_handler(context)
+    os._exit(1)
 
 
 def _quantiles(values: array[float]) -> list[float]:
@@ -140,9 +139,10 @@ def _quantiles(values: array[float]) -> list[float]:
 
 def main() -> None:
     task = msgspec.json.decode(sys.argv[1], type=Task)
-    print("ready", flush=True)
-    task.begin = float(sys.stdin.readline())
-    report = uvloop.run(run_client(task) if task.role == "client" else run_reader(task))
+    try:
+        report = uvloop.run(run_client(task) if task.role == "client" else run_reader(task))
+    except RuntimeError as error:  # what the other side did wrong
+        report = Report(failure=f"The {task.role} failed: {error}.")
     print(msgspec.json.encode(report).decode(), flush=True)
 
 

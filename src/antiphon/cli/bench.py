@@ -10,6 +10,7 @@ import msgspec
 import typer
 from rich.table import Table
 
+from antiphon.cli.bench_peers import peers_command
 from antiphon.cli.flags import OptionFlag, parse_option_flags
 from antiphon.cli.printing import print_table
 from antiphon.core.errors import UsageError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(help="Measure a protocol on real processes.", no_args_is_help=True, rich_markup_mode=None)
     bench.command("cluster")(cluster_command)
+    bench.command("peers")(peers_command)
     app.add_typer(bench, name="bench")
 
 
@@ -30,7 +32,7 @@ def cluster_command(
     groups: Annotated[str, typer.Option(help="The groups: 2x3, or orders=3,billing=3.")] = "1x3",
     fanout: Annotated[int | None, typer.Option(help="How many groups each request addresses; all by default.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Payloads per request; with 1, single calls.")] = 100,
-    size: Annotated[int, typer.Option(min=8, help="Bytes per payload.")] = 100,
+    size: Annotated[int, typer.Option(min=16, help="Bytes per payload.")] = 100,
     outstanding: Annotated[
         int | None, typer.Option(min=1, help="Requests under way at once; default: 40, or 2000 single calls.")
     ] = None,
@@ -50,7 +52,7 @@ def cluster_command(
     Example: antiphon bench cluster --protocol skeen --groups 1x3 --batch 100 --seconds 5
     """
     from antiphon.bench import ClusterLoad, measure
-    from antiphon.bench.cluster import with_cluster
+    from antiphon.bench.cluster import running
     from antiphon.core import parse_groups
     from antiphon.protocols import DEFAULT_PROTOCOL
     from antiphon.runtime.cluster import ClusterFolder
@@ -68,16 +70,18 @@ def cluster_command(
             raise UsageError("A running cluster already has a protocol: give --protocol or --dir, not both.")
         measured = measure(ClusterFolder.load(directory), load)
     else:
-        with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary:
-            measured = with_cluster(
+        with (
+            tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary,
+            running(
                 Path(temporary) / "cluster",
                 parse_groups(groups),
-                lambda folder: measure(folder, load),
                 protocol=protocol or DEFAULT_PROTOCOL,
                 options=parse_option_flags(option),
                 journal=journal,
                 gather=gather,
-            )
+            ) as folder,
+        ):
+            measured = measure(folder, load)
     if plot is not None:
         from antiphon.bench.plot import draw_rate
 

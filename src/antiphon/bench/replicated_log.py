@@ -1,6 +1,6 @@
 """The ceiling: how many messages a second a bare replicated log in plain Python brings to a reader on this machine.
 
-    python benchmarks/replicated_log.py [--batch 500] [--size 100] [--outstanding 40] [--seconds 5] [--dir .] [--json]
+    python -m antiphon.bench.replicated_log [--batch 500] [--size 100] [--outstanding 40] [--seconds 5] [--dir .]
 
 Five processes on loopback: a client, a primary, two followers and a reader. The primary writes and syncs what came in
 one turn of its event loop, forwards it to the followers, and commits what one of them has synced too; then the client
@@ -40,6 +40,7 @@ SEGMENTS = 2
 BUFFERED = 8 << 20  # for a slow reader or follower, before the client has to wait
 WARM_UP = 0.5
 MARGIN = 0.3  # the client goes on for so long after its interval, since those of the others end a little later
+_RUN = "from antiphon.bench.replicated_log import main; main()"
 LIMIT = 30.0  # for all but the interval: starting, filling the journals, draining
 
 Report = tuple[float, float, dict[str, float], int]  # CPU and batches per second, delays in ms, the last batch
@@ -349,7 +350,7 @@ def measure(*, batch: int, size: int, outstanding: int, seconds: float, folder: 
         for role in ROLES:
             passed = [] if role in PARTNERS else [each.fileno() for each in listening]
             job = Job(role, batch, size, outstanding, seconds, where, ports.get(role, 0), passed)
-            command = [sys.executable, __file__, "--child", json.dumps(dataclasses.asdict(job))]
+            command = [sys.executable, "-c", _RUN, "--child", json.dumps(dataclasses.asdict(job))]
             # In a session of its own: Ctrl-C is for the parent, which then ends its children.
             child = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=passed, start_new_session=True)
             children.append(stack.enter_context(child))
