@@ -12,12 +12,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import typer
 
 from antiphon import __version__
-from antiphon.cli import session as cli_session
 from antiphon.cli.app import PLACES
 from antiphon.cli.clients import Sending
 from antiphon.client import Receipt
@@ -28,6 +28,9 @@ from antiphon.protocols import DEFAULT_PROTOCOL, protocols
 from antiphon.runtime import cluster
 from antiphon.trace.parquet import EVENTS
 from cli.command import Command, Result
+
+ROOT = Path(__file__).parents[2]
+QUANTILES = ("_p50", "_p90", "_p99", "_max")
 
 FIELDS = {"digest", "events", "multicasts", "deliveries", "messages_sent", "bytes_sent", "steps_max", "violations"}
 COMMANDS = [
@@ -68,7 +71,7 @@ def test_h_is_help(antiphon: Command, arguments: list[str]) -> None:
     assert antiphon(*arguments, "-h") == antiphon(*arguments, "--help")
 
 
-@pytest.mark.parametrize(("arguments", "commands"), [([], COMMANDS), (["bench"], ["cluster"])], ids=str)
+@pytest.mark.parametrize(("arguments", "commands"), [([], COMMANDS), (["bench"], ["cluster", "peers"])], ids=str)
 def test_no_summary_is_cut(
     antiphon: Command, arguments: list[str], commands: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +239,21 @@ def test_verify_and_metrics_agree_with_the_simulator(antiphon: Command, tmp_path
     statuses = {row["property"]: row["status"] for row in verified.json["verdicts"]}
     assert statuses["total_order"] == "holds"
     assert statuses["fifo"] == "not promised"
-    measured = antiphon("metrics", runs, "--json").json
+    figures = tmp_path / "figures"
+    measured = antiphon("metrics", runs, "--json", "--out", figures).json
+    assert measured["clocks_set_back"] == []
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    written = {folder.name: ds.dataset(folder).to_table() for folder in figures.iterdir()}
+    rows_of_page = {line.split("|")[1].strip(" `"): line for line in page.splitlines() if line.startswith("| `")}
+    assert set(written) == set(rows_of_page)
+    for name, table in written.items():
+        told = {column for column in table.column_names if column != "run" and not column.endswith(QUANTILES)}
+        missing = {column for column in told if f"`{column}`" not in rows_of_page[name]}
+        assert missing <= {"process", "layer"}, f"{name}: the page does not name {missing}"
+    assert written["runs"].column("deliveries").to_pylist() == [simulated["deliveries"]]
+    again = antiphon("metrics", runs, "--out", figures)
+    assert again.code == 2
+    assert f"{figures} is there already" in again.err
     (row,) = measured["runs"]
     assert (row["multicasts"], row["deliveries"]) == (20, simulated["deliveries"])
     assert (row["sends"], row["bytes"]) == (simulated["messages_sent"], simulated["bytes_sent"])
@@ -342,7 +359,7 @@ def test_a_report_needs_a_place(antiphon: Command, trace: Path, tmp_path: Path) 
 
 def test_what_to_install_for_spark(antiphon: Command, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clone installs itself, an installation the packages that are missing: its own name may be nowhere."""
-    monkeypatch.setattr(cli_session, "find_spec", lambda name: None)
+    monkeypatch.setattr(spark_session, "find_spec", lambda name: None)
     refused(antiphon("verify", trace), f"pip install -e '{Path(__file__).parents[2]}[spark]'")
     monkeypatch.setattr(spark_session, "__file__", str(trace / "a/b/c/session.py"))
     refused(antiphon("verify", trace), "pip install", "pyspark[sql]==4.3.0", "matplotlib")
@@ -427,3 +444,12 @@ def test_a_message_that_is_refused_is_not_counted(antiphon: Command, monkeypatch
     monkeypatch.setattr("antiphon.cli.clients._need_somebody", lambda *_: None)
     sent = antiphon("send", "--dir", "shop", "--to", "a,b", "hello")
     assert (sent.code, sent.err) == (2, "antiphon: The arrow protocol sends a message to one group.\n")
+
+
+def test_a_path_of_this_machine_is_refused_on_others(antiphon: Command, trace: Path) -> None:
+    for command in ("verify", "metrics", "report"):
+        for flags in (("--master", "spark://far:7077"), ("--remote", "sc://far"), ("--master", "yarn")):
+            words = f"{trace} is a path of this machine, and {flags[1]} runs tasks on others: if all of them have this"
+            refused(antiphon(command, trace, *flags), f"{words} folder, say so with {trace.resolve().as_uri()}.")
+    nobody = antiphon("verify", trace.as_uri(), "--master", "spark://127.0.0.1:1")
+    assert (nobody.code, nobody.err) == (3, "antiphon: Spark did not start: nobody answers at spark://127.0.0.1:1.\n")

@@ -31,9 +31,9 @@ def spec(tmp_path: Path) -> Path:
 def test_what_cannot_be_run_is_refused(antiphon: Command, spec: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     refused(antiphon("sweep", tmp_path / "none.toml", "--out", out), "none.toml cannot be read: No such file")
-    for master in ("spark://far:7077", "sc://far", "local-cluster[2,1,1024]"):
+    for flag, master in (("master", "spark://far:7077"), ("remote", "sc://far"), ("master", "local-cluster[2,1,1024]")):
         words = f"{out} is a path of this machine, and {master} runs tasks on others: "
-        refused(antiphon("sweep", spec, "--out", out, "--master", master), f"{words}if all of them have")
+        refused(antiphon("sweep", spec, "--out", out, f"--{flag}", master), f"{words}if all of them have")
     refused(antiphon("sweep", spec, "--out", "s3://bucket/out"), "a folder that can be mounted, not s3://bucket/out.")
     refused(antiphon("sweep", spec, "--out", tmp_path), f"{tmp_path} holds something else than a sweep")
     spec.write_text(SPEC.replace("2x2", "2x2x2"))

@@ -167,6 +167,14 @@ def left_out_at_one(t: Tape) -> None:
     t.deliver(message, "g2.1", requests=[DORAS])
 
 
+@breaks("request_order")
+def one_request_at_each_group(t: Tape) -> None:
+    """As many everywhere, each with one message and at one place of it; but not the same ones."""
+    message = _ask(t, 1, DORAS, EMILS)
+    t.deliver(message, *t.alive("g1"), requests=[DORAS])
+    t.deliver(message, *t.alive("g2"), requests=[EMILS])
+
+
 @harmless
 def the_same_copy_later_everywhere(t: Tape) -> None:
     t.deliver_all(_ask(t, 1, DORAS), _ask(t, 2, EMILS), _ask(t, 1, EMILS, DORAS, member="g2.1"))

@@ -55,6 +55,14 @@ def delivered_with_a_destination_more(t: Tape) -> None:
 
 
 @breaks("integrity", "request_order")
+def delivered_with_each_destination_twice(t: Tape) -> None:
+    """At one member the one, at another the other: together they name each as often as they should."""
+    t.deliver_all(t.multicast("f1", "f1:1", "g1", "g2"))
+    claim(t, "g1.1", "f1:1", ("g1", "g1"))
+    claim(t, "g2.1", "f1:1", ("g2", "g2"))
+
+
+@breaks("integrity", "request_order")
 def delivered_with_a_destination_less(t: Tape) -> None:
     t.deliver_all(t.multicast("f1", "f1:1", "g1", "g2"))
     claim(t, "g2.3", "f1:1", ("g2",))

@@ -187,6 +187,10 @@ class Oracle:
         for row in self.deliver:
             if rows and not any(view.process == row.process and view.seq < row.seq for view in rows):
                 return False
+        for row in rows:
+            strangers = self.members(list(self.facts.groups)).difference(row.peers or ())
+            if any(self.sender(m) in strangers for m in self.within(row.process, row.message or "")):
+                return False
         for p in self.processes:
             for q in self.processes:
                 both = [[v for v in self.views(a) if v in self.views(b)] for a, b in ((p, q), (q, p))]

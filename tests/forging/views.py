@@ -91,6 +91,39 @@ def views_in_another_order(t: Tape) -> None:
 
 
 @breaks("virtual_synchrony")
+def delivered_in_a_view_without_its_sender(t: Tape) -> None:
+    """All who stay have it: nothing else is wrong with it."""
+    fresh(t)
+    message = t.multicast("g2.3", "g2.3:1", "g2")
+    view(t, "2@g2.1", MEMBERS[:2])
+    view(t, "2@g2.3", MEMBERS[2:])
+    t.deliver(message, "g2.1", "g2.2", "g2.3")
+
+
+@breaks("virtual_synchrony")
+def delivered_by_one_in_a_view_without_its_sender(t: Tape) -> None:
+    """Which crashes then; and its sender has it in the view before."""
+    fresh(t)
+    message = t.multicast("g2.3", "g2.3:1", "g2")
+    t.deliver(message, "g2.3")
+    view(t, "2@g2.1", MEMBERS[:2])
+    view(t, "2@g2.3", MEMBERS[2:])
+    t.deliver(message, "g2.2")
+    t.fail("g2.2")
+
+
+@harmless
+def sent_when_its_view_was_about_to_end(t: Tape) -> None:
+    """It goes out in the next view in which its sender is; and who is in no group is in no view."""
+    one, _ = fresh(t)
+    message = t.multicast("g2.2", "g2.2:1", "g2")
+    view(t, "2@g2.1", MEMBERS[:2])
+    view(t, "2@g2.3", MEMBERS[2:])
+    t.deliver(message, "g2.1", "g2.2")
+    t.deliver(one, *MEMBERS)
+
+
+@breaks("virtual_synchrony")
 def delivered_before_the_first_view(t: Tape) -> None:
     t.facts.promises[:] = OURS
     view(t, "1@g2.1")

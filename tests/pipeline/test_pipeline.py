@@ -22,6 +22,7 @@ from antiphon import checks
 from antiphon.checks import Status, check_run
 from antiphon.core.errors import TraceError, UsageError
 from antiphon.pipeline import kernel, schema, session
+from antiphon.pipeline.clocks import SET_BACK, set_back
 from antiphon.pipeline.cycles import merge, shortest_cycle
 from antiphon.pipeline.diagram import diagram
 from antiphon.pipeline.metrics import journeys, latency_histogram, loads, mean_latencies, metrics, timeline
@@ -517,12 +518,15 @@ def test_figures_counted_by_hand(spark: SparkSession, tmp_path: Path) -> None:
         "sends_per_multicast": 2.0, "bytes_per_multicast": 130.0,
         "deliveries_per_second": 150.0, "payloads_per_second": 300.0,
         "latency_ms_p50": 4.0, "latency_ms_p90": 15.0, "latency_ms_p99": 15.0, "latency_ms_max": 15.0,
-        "last_ms_p50": 4.0, "last_ms_p90": 15.0, "last_ms_p99": 15.0, "last_ms_max": 15.0,
+        "first_ms_p50": 2.0, "first_ms_p90": 15.0, "first_ms_p99": 15.0, "first_ms_max": 15.0,
+        "last_ms_p50": 4.0, "last_ms_p90": 15.0, "last_ms_p99": 15.0, "last_ms_max": 15.0, "backwards": 0,
     }  # fmt: skip
     assert by_run["empty"]["deliveries"] in (None, 0)
     by_groups = {row.groups: row for row in measured.by_groups.collect()}
     assert (by_groups[1].messages, by_groups[1].deliveries, by_groups[1].latency_ms_p50) == (1, 1, 15.0)
     assert (by_groups[2].messages, by_groups[2].deliveries, by_groups[2].latency_ms_max) == (1, 2, 4.0)
+    by_size = {(row.groups, row.processes): (row.messages, row.latency_ms_max) for row in measured.by_size.collect()}
+    assert by_size == {(1, 1): (1, 15.0), (2, 2): (1, 4.0)}
     by_layer = {row.layer: (row.sends, row.bytes, row.sends_per_multicast) for row in measured.by_layer.collect()}
     assert by_layer == {"x": (3, 210, 1.5), "x/y": (1, 50, 0.5)}
     means = {row.run: (row.latency_ms_mean, row.last_ms_mean) for row in mean_latencies(measured.latencies).collect()}
@@ -551,7 +555,49 @@ def test_percentiles_are_latencies_that_occurred(spark: SparkSession, tmp_path: 
     events, runs = opened(spark, tmp_path, [(facts, rows)])
     (row,) = metrics(events, runs).runs.collect()
     assert (row.latency_ms_p50, row.latency_ms_p90, row.latency_ms_p99, row.latency_ms_max) == (50, 90, 99, 100)
-    assert latency_histogram(events).filter("measure = 'latency_ms'").count() == 100
+    assert latency_histogram(events, runs).filter("measure = 'latency_ms'").count() == 100
+
+
+def test_latencies_below_nothing_are_counted_and_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    facts, _ = small_run()
+    ms = 10**6
+    rows = [
+        Row("a1", 1, 10 * ms, "multicast", "m1", ("a", "b")),
+        Row("a1", 2, 13 * ms, "deliver", "m1", ("a", "b")),
+        Row("b1", 1, 7 * ms, "deliver", "m1", ("a", "b")),  # its clock is behind
+        Row("a1", 3, 20 * ms, "multicast", "m2", ("b",)),
+        Row("b1", 2, 19 * ms, "deliver", "m2", ("b",)),
+    ]
+    events, runs = opened(spark, tmp_path, [(facts, rows)])
+    measured = metrics(events, runs)
+    (row,) = measured.runs.collect()
+    assert (row.deliveries, row.backwards, row.latency_ms_p50, row.latency_ms_max) == (3, 2, 3.0, 3.0)
+    assert (row.first_ms_max, row.last_ms_max) == (3.0, 3.0)
+    by_groups = {row.groups: (row.messages, row.deliveries, row.latency_ms_p50) for row in measured.by_groups.collect()}
+    assert by_groups == {1: (1, 1, None), 2: (1, 2, 3.0)}
+    assert {row.latency_ms_mean for row in mean_latencies(measured.latencies).collect()} == {3.0}
+
+
+@pytest.mark.parametrize(
+    ("times", "back"),
+    [
+        ([5, 6, 6, 9], None),
+        ([5, 4, 6, 7], 1),  # within a block, from its beginning
+        ([5, 8, 6, 7], 1),  # and before its end: by 2, of which 1 can be seen there
+        ([5, 6, 7, 8, 3, 9, 10, 11], 5),  # behind an earlier block
+    ],
+)
+def test_clocks_that_were_set_back_are_found(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: list[int], back: int | None
+) -> None:
+    monkeypatch.setattr("antiphon.pipeline.clocks.BLOCK_ROWS", 4)
+    facts, _ = small_run()
+    rows = [Row("a1", seq, time, "suspect", peers=("b1",)) for seq, time in enumerate(times)]
+    rows += [Row("b1", seq, seq, "suspect", peers=("a1",)) for seq in range(8)]
+    events, _ = opened(spark, tmp_path, [(facts, rows)])
+    found = set_back(events)
+    assert found.schema == SET_BACK
+    assert {row.process: row.back_ns for row in found.collect()} == ({} if back is None else {"a1": back})
 
 
 def test_the_timeline_has_deliveries_and_marks(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from antiphon.checks.history import RunHistory
+from antiphon.checks.history import Frame, RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
-from antiphon.trace import Row
 
 Found = dict[tuple[str, str | None], Violation]  # by process and message: one frame says enough
 
@@ -15,21 +14,21 @@ def genuineness(history: RunHistory) -> list[Violation]:
     together = _Together(concerned)
     whole = history.whole  # else the row that would say whom a frame may concern can be a missing one
     found: Found = {}
-    for row in history.traffic:
-        process, peers, about = row[0], row[7] or (), row[8]
+    for frame in history.traffic:
+        process, kind, peers, about, _, _ = frame
         if not about:
-            if whole and row[3] == "send":
+            if whole and kind == "send":
                 for peer in peers or (process,):
                     if not together.are(process, peer):
-                        _note_chat(found, row, peer)
+                        _note_chat(found, frame, peer)
         else:
             for message in about:
                 circle = concerned.get(message)
                 if circle is None:
                     if whole:
-                        _note_strangers(found, row, message, frozenset())
-                elif process not in circle or not circle.issuperset(peers):
-                    _note_strangers(found, row, message, circle)
+                        _note_strangers(found, frame, message, frozenset())
+                elif process not in circle or not circle.issuperset(peers or ()):
+                    _note_strangers(found, frame, message, circle)
         if len(found) >= VIOLATIONS_MAX:
             break
     return list(found.values())[:VIOLATIONS_MAX]
@@ -58,22 +57,22 @@ class _Together:
         return known
 
 
-def _note_chat(found: Found, row: Row, peer: str) -> None:
-    ends = tuple(dict.fromkeys((row.process, peer)))
-    to = f" to {peer}" if row.peers else ""
-    detail = (
-        f"{row.process} sends a frame about no message{to}, but no message of the run concerns {' and '.join(ends)}."
-    )
-    found.setdefault((row.process, None), Violation(Promise.GENUINENESS.value, ends, (), detail))
+def _note_chat(found: Found, frame: Frame, peer: str) -> None:
+    process, _, peers, *_ = frame
+    ends = tuple(dict.fromkeys((process, peer)))
+    to = f" to {peer}" if peers else ""
+    detail = f"{process} sends a frame about no message{to}, but no message of the run concerns {' and '.join(ends)}."
+    found.setdefault((process, None), Violation(Promise.GENUINENESS.value, ends, (), detail))
 
 
-def _note_strangers(found: Found, row: Row, message: str, circle: frozenset[str]) -> None:
-    ends = dict.fromkeys((row.process, *(row.peers or ())))
+def _note_strangers(found: Found, frame: Frame, message: str, circle: frozenset[str]) -> None:
+    process, kind, peers, *_ = frame
+    ends = dict.fromkeys((process, *(peers or ())))
     strangers = tuple(p for p in ends if p not in circle)
-    preposition = "to" if row.kind == "send" else "from"
+    preposition = "to" if kind == "send" else "from"
     verb = "is" if len(strangers) == 1 else "are"
     detail = (
-        f"{row.process} {row.kind}s a frame about {message} {preposition} {', '.join(row.peers or ('nobody',))}, "
+        f"{process} {kind}s a frame about {message} {preposition} {', '.join(peers or ('nobody',))}, "
         f"but {' and '.join(strangers)} {verb} neither sender nor addressee."
     )
     found.setdefault((strangers[0], message), Violation(Promise.GENUINENESS.value, strangers, (message,), detail))

@@ -25,6 +25,11 @@ _ENTER = str(EventKind.ENTER)
 _TRAFFIC = {str(EventKind.SEND), str(EventKind.RECEIVE)}
 
 
+# What the row of a frame says to the checks: process, kind (send or receive), peers, about, layer, bytes.
+Frame = tuple[str, str, tuple[str, ...] | None, tuple[str, ...] | None, str | None, int | None]
+_FRAME: Callable[[Row], Frame] = itemgetter(0, 3, 7, 8, 9, 10)
+
+
 class MulticastRow(NamedTuple):
     """A message as its multicast row tells it: who sent it, and to whom."""
 
@@ -47,6 +52,7 @@ DeliveredRequest = tuple[str | None, RequestCell, int]
 
 class RunHistory:
     """What the checks ask of a run. Rows must be free of duplicates; across processes they may come in any order.
+    Frames may come as such (``traffic``) instead of as rows.
 
     Where a process delivers a message or a request twice (which breaks integrity), its first delivery is the one that
     counts for every other property; so a duplicate breaks one promise, and not every one that speaks of order.
@@ -55,13 +61,13 @@ class RunHistory:
     nothing that is missing can make a violation, except where a check takes care of that itself (``whole``).
     """
 
-    def __init__(self, facts: RunFacts, rows: Sequence[Row]) -> None:
+    def __init__(self, facts: RunFacts, rows: Sequence[Row], traffic: Iterable[Frame] = ()) -> None:
         self.facts = facts
         self.groups: dict[str, list[str]] = facts.groups
         self.incomplete = frozenset(facts.incomplete)
         self.whole = not self.incomplete
         self.faulty = frozenset(facts.faulty) | self.incomplete
-        self.traffic: list[Row] = []
+        self.traffic: list[Frame] = [*traffic]
         self.receipts: list[Row] = []
         self.gaps: dict[str, list[Row]] = {}  # by process, in order: where messages may be missing
         self.views: dict[str, list[Row]] = {}  # by process, in order
@@ -83,7 +89,7 @@ class RunHistory:
         for row in rows:
             kind = row[3]
             if kind in _TRAFFIC:
-                keep(row)
+                keep(_FRAME(row))
             elif kind == _DELIVER or kind == _MULTICAST:  # noqa: PLR1714, SIM109 - a tuple to search is slower
                 acts = self.acts.get(row[0])
                 if acts is None:

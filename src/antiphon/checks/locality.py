@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from antiphon.checks.history import RunHistory
+from antiphon.checks.history import Frame, RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
-from antiphon.trace import Row
 
 COMPONENT = "consensus"
 
@@ -17,22 +16,22 @@ def locality(history: RunHistory) -> list[Violation]:
             near.setdefault(process, set()).update(members)
     is_consensus: dict[str | None, bool] = {None: False}  # by layer; there are few
     found: dict[tuple[str, str], Violation] = {}  # by the two processes: one frame says enough
-    for row in history.traffic:
-        process, layer = row[0], row[9]
+    for frame in history.traffic:
+        process, _, peers, _, layer, _ = frame
         if layer not in is_consensus:
             is_consensus[layer] = (layer or "").rpartition("/")[2] == COMPONENT
         if not is_consensus[layer]:
             continue
-        for peer in row[7] or ():
+        for peer in peers or ():
             if peer not in near.get(process, ()):
-                found.setdefault((min(process, peer), max(process, peer)), _left(row, peer))
+                found.setdefault((min(process, peer), max(process, peer)), _left(frame, peer))
         if len(found) >= VIOLATIONS_MAX:
             break
     return list(found.values())[:VIOLATIONS_MAX]
 
 
-def _left(row: Row, peer: str) -> Violation:
-    messages = row.about or ()
+def _left(frame: Frame, peer: str) -> Violation:
+    process, _, _, messages, layer, _ = frame
     about = f" about {', '.join(messages)}" if messages else ""
-    detail = f"{row.process} and {peer}, which are not in the same group, exchange a frame of {row.layer}{about}."
-    return Violation(Promise.LOCALITY.value, (row.process, peer), messages, detail)
+    detail = f"{process} and {peer}, which are not in the same group, exchange a frame of {layer}{about}."
+    return Violation(Promise.LOCALITY.value, (process, peer), messages or (), detail)

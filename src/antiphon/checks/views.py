@@ -66,7 +66,13 @@ def _companies(known: dict[str, Course]) -> Iterator[list[Stretch]]:
 
 def virtual_synchrony(history: RunHistory) -> list[Violation]:
     known = courses(history)
-    found = chain(_announced_wrongly(history), _early(history), _turned_around(known), _unequal(history, known))
+    found = chain(
+        _announced_wrongly(history),
+        _early(history),
+        _of_strangers(history, known),
+        _turned_around(known),
+        _unequal(history, known),
+    )
     return list(islice(found, VIOLATIONS_MAX))
 
 
@@ -100,6 +106,21 @@ def _early(history: RunHistory) -> Iterator[Violation]:
             message = rows[0].message
             detail = f"{process} delivers {message or 'a message without a name'} before its first view."
             yield _synchrony((process,), () if message is None else (message,), detail)
+
+
+def _of_strangers(history: RunHistory, known: dict[str, Course]) -> Iterator[Violation]:
+    """What comes from a member of some group was sent in the view in which it is delivered."""
+    everybody = {member for members in history.groups.values() for member in members}
+    for process, course in known.items():
+        members_of = {row[4] or "": row.peers or () for row in reversed(history.views[process])}  # the first row counts
+        for view, stretch in course.items():
+            strangers = everybody.difference(members_of[view])
+            for message in stretch.messages if strangers else ():
+                multicast = history.multicasts.get(message)
+                if multicast is not None and multicast.sender in strangers:
+                    sender = multicast.sender
+                    detail = f"{process} delivers {message} in view {view}, of which its sender {sender} is no member."
+                    yield _synchrony((process, sender), (message,), detail)
 
 
 def _turned_around(known: dict[str, Course]) -> Iterator[Violation]:

@@ -20,6 +20,7 @@ from antiphon.cli.demo_clients import DemoClients, Taken
 from antiphon.cli.printing import Printer, print_table
 from antiphon.cli.session import collected, need_spark, one_sentence, quiet_session
 from antiphon.core.errors import UsageError
+from antiphon.pipeline.masters import HERE
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
@@ -49,7 +50,7 @@ class DemoOutcome(msgspec.Struct, kw_only=True):
 def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOutcome:
     begun = time.monotonic()
     console = Printer(quiet=quiet, highlight=False)
-    need_spark()
+    need_spark(HERE)
     _prepare(path)
     _check_report(report)
     spark = _in_background(
@@ -170,7 +171,7 @@ def _in_background(work: Callable[[], Any]) -> Future[Any]:
 
 def _warm_session(messages: int) -> Any:
     """Start Spark and let it load what every query needs."""
-    spark = quiet_session(messages * ROWS_PER_MESSAGE)
+    spark = quiet_session(messages * ROWS_PER_MESSAGE, HERE)
     spark.range(100).selectExpr("id % 7 as key").groupBy("key").count().collect()
     return spark
 

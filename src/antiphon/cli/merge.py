@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Shown
 
-from antiphon.cli.flags import JsonFlag
+from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.keys import first_number
@@ -37,9 +36,8 @@ def merge_command(
         typer.Argument(help="A cluster's folder; or folders of its processes' logs, copied, with its cluster.json."),
     ],
     out: Annotated[str, typer.Option(help="The table's folder; an earlier merge there goes on.")],
-    master: Annotated[
-        str | None, typer.Option(help="Where Spark runs: local[4], spark://..., sc://...; default: here, on all cores.")
-    ] = None,
+    master: MasterFlag = None,
+    remote: RemoteFlag = None,
     advance: Annotated[
         bool, typer.Option(help="Ask groups of a running cluster that hold up the others to raise their floors.")
     ] = True,
@@ -56,13 +54,14 @@ def merge_command(
 
     Example: antiphon merge shop --out ledger
     """
+    where = master_of(master, remote)
     for place in (*logs, out):
-        refuse_elsewhere(place, os.environ.get("SPARK_REMOTE") or master or "local", "--out " * (place == out))
+        refuse_elsewhere(place, where, "--out " * (place == out))
     folders = [mounted(place, "Logs are read from") for place in logs]
     config, found = find_logs(folders)
     check_protocol(config)
     table = Table.prepare(mounted(out, "A table is written into"), config)
-    need_spark()
+    need_spark(where)
     with table.locked(), StepsBar(3) as steps, one_sentence():
         steps.next("looking how far the groups are")
         home = ClusterFolder.load(folders[0]) if len(folders) == 1 and ClusterFolder.exists(folders[0]) else None
@@ -73,9 +72,7 @@ def merge_command(
         if running is not None and advance:
             floors, asked = advanced(running, found, floors, wait)
         steps.next("starting Spark")
-        spark = quiet_session(ROWS_EXPECTED, master)
-        for place in (*logs, out):  # spark-submit may have chosen the master
-            refuse_elsewhere(place, spark.conf.get("spark.master", "local"), "--out " * (place == out))
+        spark = quiet_session(ROWS_EXPECTED, where)
         from antiphon.merge.merge import merge
 
         steps.next("merging")

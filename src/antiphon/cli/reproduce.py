@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from antiphon.cli.printing import Printer
 from antiphon.cli.session import need_spark, one_sentence, quiet_session
+from antiphon.pipeline.masters import HERE
 
 ROWS_EXPECTED = {True: 500_000, False: 10_000_000}  # by whether it is quick
 
@@ -40,11 +41,11 @@ def reproduce_command(
 
     names = results.wanted(what or [])
     results.prepare(out, quick=quick)
-    need_spark()
+    need_spark(HERE)
 
     @cache
     def spark() -> Any:
-        return quiet_session(ROWS_EXPECTED[quick])
+        return quiet_session(ROWS_EXPECTED[quick], HERE)  # some of it is measured on real processes of this machine
 
     console, progress = Printer(highlight=False), Console(stderr=True)
     missed: list[str] = []

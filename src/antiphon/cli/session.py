@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -24,29 +23,29 @@ if TYPE_CHECKING:
 FILES_CHECKED = 256  # before Spark starts; the pipeline checks all
 
 
-def need_spark() -> None:
+def need_spark(master: str | None = None) -> None:
     """Refuse in one sentence if Spark cannot start here; takes no more than a moment."""
     from antiphon.pipeline import session
 
-    if find_spec("pyspark") is None:
-        raise UsageError(session.no_pyspark())
-    session._need_java()
+    session.need(master)
 
 
-def quiet_session(trace: Path | int, master: str | None = None) -> Any:
+def quiet_session(trace: Path | str | int, master: str | None = None) -> Any:
     """A session whose JVM does not write to our standard error: it greets there, and warns of what nobody can help.
 
     ``trace``: what it is for, or about how many rows that will have. ``master``: where to run, if somebody says so.
     """
     from antiphon.pipeline.session import spark_session
 
-    rows = trace if isinstance(trace, int) else _rows(trace)
+    if isinstance(trace, Path):
+        refuse_elsewhere(str(trace), master)
+    rows = trace if isinstance(trace, int) else _rows(trace) if isinstance(trace, Path) else None
     with tempfile.TemporaryFile() as words:
         terminal = os.dup(2)
         os.dup2(words.fileno(), 2)
         try:
             return spark_session(rows=rows, master=master)
-        except UsageError:
+        except AntiphonError:
             raise
         except Exception as error:
             words.seek(0)
@@ -57,15 +56,15 @@ def quiet_session(trace: Path | int, master: str | None = None) -> Any:
             os.close(terminal)
 
 
-def check_trace(trace: Path) -> Survey | None:
+def check_trace(trace: Path | str, master: str | None = None) -> Survey | None:
     """Look at a trace's files before Spark takes its seconds to start; of more than a few, Spark is quicker: None.
 
-    Refuses a trace of which nothing can be read.
+    Refuses a trace of which nothing can be read. At one that only Spark can see, Spark looks.
     """
     from antiphon.trace.survey import survey
 
-    found = survey(trace) if len(event_files(trace)) <= FILES_CHECKED else None
-    need_spark()
+    found = survey(trace) if isinstance(trace, Path) and len(event_files(trace)) <= FILES_CHECKED else None
+    need_spark(master)
     return found
 
 
@@ -91,13 +90,27 @@ def mounted(place: str, use: str) -> Path:
     return Path(unquote(parts.path)) if "://" in place else Path(place)
 
 
-def refuse_elsewhere(place: str, master: str, flag: str = "") -> None:
-    """A plain path is one of this machine: whoever runs tasks on others says that they have it, too."""
-    from antiphon.pipeline.session import is_remote
+def placed(place: str, master: str | None) -> Path | str:
+    """Where something is read: a path if this machine reads it, else the address that Spark is to read."""
+    refuse_elsewhere(place, master)
+    far = "://" in place and (runs_elsewhere(master) or not place.startswith("file://"))
+    return place.rstrip("/") if far else mounted(place, "A trace is read from")
 
-    if is_remote(master) and "://" not in place:
+
+def runs_elsewhere(master: str | None) -> str | None:
+    """Where tasks run, by the flag or by what spark-submit or the environment says, unless that is here."""
+    from antiphon.pipeline.masters import HERE, chosen_master, is_remote
+
+    where = master or chosen_master() or HERE
+    return where if is_remote(where) else None
+
+
+def refuse_elsewhere(place: str, master: str | None, flag: str = "") -> None:
+    """A plain path is one of this machine: whoever runs tasks on others says that they have it, too."""
+    elsewhere = runs_elsewhere(master)
+    if elsewhere and "://" not in place:
         raise UsageError(
-            f"{place} is a path of this machine, and {master} runs tasks on others: "
+            f"{place} is a path of this machine, and {elsewhere} runs tasks on others: "
             f"if all of them have this folder, say so with {flag}{Path(place).resolve().as_uri()}."
         )
 
@@ -112,12 +125,23 @@ def one_sentence() -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
-        said = str(error)
-        file = re.search(r"while reading file (?:file:/+)?(\S+?)\.?\s", said)
-        if file:
-            raise NotJudged(f"Spark cannot read /{file[1].lstrip('/')}: it is damaged.") from None
-        first = next((line for line in said.splitlines() if line.strip()), type(error).__name__)
-        raise NotJudged(f"Spark failed: {first}") from None
+        raise NotJudged(_why(str(error)) or f"Spark failed: {type(error).__name__}") from None
+
+
+def _why(said: str) -> str | None:
+    """What is to be said of a failure inside Spark: the reason, if it is one that people can do something about."""
+    file = re.search(r"while reading file (file:/+)?(\S+?)\.?\s", said)
+    if file:
+        return f"Spark cannot read {'/' if file[1] else ''}{file[2]}: it is damaged."
+    module = re.search(r"ModuleNotFoundError: No module named '([^']+)'", said)
+    if module:
+        return (
+            f"The Python of Spark's workers has no {module[1]}: "
+            "install it there, or name one that has it with PYSPARK_PYTHON (docs/spark.md)."
+        )
+    lines = [line.strip().removeprefix(": ") for line in said.splitlines()]
+    told = next((line for line in lines if line and not line.startswith("An error occurred while calling")), None)
+    return told and f"Spark failed: {told}"
 
 
 def collected(frame: Any) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from antiphon.cli.flags import JsonFlag, OptionFlag, parse_option_flags
 from antiphon.cli.session import check_trace, collected, need_spark, one_sentence, quiet_session
 from antiphon.core import parse_groups
 from antiphon.core.errors import UsageError
+from antiphon.pipeline.masters import HERE
 
 if TYPE_CHECKING:
     from antiphon.soak import Outcome, Settings
@@ -60,7 +61,7 @@ def soak_command(
         minutes=minutes,
         clients=clients,
     )
-    need_spark()
+    need_spark(HERE)
     console = Console(stderr=json, highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="antiphon-soak-") as temporary:
         outcome = run_soak(directory or Path(temporary) / "cluster", settings, console, keep=directory is not None)
@@ -90,8 +91,8 @@ def run_soak(path: Path, settings: Settings, console: Console, *, keep: bool) ->
 
 def judge_trace(trace: Path, outcome: Outcome) -> None:
     """Let Spark check every promise, as `antiphon verify` does; what does not hold is a finding."""
-    check_trace(trace)
-    spark = quiet_session(trace)
+    check_trace(trace, HERE)
+    spark = quiet_session(trace, HERE)
     from antiphon.pipeline.read import read_events, read_runs
     from antiphon.pipeline.verify import verdicts, verify
 

@@ -11,18 +11,26 @@ import typer
 
 from antiphon.checks import Status
 from antiphon.cli import tables
-from antiphon.cli.flags import JsonFlag
+from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.printing import Printer, print_table
 from antiphon.cli.progress import StepsBar
-from antiphon.cli.session import check_trace, collected, one_sentence, quiet_session
+from antiphon.cli.session import check_trace, collected, one_sentence, placed, quiet_session, refuse_elsewhere
 from antiphon.core.errors import TraceError, UsageError
 from antiphon.core.promises import Promise
 from antiphon.trace import read_facts
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from antiphon.pipeline.metrics import Metrics
     from antiphon.trace.survey import Survey
 
-TraceArgument = Annotated[Path, typer.Argument(help="A trace's folder, or the folder of a cluster that is down.")]
+TraceArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A trace's folder or address (hdfs://..., s3a://...), or the folder of a cluster that is down."
+    ),
+]
 
 EXIT_BROKEN, EXIT_INCOMPLETE = 1, 3  # 2 is bad input
 
@@ -40,6 +48,8 @@ def verify_command(
     draw: Annotated[
         Path | None, typer.Option(help="Write a space-time diagram of each violation shown into this folder, as SVG.")
     ] = None,
+    master: MasterFlag = None,
+    remote: RemoteFlag = None,
 ) -> None:
     """Check everything that the runs of a trace promise.
 
@@ -48,10 +58,11 @@ def verify_command(
 
     Example: antiphon verify runs, after antiphon simulate --seed 7 --trace runs
     """
-    trace = find_trace(dir)
-    found = check_trace(trace)
+    where = master_of(master, remote)
+    trace = find_trace(dir, where)
+    found = check_trace(trace, where)
     with StepsBar(3) as steps, one_sentence():
-        events, runs, survey = _open(trace, found, steps)
+        events, runs, survey = _open(trace, found, steps, where)
         from antiphon.pipeline.verify import verdicts, verify
 
         steps.next("checking every promise")
@@ -110,7 +121,18 @@ def _refused(survey: Survey) -> list[dict[str, Any]]:
     return [{"run": run, "reason": reason} for run, reason in survey.refused.items()] + nameless
 
 
-def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
+def metrics_command(
+    dir: TraceArgument,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="Write all tables into this folder, as Parquet: also load, rates over time, what is held back."
+        ),
+    ] = None,
+    json: JsonFlag = False,
+    master: MasterFlag = None,
+    remote: RemoteFlag = None,
+) -> None:
     """Measure the runs of a trace.
 
     Messages, bytes, steps, latency and throughput, and the latency by number of destination groups. Of protocols with a
@@ -118,20 +140,27 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
 
     Example: antiphon metrics runs, after antiphon simulate --seed 7 --trace runs
     """
-    trace = find_trace(dir)
-    found = check_trace(trace)
+    where = master_of(master, remote)
+    trace = find_trace(dir, where)
+    tables_at = None if out is None else _new_folder(out, where)
+    found = check_trace(trace, where)
     with StepsBar(3) as steps, one_sentence():
-        events, runs, survey = _open(trace, found, steps)
+        events, runs, survey = _open(trace, found, steps, where)
+        from antiphon.pipeline.clocks import set_back
         from antiphon.pipeline.metrics import metrics
 
         steps.next("measuring")
         measured = metrics(events, runs)
+        if tables_at is not None:
+            _write_tables(measured, events, tables_at)
         by_run, by_groups = collected(measured.runs), collected(measured.by_groups)
-        by_layer = collected(measured.by_layer) if json else []
+        by_size, by_layer = (collected(t) if json else [] for t in (measured.by_size, measured.by_layer))
+        turned_back = collected(set_back(events))
         index = collected(measured.index.runs) if measured.index else []
         pairs = collected(measured.index.pairs) if measured.index and json else []
     if json:
-        told: dict[str, Any] = {"runs": by_run, "by_groups": by_groups, "by_layer": by_layer}
+        told: dict[str, Any] = {"runs": by_run, "by_groups": by_groups, "by_size": by_size, "by_layer": by_layer}
+        told["clocks_set_back"] = turned_back
         told |= {"latency_index": index, "tau_omega": pairs} if index else {}
         told |= {"refused": _refused(survey)} if survey.complaints else {}
         print(msgspec.json.encode(told).decode())
@@ -143,9 +172,30 @@ def metrics_command(dir: TraceArgument, json: JsonFlag = False) -> None:
         if index:
             console.print("\nfor how many machines a message waits, while all are sending")
             print_table(tables.index_metrics(index), console)
+        tables.explain_clocks(console, by_run, turned_back)
         tables.explain_refused(console, _refused(survey))
     if survey.complaints:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _new_folder(out: str, master: str | None) -> str:
+    """As Spark writes to it. What is there on another file system, Spark itself refuses to write over."""
+    refuse_elsewhere(out, master, "--out ")
+    if "://" in out:
+        return out.rstrip("/")
+    folder = Path(out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{out} is there already: give a new folder with --out.")
+    return str(folder.absolute())
+
+
+def _write_tables(measured: Metrics, events: DataFrame, out: str) -> None:
+    """Each into a folder of its own: docs/metrics.md."""
+    from antiphon.pipeline.work import work
+
+    found = {name: getattr(measured, name) for name in ("runs", "by_groups", "by_size", "by_layer", "latencies")}
+    for name, table in {**found, **work(events)}.items():
+        table.write.parquet(f"{out}/{name}")
 
 
 def report_command(
@@ -154,6 +204,8 @@ def report_command(
     run: Annotated[
         str | None, typer.Option(help="The run to draw; default: the first broken one, or the first.")
     ] = None,
+    master: MasterFlag = None,
+    remote: RemoteFlag = None,
 ) -> None:
     """Write a page about a trace, to be explored in a browser.
 
@@ -162,12 +214,13 @@ def report_command(
 
     Example: antiphon report runs --out report.html, after antiphon simulate --seed 7 --trace runs
     """
-    trace = find_trace(dir)
-    found = check_trace(trace)
+    where = master_of(master, remote)
+    trace = find_trace(dir, where)
+    found = check_trace(trace, where)
     if not out.parent.is_dir():
         raise UsageError(f"There is no folder {out.parent} to write the page into.")
     with StepsBar(5) as steps, one_sentence():
-        events, runs, survey = _open(trace, found, steps)
+        events, runs, survey = _open(trace, found, steps, where)
         from antiphon.pipeline.metrics import metrics
         from antiphon.pipeline.report import write_report
         from antiphon.pipeline.verify import verdicts, verify
@@ -185,10 +238,10 @@ def report_command(
         raise typer.Exit(code)
 
 
-def _open(trace: Path, found: Survey | None, steps: StepsBar) -> tuple[Any, Any, Survey]:
+def _open(trace: Path | str, found: Survey | None, steps: StepsBar, master: str | None) -> tuple[Any, Any, Survey]:
     """The trace's events and runs, as DataFrames, and what could not be read."""
     steps.next("starting Spark")
-    spark = quiet_session(trace)
+    spark = quiet_session(trace, master)
     from antiphon.pipeline.read import open_trace
 
     steps.next("reading the trace")
@@ -219,8 +272,16 @@ def demo_command(
         raise typer.Exit(1)
 
 
-def find_trace(folder: Path) -> Path:
-    """The trace itself, or the one inside a cluster's folder, once every process has written all that it saw."""
+def find_trace(place: str, master: str | None = None) -> Path | str:
+    """The trace itself, or the one inside a cluster's folder, once every process has written all that it saw.
+
+    A cluster's folder is looked for on this machine only.
+    """
+    folder = placed(place, master)
+    return _traced(folder) if isinstance(folder, Path) else folder
+
+
+def _traced(folder: Path) -> Path:
     from antiphon.runtime import cluster
     from antiphon.runtime.cluster import ClusterFolder
 

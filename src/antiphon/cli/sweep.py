@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from antiphon.cli.flags import JsonFlag
+from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.printing import Printer, counted, print_table
 from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.errors import UsageError
@@ -35,9 +34,8 @@ def register(app: typer.Typer) -> None:
 def sweep_command(
     spec: Annotated[Path, typer.Argument(help="What to run: seeds, and grids of protocols and parameters, as TOML.")],
     out: Annotated[str, typer.Option(help="The folder of the results; a sweep that was interrupted goes on there.")],
-    master: Annotated[
-        str | None, typer.Option(help="Where Spark runs: local[4], spark://..., sc://...; default: here, on all cores.")
-    ] = None,
+    master: MasterFlag = None,
+    remote: RemoteFlag = None,
     json: JsonFlag = False,
 ) -> None:
     """Run a grid of simulations on Spark.
@@ -49,12 +47,13 @@ def sweep_command(
     """
     text = _text_of(spec)
     sweep = parse_spec(text, str(spec))
-    refuse_elsewhere(out, os.environ.get("SPARK_REMOTE") or master or "local", "--out ")
+    where = master_of(master, remote)
+    refuse_elsewhere(out, where, "--out ")
     folder = SweepFolder.prepare(mounted(out, "A sweep writes into"), sweep, text)
     before, start = folder.done(), time.monotonic()
     with folder.locked():
         if before < sweep.runs or folder.under_way() is not None:
-            _run(sweep, folder, out, master)
+            _run(sweep, folder, where)
     found = summary(folder, sweep)
     if json:
         seconds = round(time.monotonic() - start, 3)
@@ -73,12 +72,11 @@ def _text_of(spec: Path) -> str:
         raise UsageError(f"{spec} cannot be read: {why}.") from None
 
 
-def _run(sweep: Sweep, folder: SweepFolder, out: str, master: str | None) -> None:
-    need_spark()
+def _run(sweep: Sweep, folder: SweepFolder, master: str | None) -> None:
+    need_spark(master)
     with _bar(sweep.runs) as update, one_sentence():
         update(folder.done(), "starting Spark")
         spark = quiet_session(ROWS_EXPECTED, master)
-        refuse_elsewhere(out, spark.conf.get("spark.master", "local"), "--out ")  # spark-submit may have chosen it
         from antiphon.sweep.rounds import run_sweep
 
         run_sweep(spark, sweep, folder, lambda done: update(done, "simulating"))

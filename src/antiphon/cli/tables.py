@@ -108,6 +108,23 @@ def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts])
             console.print(f"\nNothing here checks {', '.join(unknown)}, which {run.run} promises.", highlight=False)
 
 
+def explain_clocks(console: Console, by_run: Rows, turned_back: Rows) -> None:
+    """What clocks that are apart, or were set back, make of the figures."""
+    for row in by_run:
+        if row["backwards"]:
+            console.print(
+                f"\nRun {row['run']}: {row['backwards']:,} deliveries seem to precede their multicast, by clocks that "
+                "are apart; they are left out of the latencies.",
+                soft_wrap=True,
+            )
+    for row in turned_back[:RUNS_PRINTED]:
+        console.print(
+            f"\nRun {row['run']}: the clock of {row['process']} went back by at least {row['back_ns'] / 1e6:,.3f} ms: "
+            "figures that have to do with time are not to be trusted.",
+            soft_wrap=True,
+        )
+
+
 def explain_refused(console: Console, refused: Rows) -> None:
     """Say of which runs nothing can be said, and why."""
     for row in refused[:RUNS_PRINTED]:
@@ -131,6 +148,8 @@ _RUN_LINES = {
     "latency_ms_p50": "latency ms, median",
     "latency_ms_p99": "latency ms, p99",
     "latency_ms_max": "latency ms, largest",
+    "first_ms_p50": "  to the first delivery, median",
+    "last_ms_p50": "  to the last delivery, median",
     "seconds": "seconds",
     "deliveries_per_second": "deliveries a second",
     "payloads_per_second": "payloads a second",

@@ -107,8 +107,9 @@ REGISTRY: dict[Promise, Definition] = {
     ),
     Promise.VIRTUAL_SYNCHRONY: _definition(
         "processes that go on together from a view deliver the same messages in it, as far as these address them; a "
-        "process is in each view that it delivers, once, and delivers no message before its first; a view has the same "
-        "members everywhere, and two processes deliver the views that both deliver in the same order",
+        "process is in each view that it delivers, once, and delivers no message before its first; a message of a "
+        "member of some group is delivered only in views in which its sender is; a view has the same members "
+        "everywhere, and two processes deliver the views that both deliver in the same order",
         "views",
         "virtual_synchrony",
         in_part=True,  # who goes on from the last view is known at the end only

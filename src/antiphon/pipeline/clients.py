@@ -73,7 +73,7 @@ def client_order(evidence: Evidence) -> DataFrame | None:
     earlier = Window.partitionBy(*SESSION).orderBy("seq").rangeBetween(Window.unboundedPreceding, -1)
     since = F.coalesce(F.max("seq").over(earlier), F.lit(0))  # the row before in which the session has something
     odd = once.withColumns({"expected": expected, "since": since}).filter("first <> expected")
-    gaps = evidence.events.filter("kind = 'gap'").select("run", "process", F.col("seq").alias("gap"))
+    gaps = evidence.outcomes.filter("kind = 'gap'").select("run", "process", F.col("seq").alias("gap"))
     announced = (
         (odd.run == gaps.run)
         & (odd.process == gaps.process)

@@ -8,8 +8,9 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
-from antiphon.pipeline.requests import SESSION, capped_sum, request_text
+from antiphon.pipeline.requests import SESSION, request_text
 from antiphon.pipeline.violations import found, listed, rows_of, together, violation, words
+from antiphon.pipeline.witness import following, payloads
 
 
 def integrity(evidence: Evidence) -> DataFrame | None:
@@ -18,7 +19,7 @@ def integrity(evidence: Evidence) -> DataFrame | None:
         _of_suspects(evidence, *_message_integrity()),
         _fake_requests(evidence.odd_requests),
         _numbers_twice(evidence.odd_sessions),
-        _out_of_place(evidence.of_runs_with(evidence.events, Promise.INTEGRITY)),
+        _out_of_place(evidence.displaced),
     )
 
 
@@ -90,20 +91,17 @@ def _numbers_twice(odd_sessions: DataFrame | None) -> DataFrame | None:
     return found(twice, struct)
 
 
-def _out_of_place(events: DataFrame) -> DataFrame:
+def _out_of_place(events: DataFrame | None) -> DataFrame | None:
     """Deliveries, gaps and views that do not stand right behind what comes before them, by the positions it took."""
-    payloads = F.aggregate(
-        F.coalesce("requests.payloads", F.array().cast("array<bigint>")), F.lit(0).cast("long"), capped_sum
-    )
+    if events is None:
+        return None
     is_delivery = F.col("kind") == "deliver"
-    takes = F.when(is_delivery, payloads).otherwise(F.lit(1).cast("long")).alias("n")
+    taken = F.when(is_delivery, payloads()).otherwise(F.lit(1).cast("long"))
     rows = events.filter("kind in ('deliver', 'gap', 'view')").select(
-        "run", "process", "seq", "kind", "message", "position", takes
+        "run", "process", "seq", "kind", "message", "position", following(taken).alias("following")
     )
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
-    # Beyond the largest number nothing can come.
-    following = F.when(F.col("position").isNotNull(), F.coalesce(F.try_add("position", "n"), F.lit(-1)))
-    expected = F.lag(following, 1, 0).over(by_seq)
+    expected = F.lag("following", 1, 0).over(by_seq)
     before = F.lag("seq").over(by_seq)
     broken = rows.withColumns({"expected": expected, "before": before}).filter("position <> expected")
     named = F.coalesce("message", F.lit("a message without a name"))

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline import kernel, requests, schema, stretches, witness
 from antiphon.pipeline.local import kept, small
-from antiphon.pipeline.messages import about_messages, facts_of, judged, judges, messages
-from antiphon.pipeline.summary import summaries
+from antiphon.pipeline.messages import about_messages, facts_of, judged, judges, messages, outcomes
+from antiphon.pipeline.summary import members, summaries, zero
 
 # What the first look may leave open, beside the names of the orders that are not proved.
-SUSPECTS, REQUESTS, SESSIONS, KEYLESS = "suspects", "requests", "sessions", "keyless"
+SUSPECTS, REQUESTS, SESSIONS, KEYLESS, CHATTER = "suspects", "requests", "sessions", "keyless", "chatter"
 DOUBTS_HERE, VIEWS_HERE = 10_000, 10_000  # rows that the driver holds: more of them stay with the executors
 OF_REQUESTS = (Promise.INTEGRITY, Promise.RECEIPTS, Promise.REQUEST_ORDER)
 OF_VIEWS = (Promise.VIRTUAL_SYNCHRONY, Promise.VIEW_ORDER, Promise.VIEW_CLIENT_ORDER)
@@ -53,36 +53,83 @@ class Evidence:
     # The first look -----------------------------------------------------------------------------------------------
 
     @cached_property
+    def outcomes(self) -> DataFrame:
+        """All events but frames: few of a trace's rows, at which almost every check looks."""
+        return outcomes(self.events).persist()
+
+    @cached_property
     def summary(self) -> DataFrame:
         """A narrow row per message."""
-        return kept(summaries(self._about_messages(), self.facts))
+        genuine = Promise.GENUINENESS in self.asked
+        frames = self.of_runs_with(self.events, Promise.GENUINENESS) if genuine else None
+        return kept(summaries(self.outcomes, frames, self.facts))
 
     @cached_property
     def _doubts(self) -> DataFrame:
-        """(run, doubt): what bits and keys leave open."""
-        unruly = F.lit(Promise.REQUEST_ORDER.value)
-        by_message = F.array(
-            F.when(F.col("suspect"), F.lit(SUSPECTS)),
-            F.when(F.col("keyless"), F.lit(KEYLESS)),
-            F.when(F.col("uneven") & judged(Promise.REQUEST_ORDER), unruly),
-        )
-        found = [self.summary.select("run", F.explode(F.array_compact(by_message)).alias("doubt"))]
-        if self._asks(OF_REQUESTS):
-            by_request = F.array(F.when(F.col("odd"), F.lit(REQUESTS)), F.when(F.col("several"), unruly))
-            found.append(self._odd_requests().select("run", F.explode(F.array_compact(by_request)).alias("doubt")))
+        """(run, doubt): what bits, keys and numbers leave open."""
+        found = [self._doubts_of_messages()]
         if self._asks((Promise.INTEGRITY, Promise.CLIENT_ORDER)):
             crooked = requests.crooked(self._delivered_requests())
             found.append(crooked.select("run", F.lit(SESSIONS).alias("doubt")))
-        if self._asks(witness.ORDERS):
-            steps = witness.steps(self.of_runs_with(self.events, *witness.ORDERS), self.summary)
+        if self._asks((Promise.INTEGRITY, *witness.ORDERS)):
+            rows = self.of_runs_with(self.outcomes, Promise.INTEGRITY, *witness.ORDERS)
+            steps = witness.steps(rows, self.summary, self.facts)
             found.append(witness.unproven(steps, self.facts).withColumnRenamed("property", "doubt"))
         return small(reduce(DataFrame.unionByName, found).distinct(), DOUBTS_HERE)
+
+    def _doubts_of_messages(self) -> DataFrame:
+        """Of messages and of the requests in them, by run.
+
+        If every request was delivered with one message, at one place in it, and all who delivered a message delivered
+        as many requests with it: then as many requests were delivered as these numbers say, exactly if all delivered
+        the same ones. For of a message with n requests at each of d processes, n * d deliveries are those of n
+        requests only if each has d.
+        """
+        nothing = {"odd": F.lit(False), "unruly": F.lit(False), "delivered": zero()}
+        by_run = self.summary.groupBy("run").agg(
+            F.max("suspect").alias("suspect"),
+            F.max("keyless").alias("keyless"),
+            F.max(F.col("message").isNull()).alias("chatter"),
+            F.max(F.col("is_delivered") & F.col("requests").isNull()).alias("uneven"),
+            F.coalesce(F.sum("requests"), zero()).alias("admitted"),
+        )
+        if self._asks(OF_REQUESTS):
+            rows = self.of_runs_with(self.outcomes, *OF_REQUESTS)
+            gathered = requests.gathered(rows, members(self.facts))
+            by_run = by_run.join(requests.doubts(gathered, self.facts), on="run", how="left")
+        else:
+            by_run = by_run.withColumns(nothing)
+        unruly = F.coalesce("unruly", F.lit(False)) | (F.coalesce("delivered", zero()) != F.col("admitted"))
+        doubts = {
+            SUSPECTS: F.col("suspect"),
+            KEYLESS: F.col("keyless"),
+            CHATTER: F.col("chatter"),
+            REQUESTS: F.coalesce("odd", F.lit(False)),
+            Promise.REQUEST_ORDER.value: judged(Promise.REQUEST_ORDER) & (F.col("uneven") | unruly),
+        }
+        found = F.array_compact(F.array(*(F.when(doubt, F.lit(name)) for name, doubt in doubts.items())))
+        known = F.broadcast(self.facts.select("run", "judged"))
+        return by_run.join(known, on="run", how="inner").select("run", F.explode(found).alias("doubt"))
 
     @cached_property
     def _open(self) -> frozenset[str]:
         if not self.fast:
-            return frozenset((SUSPECTS, REQUESTS, SESSIONS)) | self.asked
+            return frozenset((SUSPECTS, REQUESTS, SESSIONS, CHATTER, witness.PLACES)) | self.asked
         return frozenset(row.doubt for row in self._doubts.select("doubt").distinct().collect())
+
+    @property
+    def has_chatter(self) -> bool:
+        """Whether there are frames about no message, in a run in which genuineness is judged."""
+        return CHATTER in self._open
+
+    def _doubtful(self, rows: DataFrame, doubt: str, *promises: str) -> DataFrame | None:
+        """The rows of the runs of which this is to be looked at again; None if it is of none."""
+        if doubt not in self._open:
+            return None
+        if not self.fast:
+            return self.of_runs_with(rows, *promises)
+        runs = self._doubts.filter(F.col("doubt") == doubt).select("run")
+        return rows.join(F.broadcast(runs), on="run", how="left_semi")
 
     def _about_messages(self) -> DataFrame:
         genuine = [Promise.GENUINENESS in judged for judged in self._judged]
@@ -111,8 +158,8 @@ class Evidence:
         left = self._doubts
         if KEYLESS in self._open and not self._open.isdisjoint(witness.ORDERS):
             keyless = F.broadcast(left.filter(F.col("doubt") == KEYLESS).select("run"))
-            events, summary = (t.join(keyless, on="run", how="left_semi") for t in (self.events, self.summary))
-            steps = witness.steps_by_place(events, self.stretches, summary)
+            events, summary = (t.join(keyless, on="run", how="left_semi") for t in (self.outcomes, self.summary))
+            steps = witness.steps_by_place(events, self.stretches, summary, self.facts)
             still = witness.unproven(steps, self.facts.join(keyless, on="run", how="left_semi"))
             keyed = left.join(keyless, on="run", how="left_anti")
             left = small(keyed.unionByName(still.withColumnRenamed("property", "doubt")), DOUBTS_HERE)
@@ -128,7 +175,7 @@ class Evidence:
         named = (self.unproven[name].withColumn("property", F.lit(name)) for name in names)
         left = reduce(DataFrame.unionByName, named).groupBy("run").agg(F.collect_set("property").alias("judged"))
         some = self.facts.drop("judged").join(F.broadcast(left), on="run", how="inner")
-        rows = self.events.join(F.broadcast(left.select("run")), on="run", how="left_semi")
+        rows = self.outcomes.join(F.broadcast(left.select("run")), on="run", how="left_semi")
         return kept(messages(about_messages(rows, self.facts, genuine=False), some))
 
     @cached_property
@@ -147,7 +194,7 @@ class Evidence:
     @cached_property
     def announced(self) -> DataFrame:
         """The views that processes deliver; few."""
-        return small(stretches.announced(self.of_runs_with(self.events, *OF_VIEWS), self.facts), VIEWS_HERE)
+        return small(stretches.announced(self.of_runs_with(self.outcomes, *OF_VIEWS), self.facts), VIEWS_HERE)
 
     @cached_property
     def stretches(self) -> DataFrame:
@@ -157,33 +204,31 @@ class Evidence:
     @cached_property
     def in_views(self) -> DataFrame:
         """The first delivery of each message at each process, with the view in which it is."""
-        return kept(stretches.in_views(self.of_runs_with(self.events, *OF_VIEWS), self.stretches))
+        return kept(stretches.in_views(self.of_runs_with(self.outcomes, *OF_VIEWS), self.stretches))
 
     # Requests -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def own_clients(self) -> DataFrame:
         """(run, client) of the processes that multicast on their own behalf; few."""
-        return requests.own_clients(self.events, self._incomplete)
+        return requests.own_clients(self.outcomes, self._incomplete)
 
     @cached_property
     def odd_requests(self) -> DataFrame | None:
         """The requests that were delivered otherwise than multicast, or acknowledged and not delivered everywhere."""
-        return kept(self._odd_requests()) if REQUESTS in self._open else None
-
-    def _odd_requests(self) -> DataFrame:
-        return requests.odd_requests(self.of_runs_with(self.events, *OF_REQUESTS), self.facts)
+        rows = self._doubtful(self.outcomes, REQUESTS, *OF_REQUESTS)
+        return None if rows is None else kept(requests.odd_requests(rows, self.facts))
 
     @cached_property
     def unruly(self) -> DataFrame | None:
         """The deliveries of runs in which requests may not be in the order of messages."""
-        if Promise.REQUEST_ORDER not in self._open:
-            return None
-        rows = self.events.filter("kind = 'deliver' and message is not null")
-        if not self.fast:
-            return self.of_runs_with(rows, Promise.REQUEST_ORDER)
-        runs = self._doubts.filter(F.col("doubt") == Promise.REQUEST_ORDER.value).select("run")
-        return rows.join(F.broadcast(runs), on="run", how="left_semi")
+        rows = self.outcomes.filter("kind = 'deliver' and message is not null")
+        return self._doubtful(rows, Promise.REQUEST_ORDER.value, Promise.REQUEST_ORDER)
+
+    @cached_property
+    def displaced(self) -> DataFrame | None:
+        """What happened in runs in which not everything stands at the position behind all before."""
+        return self._doubtful(self.outcomes, witness.PLACES, Promise.INTEGRITY)
 
     @cached_property
     def odd_sessions(self) -> DataFrame | None:
@@ -196,7 +241,7 @@ class Evidence:
         return kept(rows.join(F.broadcast(self.facts.select("run", "judged")), on="run", how="inner"))
 
     def _delivered_requests(self) -> DataFrame:
-        rows = self.of_runs_with(self.events, Promise.INTEGRITY, Promise.CLIENT_ORDER)
+        rows = self.of_runs_with(self.outcomes, Promise.INTEGRITY, Promise.CLIENT_ORDER)
         return requests.delivered(rows, self.own_clients)
 
 

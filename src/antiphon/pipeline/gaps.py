@@ -18,7 +18,7 @@ def gaps(evidence: Evidence) -> DataFrame:
         .select("run", F.explode("groups").alias("group", "members"))
         .select("run", "group", F.explode("members").alias("process"))
     )
-    rows = evidence.events.filter("kind in ('deliver', 'gap') and (kind = 'gap' or message is not null)").join(
+    rows = evidence.outcomes.filter("kind in ('deliver', 'gap') and (kind = 'gap' or message is not null)").join(
         F.broadcast(members), on=["run", "process"], how="inner"
     )
     by_seq = Window.partitionBy("run", "group", "process").orderBy("seq")

@@ -14,7 +14,7 @@ from antiphon.pipeline.violations import found, listed, rows_of, together, viola
 def genuineness(evidence: Evidence) -> DataFrame | None:
     """Of frames about messages, message by message; and of frames about none, pair by pair."""
     of_messages = None if evidence.suspects is None else found(evidence.suspects, _strangers())
-    return together(of_messages, _idle_chatter(evidence))
+    return together(of_messages, _idle_chatter(evidence) if evidence.has_chatter else None)
 
 
 def _strangers() -> Column:
@@ -41,8 +41,10 @@ def _idle_chatter(evidence: Evidence) -> DataFrame:
         .agg(F.min("seq").alias("seq"))
     )
     circles = (
-        evidence.summary.filter("sender is not null")
-        .select("run", "sender", "destinations")
+        evidence.outcomes.filter("kind = 'multicast' and message is not null")
+        .groupBy("run", "message")
+        .agg(F.min(F.struct(F.col("process").alias("sender"), "seq", "destinations")).alias("multicast"))
+        .select("run", "multicast.sender", F.coalesce("multicast.destinations", nobody()).alias("destinations"))
         .distinct()
         .join(F.broadcast(genuine), on="run", how="inner")
         .select("run", F.array_append(members_of("destinations"), F.col("sender")).alias("circle"))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from antiphon.pipeline.session import is_remote
+from antiphon.pipeline.masters import is_remote
 
 
 def local_table(spark: SparkSession, rows: Iterable[Sequence[Any]], columns: StructType) -> DataFrame:

@@ -32,6 +32,12 @@ def facts_of(runs: DataFrame) -> DataFrame:
     )
 
 
+def outcomes(events: DataFrame) -> DataFrame:
+    """All events but frames. They are few of a trace's rows, and almost every check and figure looks at them: who keeps
+    this table keeps it for all, as Spark knows it again."""
+    return events.filter("kind not in ('send', 'receive')")
+
+
 def judged(name: str) -> Column:
     return F.array_contains("judged", name)
 

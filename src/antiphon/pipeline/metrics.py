@@ -12,8 +12,10 @@ from antiphon.pipeline.local import kept
 
 PER_OCTAVE = 128  # latency buckets between x and 2x: a percentile is a latency that occurred, at most 0.6 % too high
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-EACH, LAST = "latency_ms", "last_ms"  # multicast to each delivery; multicast to the message's last delivery
+# From a multicast to each delivery of its message, to the first of them, and to the last.
+EACH, FIRST, LAST = LATENCIES = ("latency_ms", "first_ms", "last_ms")
 SENT = "multicasts"
+BACKWARDS = "backwards"  # deliveries that seem to precede their multicast, by clocks that are apart
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Metrics:
 
     runs: DataFrame  # one row per run
     by_groups: DataFrame  # one row per run and number of destination groups
+    by_size: DataFrame  # one row per run, number of destination groups, and number of processes in them
     by_layer: DataFrame  # one row per run and component that sent frames
     latencies: DataFrame  # the histogram behind the percentiles
     index: LatencyIndex | None  # of the runs with causal graphs, if there are any
@@ -36,17 +39,19 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
     Where there are causal graphs, one more measures for how many machines a message waits.
     """
     totals = kept(_totals(events))
-    latencies = kept(latency_histogram(events))
+    latencies = kept(latency_histogram(events, runs))
     rows = _rows(totals, latencies, runs)
     frames = totals.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
     by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(
         "run", "layer", "sends", "bytes", _per("sends", "multicasts").alias("sends_per_multicast")
     )
     by_groups = _percentiles(latencies, ["run", "groups"]).withColumnRenamed("multicasts", "messages")
+    by_size = _percentiles(latencies, ["run", "groups", "processes"]).withColumnRenamed("multicasts", "messages")
     with_graph = runs.join(F.broadcast(totals.filter("kind = 'enter'")), on="run", how="left_semi")
     return Metrics(
         rows.orderBy("run"),
         by_groups.orderBy("run", "groups"),
+        by_size.orderBy("run", "groups", "processes"),
         by_layer.orderBy("run", "layer"),
         latencies,
         None if with_graph.isEmpty() else latency_index(events, with_graph),
@@ -55,7 +60,7 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
 
 def run_metrics(events: DataFrame, runs: DataFrame) -> DataFrame:
     """Of these tables the first alone, one row per run: for sweeps, which have many runs."""
-    return _rows(_totals(events), latency_histogram(events), runs)
+    return _rows(_totals(events), latency_histogram(events, runs), runs)
 
 
 def _rows(totals: DataFrame, latencies: DataFrame, runs: DataFrame) -> DataFrame:
@@ -71,21 +76,23 @@ def _totals(events: DataFrame) -> DataFrame:
     """Everything that plain counting gives, per run, kind and layer."""
     sent = F.when(F.col("kind") == "send", F.col("layer"))
     receivers = F.when(F.col("kind") == "send", F.coalesce(F.array_size("peers"), F.lit(0)).cast("long"))
-    payloads = F.aggregate(
-        F.coalesce(F.col("requests.payloads"), F.array().cast("array<bigint>")),
-        F.lit(0).cast("long"),
-        lambda total, number: total + number,
+    # A row for each request, so that no list is walked through; each event is counted with its first.
+    counted = events.filter("kind in ('multicast', 'deliver', 'send', 'enter')").select(
+        *("run", "kind", sent.alias("layer"), receivers.alias("receivers"), "bytes", "step", "time_ns"),
+        F.posexplode_outer("requests.payloads").alias("place", "payloads"),
     )
-    counted = events.filter("kind in ('multicast', 'deliver', 'send', 'enter')")
-    rows = counted.groupBy("run", "kind", sent.alias("layer"))
-    return rows.agg(
-        F.count(F.lit(1)).alias("rows"),
+
+    def once(value: Column) -> Column:
+        return F.when(F.coalesce("place", F.lit(0)) == 0, value)
+
+    return counted.groupBy("run", "kind", "layer").agg(
+        F.count(once(F.lit(1))).alias("rows"),
         # One row names all receivers, and each of them gets the frame.
-        F.sum(receivers).alias("sends"),
-        F.sum(F.col("bytes") * receivers).alias("bytes"),
-        F.sum(payloads).alias("payloads"),
+        F.sum(once(F.col("receivers"))).alias("sends"),
+        F.sum(once(F.col("bytes") * F.col("receivers"))).alias("bytes"),
+        F.coalesce(F.sum("payloads"), F.lit(0)).alias("payloads"),
         F.max("step").alias("steps_max"),
-        F.avg("step").alias("steps_mean"),
+        F.avg(once(F.col("step"))).alias("steps_mean"),
         F.min("time_ns").alias("first_ns"),
         F.max("time_ns").alias("last_ns"),
     )
@@ -107,7 +114,7 @@ def _by_run(totals: DataFrame) -> DataFrame:
 
 
 def _with_rates(rows: DataFrame) -> DataFrame:
-    latencies = [f"{measure}_{name}" for measure in (EACH, LAST) for name in QUANTILES]
+    latencies = [f"{measure}_{name}" for measure in LATENCIES for name in QUANTILES]
     return rows.select(
         *("run", "protocol", "multicasts", "deliveries", "payloads", "sends", "bytes"),
         *("steps_max", "steps_mean", "seconds"),
@@ -116,11 +123,13 @@ def _with_rates(rows: DataFrame) -> DataFrame:
         _per("deliveries", "seconds").alias("deliveries_per_second"),
         _per("payloads", "seconds").alias("payloads_per_second"),
         *latencies,
+        BACKWARDS,
     )
 
 
-def message_times(events: DataFrame) -> DataFrame:
-    """When each message was multicast and delivered: (run, message, sent_ns, groups, delivered_ns)."""
+def message_times(events: DataFrame, *more: Column) -> DataFrame:
+    """When each message was multicast and delivered: (run, message, sent_ns, groups, delivered_ns), and what more is to
+    be told of its multicast."""
     multicast, deliver = F.col("kind") == "multicast", F.col("kind") == "deliver"
     return (
         events.filter(multicast | deliver)
@@ -129,27 +138,42 @@ def message_times(events: DataFrame) -> DataFrame:
             F.min(F.when(multicast, F.col("time_ns"))).alias("sent_ns"),
             F.max(F.when(multicast, F.size("destinations"))).alias("groups"),
             F.collect_list(F.when(deliver, F.col("time_ns"))).alias("delivered_ns"),
+            *more,
         )
         .filter("sent_ns is not null")
     )
 
 
-def latency_histogram(events: DataFrame) -> DataFrame:
-    """Latencies counted in narrow buckets, by run, measure and number of destination groups.
+def _addressed() -> Column:
+    """How many processes a multicast is for; one that is in two of its groups is counted in both."""
+    sizes = F.transform("destinations", lambda group: F.coalesce(F.size(F.try_element_at("groups", group)), F.lit(0)))
+    return F.aggregate(sizes, F.lit(0), lambda total, size: total + size)
+
+
+def latency_histogram(events: DataFrame, runs: DataFrame) -> DataFrame:
+    """Latencies counted in narrow buckets, by run, measure, number of destination groups, and of processes in them.
 
     Buckets keep the largest latency in them. Unlike a sketch they add up exactly, so one small table gives the
     percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
-    per message, delivered or not.
+    per message, delivered or not. Clocks may be apart: `backwards` counts latencies that are negative, and so are none.
     """
-    messages = message_times(events)
-    each = F.transform("delivered_ns", lambda at: _entry(EACH, at))
-    last = F.when(F.size("delivered_ns") > 0, _entry(LAST, F.array_max("delivered_ns")))
-    entries = F.concat(each, F.array_compact(F.array(last, _entry(SENT, F.col("sent_ns")))))
+    members = F.broadcast(runs.select("run", "groups"))
+    processes = F.max(F.when(F.col("kind") == "multicast", F.col("addressed"))).alias("processes")
+    addressed = F.when(F.col("kind") == "multicast", _addressed()).alias("addressed")
+    timed = events.filter("kind in ('multicast', 'deliver')").join(members, on="run", how="inner")
+    messages = message_times(timed.select("run", "kind", "message", "time_ns", "destinations", addressed), processes)
+    in_order = F.filter("delivered_ns", lambda at: at >= F.col("sent_ns"))
+    each = F.transform("delivered_ns", lambda at: _entry(F.when(at < F.col("sent_ns"), BACKWARDS).otherwise(EACH), at))
+    ends = [
+        F.when(F.size(in_order) > 0, _entry(F.lit(measure), end))
+        for measure, end in ((FIRST, F.array_min(in_order)), (LAST, F.array_max(in_order)))
+    ]
+    entries = F.concat(each, F.array_compact(F.array(*ends, _entry(F.lit(SENT), F.col("sent_ns")))))
     latency = F.col("latency_ns")
-    bucket = F.when(latency > 0, F.floor(F.log2(latency) * PER_OCTAVE)).otherwise(F.lit(-1))  # clocks may be apart
+    bucket = F.when(latency > 0, F.floor(F.log2(latency) * PER_OCTAVE)).otherwise(F.lit(-1))
     return (
-        messages.select("run", "groups", F.inline(entries))
-        .groupBy("run", "measure", "groups", bucket.alias("bucket"))
+        messages.select("run", "groups", "processes", F.inline(entries))
+        .groupBy("run", "measure", "groups", "processes", bucket.alias("bucket"))
         .agg(F.count(F.lit(1)).alias("count"), F.max("latency_ns").alias("top_ns"), F.sum("latency_ns").alias("sum_ns"))
     )
 
@@ -157,14 +181,14 @@ def latency_histogram(events: DataFrame) -> DataFrame:
 def mean_latencies(latencies: DataFrame) -> DataFrame:
     """Of a histogram, one row per run: the exact means, in milliseconds."""
     columns = []
-    for measure in (EACH, LAST):
+    for measure in LATENCIES:
         count, total = (F.sum(F.when(F.col("measure") == measure, F.col(name))) for name in ("count", "sum_ns"))
         columns.append(F.try_divide(total.cast("double"), count * 1e6).alias(f"{measure}_mean"))
     return latencies.groupBy("run").agg(*columns)
 
 
-def _entry(measure: str, at: Column) -> Column:
-    return F.struct(F.lit(measure).alias("measure"), (at - F.col("sent_ns")).alias("latency_ns"))
+def _entry(measure: Column, at: Column) -> Column:
+    return F.struct(measure.alias("measure"), (at - F.col("sent_ns")).alias("latency_ns"))
 
 
 def _percentiles(latencies: DataFrame, by: list[str]) -> DataFrame:
@@ -175,11 +199,14 @@ def _percentiles(latencies: DataFrame, by: list[str]) -> DataFrame:
     all_ = Window.partitionBy(*by, "measure")
     up_to = all_.orderBy("bucket").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     ranked = merged.withColumns({"below": F.sum("count").over(up_to), "total": F.sum("count").over(all_)})
-    columns = [F.sum(F.when(F.col("measure") == SENT, F.col("count"))).alias("multicasts")]
+    columns = [
+        F.sum(F.when(F.col("measure") == SENT, F.col("count"))).alias("multicasts"),
+        F.coalesce(F.sum(F.when(F.col("measure") == BACKWARDS, F.col("count"))), F.lit(0)).alias(BACKWARDS),
+    ]
     if "groups" in by:  # plain counting gives a run's deliveries, but not by the number of groups
-        deliveries = F.sum(F.when(F.col("measure") == EACH, F.col("count")))
+        deliveries = F.sum(F.when(F.col("measure").isin(EACH, BACKWARDS), F.col("count")))
         columns.append(F.coalesce(deliveries, F.lit(0)).alias("deliveries"))
-    for measure in (EACH, LAST):
+    for measure in LATENCIES:
         for name, share in QUANTILES.items():
             reached = (F.col("measure") == measure) & (F.col("below") >= F.ceil(F.col("total") * share))
             columns.append((F.min(F.when(reached, F.col("top_ns"))) / 1e6).alias(f"{measure}_{name}"))

@@ -12,9 +12,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from antiphon.core.errors import TraceError
 from antiphon.pipeline import schema
+from antiphon.pipeline.far import ROWS_AT_ONCE, examine_far, far_files, for_spark, is_address, read_far
 from antiphon.pipeline.local import kept, local_table, small
-from antiphon.trace import RunFacts, read_facts, run_of
+from antiphon.trace import RunFacts, read_all_facts, read_facts, run_of
 from antiphon.trace.parquet import read_file
 from antiphon.trace.survey import Examined, Survey, examine_here, examined, survey
 
@@ -22,7 +24,6 @@ FOOTERS_READ_HERE = 256  # beyond this many files, the executors read the footer
 SMALL_FILES, SMALL_BYTES = 64, 1 << 20  # more files than this, of less than this on average, are read once and kept
 SMALL_TASK_BYTES, FILES_PER_TASK = 4 << 20, 1_000
 FOOTER_TASKS_MAX = 64
-ROWS_AT_ONCE = 10_000
 COLUMNS = ["run", *schema.EVENT_COLUMNS.names]
 BLOCK_BITS = 6  # events of a process are examined for duplicates in blocks of 64, one bit each
 DOUBLED_HERE = 10_000  # events that are there several times: so many numbers the driver holds
@@ -37,20 +38,33 @@ class Trace(NamedTuple):
     survey: Survey  # what was found on the way, and what was refused
 
 
-def open_trace(spark: SparkSession, folder: Path | str, found: Survey | None = None) -> Trace:
-    """What can be read of a trace; refused where that is nothing. `found`: what a survey told, if there was one."""
-    survey_ = found or survey(Path(folder), partial(_examine, spark))
+def open_trace(spark: SparkSession, trace: Path | str, found: Survey | None = None) -> Trace:
+    """What can be read of a trace; refused where that is nothing. `trace`: a folder of this machine, or an address that
+    Spark reads, as `hdfs://...`. `found`: what a survey told, if there was one."""
+    survey_ = found or _survey(spark, trace)
     return Trace(_events(spark, survey_), _runs(spark, survey_.facts), survey_)
 
 
-def read_runs(spark: SparkSession, folder: Path | str) -> DataFrame:
+def read_runs(spark: SparkSession, trace: Path | str) -> DataFrame:
     """The facts of every run, one row each."""
-    return _runs(spark, read_facts(Path(folder)))
+    if not is_address(trace):
+        return _runs(spark, read_facts(Path(trace)))
+    found = read_all_facts(far_files(spark, str(trace)))
+    if found.complaints:
+        raise TraceError(found.complaints[0])
+    return _runs(spark, found.runs)
 
 
-def read_events(spark: SparkSession, folder: Path | str) -> DataFrame:
+def read_events(spark: SparkSession, trace: Path | str) -> DataFrame:
     """Every event of every run, once. Refuses, in one sentence, what is not a trace of this version."""
-    return _events(spark, survey(Path(folder), partial(_examine, spark)).must_be_whole())
+    return _events(spark, _survey(spark, trace).must_be_whole())
+
+
+def _survey(spark: SparkSession, trace: Path | str) -> Survey:
+    if not is_address(trace):
+        return survey(Path(trace), partial(_examine, spark))
+    files = far_files(spark, str(trace))
+    return survey(files, partial(examine_far, spark, files))
 
 
 def _runs(spark: SparkSession, facts: Iterable[RunFacts]) -> DataFrame:
@@ -60,9 +74,8 @@ def _runs(spark: SparkSession, facts: Iterable[RunFacts]) -> DataFrame:
 
 def _events(spark: SparkSession, survey_: Survey) -> DataFrame:
     files = survey_.files
-    size = sum(file.stat().st_size for file in files)
-    if len(files) > SMALL_FILES and size < SMALL_BYTES * len(files):
-        rows = _read_with_arrow(spark, files, size).persist()  # else each check would open all of them again
+    if len(files) > SMALL_FILES and sum(files.values()) < SMALL_BYTES * len(files):
+        rows = _read_with_arrow(spark, survey_, list(files)).persist()  # else each check would open all of them again
     else:
         rows = _read_with_spark(spark, survey_)
     if survey_.strangers:
@@ -76,26 +89,29 @@ def _read_with_spark(spark: SparkSession, survey_: Survey) -> DataFrame:
     reader = spark.read.schema(schema.EVENTS)
     strange = set(survey_.recast)
     files = [file for file in survey_.files if file not in strange]
-    of_many, of_one = ([str(file) for file in files if (run_of(file) is None) is many] for many in (True, False))
+    of_many, of_one = ([for_spark(file) for file in files if (run_of(file) is None) is many] for many in (True, False))
     parts = [reader.parquet(*of_many)] if of_many else []
     if of_one:  # Spark takes `run` from the folders' names: a file beside these would be left out
-        parts.append(reader.option("basePath", str(survey_.folder / "events")).parquet(*of_one))
+        parts.append(reader.option("basePath", f"{for_spark(survey_.root)}/events").parquet(*of_one))
     if strange:
-        parts.append(_read_with_arrow(spark, survey_.recast, sum(file.stat().st_size for file in strange)))
+        parts.append(_read_with_arrow(spark, survey_, survey_.recast))
     return reduce(DataFrame.unionByName, [part.select(*COLUMNS) for part in parts])
 
 
-def _read_with_arrow(spark: SparkSession, files: Sequence[Path], size: int) -> DataFrame:
+def _read_with_arrow(spark: SparkSession, survey_: Survey, files: Sequence[str]) -> DataFrame:
     """Many small files, and those of which a column must be converted. Spark takes longer to open a small file than to
     read it: Arrow opens ten in that time."""
-    paths = spark.createDataFrame(pa.table({"path": [str(file) for file in files]}))
+    if is_address(survey_.root):
+        return read_far(spark, survey_.root, files).select(*COLUMNS)
+    paths = spark.createDataFrame(pa.table({"path": list(files)}))
+    size = sum(survey_.files[file] for file in files)
     tasks = max(2, size // SMALL_TASK_BYTES, len(files) // FILES_PER_TASK)
     return paths.repartition(tasks).mapInArrow(_rows_of, schema.EVENTS).select(*COLUMNS)
 
 
 def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        tables = [read_file(Path(path)) for path in batch.column("path").to_pylist()]
+        tables = [read_file(path) for path in batch.column("path").to_pylist()]
         yield from pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=ROWS_AT_ONCE)
 
 
@@ -143,11 +159,11 @@ def _first_of_each(events: DataFrame) -> DataFrame:
     return events.withColumn("copy", F.row_number().over(same_event)).filter("copy = 1").drop("copy")
 
 
-def _examine(spark: SparkSession, files: Sequence[Path], runs: Collection[str]) -> Iterable[Examined]:
+def _examine(spark: SparkSession, files: Sequence[str], runs: Collection[str]) -> Iterable[Examined]:
     """Look at every file: here when they are few, on the executors when many."""
     if len(files) <= FOOTERS_READ_HERE:
         return examine_here(files, runs)
-    paths = spark.createDataFrame(pa.table({"path": [str(file) for file in files]}))
+    paths = spark.createDataFrame(pa.table({"path": list(files)}))
     tasks = min(len(files) // FOOTERS_READ_HERE + 1, FOOTER_TASKS_MAX)
     worthwhile = F.col("complaint").isNotNull() | F.col("recast") | (F.size("strange") > 0)
     found = paths.repartition(tasks).mapInArrow(partial(_examined, frozenset(runs)), schema.EXAMINED).filter(worthwhile)
@@ -156,5 +172,5 @@ def _examine(spark: SparkSession, files: Sequence[Path], runs: Collection[str]) 
 
 def _examined(runs: frozenset[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        found = [examined(Path(path), runs)._asdict() for path in batch.column("path").to_pylist()]
+        found = [examined(path, runs)._asdict() for path in batch.column("path").to_pylist()]
         yield pa.RecordBatch.from_pylist(found, to_arrow_schema(schema.EXAMINED))

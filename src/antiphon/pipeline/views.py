@@ -23,9 +23,10 @@ def virtual_synchrony(evidence: Evidence) -> DataFrame | None:
     named, stretches = ours(evidence.announced), ours(evidence.stretches)
     return together(
         _announced_wrongly(named),
-        _early(evidence.events, named),
+        _early(evidence.outcomes, named),
+        _of_strangers(ours(evidence.outcomes), evidence.facts, named, ours(evidence.in_views)),
         _turned_around(stretches),
-        _unequal(ours(evidence.events), evidence.facts, stretches, ours(evidence.in_views)),
+        _unequal(ours(evidence.outcomes), evidence.facts, stretches, ours(evidence.in_views)),
     )
 
 
@@ -76,6 +77,41 @@ def _early(events: DataFrame, named: DataFrame) -> DataFrame:
     messages = F.array_compact(F.array("first.message"))
     rows = rows_of(("process", "first.seq"), ("process", "begin"))
     return found(early, _synchrony(F.array("process"), messages, detail, F.col("first.seq"), rows))
+
+
+def _of_strangers(events: DataFrame, facts: DataFrame, named: DataFrame, in_views: DataFrame) -> DataFrame:
+    """What comes from a member of some group was sent in the view in which it is delivered.
+
+    Views that have all members need no look. Of the others, only what those sent is who are no members of some view.
+    """
+    everybody = F.array_distinct(F.flatten(F.map_values("groups")))
+    without = (
+        named.filter("time = 1")
+        .join(F.broadcast(facts.select("run", "groups")), on="run", how="inner")
+        .select("run", "process", "view", "seq", F.array_except(everybody, F.col("members")).alias("strangers"))
+        .filter(F.size("strangers") > 0)
+        .withColumnRenamed("seq", "begin")
+    )
+    away = without.select("run", F.explode("strangers").alias("sender")).distinct()
+    sent = (
+        events.filter("kind = 'multicast' and message is not null")
+        .groupBy("run", "message")
+        .agg(F.min(F.struct("process", "seq")).alias("row"))  # the first row counts: an honest trace has no other
+        .select("run", "message", F.col("row.process").alias("sender"), F.col("row.seq").alias("sent"))
+        .join(F.broadcast(away), on=["run", "sender"], how="left_semi")
+    )
+    wrong = (
+        in_views.join(F.broadcast(without), on=["run", "process", "view"], how="inner")
+        .join(sent, on=["run", "message"], how="inner")
+        .filter(F.array_contains("strangers", F.col("sender")))
+    )
+    detail = words(
+        F.col("process"), " delivers ", F.col("message"), " in view ", F.col("view"), ", of which its sender ",
+        F.col("sender"), " is no member",
+    )  # fmt: skip
+    rows = rows_of(("process", "begin"), ("process", "seq"), ("sender", "sent"))
+    both = F.array("process", "sender")
+    return found(wrong, _synchrony(both, F.array("message"), detail, F.col("seq"), rows))
 
 
 def _turned_around(stretches: DataFrame) -> DataFrame:
@@ -144,7 +180,7 @@ def view_order(evidence: Evidence) -> DataFrame | None:
         return None
     delivered, stretches, events = (
         table.join(F.broadcast(runs), on="run", how="left_semi")
-        for table in (evidence.in_views, evidence.stretches, evidence.events)
+        for table in (evidence.in_views, evidence.stretches, evidence.outcomes)
     )
     delivered = _without_causal(delivered, events)
     return together(_different(delivered, stretches), _cyclic(delivered))
@@ -261,7 +297,7 @@ def view_client_order(evidence: Evidence) -> DataFrame | None:
         return evidence.of_runs_with(rows, Promise.VIEW_CLIENT_ORDER)
 
     own = F.broadcast(evidence.own_clients)
-    delivered = cells(ours(evidence.events), ["deliver"]).join(own, on=["run", "client"], how="left_anti")
+    delivered = cells(ours(evidence.outcomes), ["deliver"]).join(own, on=["run", "client"], how="left_anti")
     return together(_disorderly(delivered), _left_out(delivered, ours(evidence.stretches), evidence.facts))
 
 
@@ -329,7 +365,7 @@ def _left_out(delivered: DataFrame, stretches: DataFrame, facts: DataFrame) -> D
 def graph_delivery(evidence: Evidence) -> DataFrame:
     """What entered and was addressed, against what was delivered, gathered by message."""
     kind = F.col("kind")
-    rows = evidence.of_runs_with(evidence.events, Promise.GRAPH_DELIVERY)
+    rows = evidence.of_runs_with(evidence.outcomes, Promise.GRAPH_DELIVERY)
     row = F.struct("process", "seq", group_set().alias("groups"))
     gathered = (
         rows.filter("kind in ('enter', 'multicast', 'deliver') and message is not null")

@@ -250,7 +250,7 @@ def measure(events: DataFrame, runs: DataFrame) -> DataFrame:
     moving = loads(events).filter(MOVING).filter("upkeep > 0")
     tables = [
         multicast,
-        mean_latencies(latency_histogram(events)).select("run", F.col("last_ms_mean").alias("delivery")),
+        mean_latencies(latency_histogram(events, runs)).select("run", F.col("last_ms_mean").alias("delivery")),
         swaps.groupBy("run").agg(F.max("frames").alias("hops"), F.sum(later).alias("after_first")),
         taken.groupBy("run").agg(F.max("frames").alias("busiest"), F.sum(at_root).alias("at_root")),
         upkeep(events.filter(F.col("time_ns") < ENTERING), "leaving"),

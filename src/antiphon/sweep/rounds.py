@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.metrics import run_metrics
+from antiphon.pipeline.metrics import BACKWARDS, LATENCIES, QUANTILES, run_metrics
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.sweep.folder import POINT, Round, SweepFolder, parameters
 from antiphon.sweep.pace import Chunk, Pace, chunks
@@ -30,7 +30,8 @@ MEASURED = pa.schema(
         *((name, _COUNT) for name in ("multicasts", "deliveries", "payloads_delivered", "sends", "bytes", "steps_max")),
         *((name, _FIGURE) for name in ("steps_mean", "seconds", "sends_per_multicast", "bytes_per_multicast")),
         *((name, _FIGURE) for name in ("deliveries_per_second", "payloads_per_second")),
-        *((f"{of}_{name}", _FIGURE) for of in ("latency_ms", "last_ms") for name in ("p50", "p90", "p99", "max")),
+        *((f"{of}_{name}", _FIGURE) for of in LATENCIES for name in QUANTILES),
+        (BACKWARDS, _COUNT),
     ]
 )
 METRICS = pa.schema([*OUTCOMES, *POINT, *MEASURED])

@@ -12,7 +12,7 @@ from antiphon.trace.facts import (
     write_facts,
     write_many_facts,
 )
-from antiphon.trace.rows import RowMaker, rows_of
+from antiphon.trace.rows import RowMaker, names_of, rows_of
 from antiphon.trace.schema import TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "RowMaker",
     "RunFacts",
     "event_files",
+    "names_of",
     "read_all_facts",
     "read_facts",
     "remove_facts",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import TraceError
 from antiphon.core.model import RUN_NAME
-from antiphon.trace.coverage import torn
+from antiphon.trace.coverage import torn_by_names
 from antiphon.trace.schema import TRACE_VERSION, RunFacts
 
 
@@ -33,13 +33,36 @@ def remove_facts(folder: Path, run: str) -> None:
     (folder / "runs" / f"{run}.json").unlink(missing_ok=True)
 
 
+class TraceFiles(NamedTuple):
+    """The files of a trace, each by its address: a path of this machine, or one of a file system that Spark reads."""
+
+    root: str
+    facts: Iterable[tuple[str, bytes]]  # each file of facts and its text, by name
+    events: dict[str, int]  # each file of events and its size in bytes, as `in_order` has them
+
+
+def files_here(folder: Path) -> TraceFiles:
+    """Those of a trace on this machine; refuses a folder without facts."""
+    if not folder.is_dir():
+        raise TraceError(f"There is no folder {folder}.")
+    facts = sorted([*folder.glob("runs/*.json"), *folder.glob("runs/*.jsonl")])
+    if not facts:
+        raise TraceError(no_facts(str(folder)))
+    events = {str(file): file.stat().st_size for file in event_files(folder)}
+    return TraceFiles(str(folder), ((str(file), file.read_bytes()) for file in facts), events)
+
+
+def no_facts(root: str) -> str:
+    return f"{root} is not a trace: it has no runs/*.json or runs/*.jsonl."
+
+
 class FactsRead(NamedTuple):
     """The facts of the runs of a trace, and what is wrong with others, by file and line."""
 
     runs: list[RunFacts]
     refused: dict[str, str]  # why nothing can be said of a run
     nameless: list[str]  # what is wrong with facts that do not even tell their run
-    files: dict[str, Path]  # where the facts of a run are
+    files: dict[str, str]  # where the facts of a run are
 
     @property
     def complaints(self) -> list[str]:
@@ -48,54 +71,59 @@ class FactsRead(NamedTuple):
 
 def read_facts(folder: Path) -> list[RunFacts]:
     """The facts of every run of a trace, by file and line; refuses what is not a trace of this version."""
-    found = read_all_facts(folder)
+    found = read_all_facts(files_here(folder))
     if found.complaints:
         raise TraceError(found.complaints[0])
     return found.runs
 
 
-def read_all_facts(folder: Path) -> FactsRead:
+def read_all_facts(files: TraceFiles) -> FactsRead:
     """The same; but what is wrong with the facts of one run is no reason to refuse the others.
 
     A process is also incomplete when the names of its files show that one is gone.
     """
-    if not folder.is_dir():
-        raise TraceError(f"There is no folder {folder}.")
-    files = sorted([*folder.glob("runs/*.json"), *folder.glob("runs/*.jsonl")])
-    if not files:
-        raise TraceError(f"{folder} is not a trace: it has no runs/*.json or runs/*.jsonl.")
+    names = _names_by_run(files.events)
     found: dict[str, RunFacts] = {}
     place_of: dict[str, str] = {}
-    files_of: dict[str, Path] = {}
+    files_of: dict[str, str] = {}
     refused: dict[str, str] = {}
     nameless: list[str] = []
-    for path in files:
-        for place, text in _texts(path):
+    for file, whole in files.facts:
+        for place, text in _texts(file, whole):
             try:
                 facts = _read_facts(place, text)
             except TraceError as error:
-                if path.suffix == ".json":
-                    refused[path.stem] = str(error)
+                if file.endswith(".json"):
+                    refused[PurePosixPath(file).stem] = str(error)
                 else:
                     nameless.append(str(error))
                 continue
             if facts.driver == "runtime":
-                gone = torn(folder, facts.run, facts.rows)
+                gone = torn_by_names(names.get(facts.run, ()), facts.rows)
                 facts.incomplete += [process for process in gone if process not in facts.incomplete]
             if facts.run in found:
                 refused[facts.run] = f"Run {facts.run!r} is defined twice: {place_of[facts.run]}; {place}."
-            found[facts.run], place_of[facts.run], files_of[facts.run] = facts, place, path
+            found[facts.run], place_of[facts.run], files_of[facts.run] = facts, place, file
     return FactsRead([facts for run, facts in found.items() if run not in refused], refused, nameless, files_of)
 
 
-def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
+def _names_by_run(events: Iterable[str]) -> dict[str, list[str]]:
+    """The names of the files that hold one run each."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for file in events:
+        if run := run_of(file):
+            found[run].append(PurePosixPath(file).name)
+    return found
+
+
+def _texts(file: str, whole: bytes) -> Iterator[tuple[str, bytes]]:
     """Where the facts of a run stand, and what stands there: a whole file, or each line of one."""
-    if path.suffix == ".json":
-        yield str(path), path.read_bytes()
+    if file.endswith(".json"):
+        yield file, whole
         return
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(whole.splitlines(), start=1):
         if line.strip():
-            yield f"Line {number} of {path}", line
+            yield f"Line {number} of {file}", line
 
 
 def _read_facts(place: str, text: bytes) -> RunFacts:
@@ -126,9 +154,14 @@ def event_files(folder: Path, run: str = "*") -> list[Path]:
     return [*sorted(folder.glob(f"events/run={run}/*.parquet")), *sorted(folder.glob("events/*.parquet"))]
 
 
-def run_of(file: Path) -> str | None:
+def in_order(files: Iterable[str]) -> list[str]:
+    """Addresses of files of events in the order of `event_files`."""
+    return sorted(files, key=lambda file: (run_of(file) is None, file))
+
+
+def run_of(file: Path | str) -> str | None:
     """The run whose events a file holds, by its folder; None: its column `run` says it of each row."""
-    name = file.parent.name
+    name = PurePosixPath(file).parent.name
     return name.removeprefix("run=") if name.startswith("run=") else None
 
 

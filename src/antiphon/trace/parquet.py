@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -109,7 +110,7 @@ def write_runs(folder: Path, name: str, runs: Iterable[tuple[RunFacts, Iterable[
         write_many_facts(folder, name, facts)
 
 
-def wanted_columns(path: Path, found: pa.Schema) -> list[str]:
+def wanted_columns(path: Path | str, found: pa.Schema) -> list[str]:
     """Refuse a Parquet file that lacks a column or has it in another type. The result has the columns that hold the
     same in another type, as pandas writes them: numbers with nulls as doubles, and a column of nulls without a type."""
     other = []
@@ -175,10 +176,15 @@ def _tables(folder: Path, run: str, columns: list[str] | None = None) -> Iterato
         yield table.filter(pc.equal(table.column(RUN.name), run))
 
 
-def read_file(path: Path, columns: list[str] | None = None) -> pa.Table:
+def open_file(path: Path | str, content: pa.Buffer | None = None, **options: Any) -> pq.ParquetFile:
+    """A file of this machine, or one of which somebody else has read the content."""
+    return pq.ParquetFile(path if content is None else pa.BufferReader(content), **options)
+
+
+def read_file(path: Path | str, columns: list[str] | None = None, content: pa.Buffer | None = None) -> pa.Table:
     """The events of one file, with their run; or only these columns of them, and the run."""
     run = run_of(path)
-    file = pq.ParquetFile(path)
+    file = open_file(path, content)
     wanted_columns(path, file.schema_arrow)
     names = columns or EVENTS.names
     table = file.read(columns=names if run else [*names, RUN.name])

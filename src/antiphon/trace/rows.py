@@ -44,13 +44,19 @@ class RowMaker:
             if type(effect) is Send:  # most are, so that these are made here
                 if effect.seq > after:
                     seq, step = effect.seq, None if step_of is None else step_of(effect)
-                    to, about, layer, size = effect.to, _names(effect.about), effect.layer, effect.frame.size
+                    to, about, layer, size = effect.to, names_of(effect.about), effect.layer, effect.frame.size
                     cells = (me, seq, time_ns, "send", None, None, None, to, about, layer, size, step, None, None)
                     rows.append(_row(cells))
-                continue
-            make = _MAKERS.get(type(effect))
-            if make is not None and effect.seq > after:  # type: ignore[union-attr]
-                rows.append(make(self, me, effect, time_ns, None if step_of is None else step_of(effect)))
+            else:
+                self.add_effect(rows, me, effect, time_ns, step_of, after)
+
+    def add_effect(
+        self, rows: list[Row], me: str, effect: AnyEffect, time_ns: int, step_of: StepOf | None, after: int
+    ) -> None:
+        """The row of an effect that sends no frame, where it has one."""
+        make = _MAKERS.get(type(effect))
+        if make is not None and effect.seq > after:  # type: ignore[union-attr]
+            rows.append(make(self, me, effect, time_ns, None if step_of is None else step_of(effect)))
 
     def receipt(self, process: str, seq: int, time_ns: int, reply: Reply) -> Row:
         return Row(process, seq, time_ns, "receipt", None, reply.destinations, self._cells(reply.requests))
@@ -69,7 +75,7 @@ class RowMaker:
             record.destinations,
             self._cells(record.requests) if is_multicast else None,
             None if record.peer is None else (record.peer,),
-            None if record.about is None else _names(record.about),
+            None if record.about is None else names_of(record.about),
             record.layer,
             step=step,
             position=record.position,
@@ -113,7 +119,8 @@ def _name(id: MessageId) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _names(ids: tuple[MessageId, ...]) -> tuple[str, ...]:
+def names_of(ids: tuple[MessageId, ...]) -> tuple[str, ...]:
+    """Messages as rows name them."""
     return tuple([_name(id) for id in ids])
 
 

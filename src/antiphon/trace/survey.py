@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antiphon.core.errors import TraceError
-from antiphon.trace.facts import event_files, read_all_facts, run_of
-from antiphon.trace.parquet import EVENTS, RUN, wanted_columns
+from antiphon.trace.facts import TraceFiles, files_here, read_all_facts, run_of
+from antiphon.trace.parquet import EVENTS, RUN, open_file, wanted_columns
 from antiphon.trace.schema import TRACE_VERSION, EventKind, RunFacts
 
 KINDS = frozenset(map(str, EventKind))
@@ -35,10 +35,10 @@ class Examined(NamedTuple):
 class Survey(NamedTuple):
     """What can be read of a trace."""
 
-    folder: Path
+    root: str  # the trace's folder
     facts: list[RunFacts]  # of the runs that can be judged
-    files: list[Path]  # that hold their events
-    recast: list[Path]  # those among them that Spark alone would not read
+    files: dict[str, int]  # that hold their events, by address, and their sizes in bytes
+    recast: list[str]  # those among them that Spark alone would not read
     refused: dict[str, str]  # by run: the one sentence that says what is wrong with it
     nameless: list[str]  # what is wrong with facts that do not even tell their run
     strangers: bool  # whether the files hold events of other runs too
@@ -54,19 +54,19 @@ class Survey(NamedTuple):
         return self
 
 
-Examine = Callable[[Sequence[Path], Collection[str]], Iterable[Examined]]
+Examine = Callable[[Sequence[str], Collection[str]], Iterable[Examined]]
 
 
-def examine_here(files: Sequence[Path], runs: Collection[str]) -> Iterable[Examined]:
+def examine_here(files: Sequence[str], runs: Collection[str]) -> Iterable[Examined]:
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(partial(examined, runs=runs), files))
 
 
-def survey(folder: Path, examine: Examine = examine_here) -> Survey:
-    """Look at all facts and at every file of events. Refuses a folder of which no run can be read."""
-    root = folder.resolve()  # who reads the files may have been started in another folder
-    found = read_all_facts(root)
-    files = event_files(root)
+def survey(trace: Path | TraceFiles, examine: Examine = examine_here) -> Survey:
+    """Look at all facts and at every file of events. Refuses a trace of which no run can be read."""
+    # Who reads the files may have been started in another folder.
+    root, _, files = here = files_here(trace.resolve()) if isinstance(trace, Path) else trace
+    found = read_all_facts(here)
     if not files:
         raise TraceError(f"{root} is not a trace: it has no events/run=*/*.parquet and no events/*.parquet.")
     facts = {run.run: run for run in found.runs}
@@ -75,46 +75,46 @@ def survey(folder: Path, examine: Examine = examine_here) -> Survey:
     for run in sorted(folders - facts.keys() - refused.keys()):
         refused[run] = f"{root} has events of run {run!r} but no facts of it are in runs/."
     known = facts.keys() | refused.keys()
-    recast: list[Path] = []
+    recast: list[str] = []
     damaged: set[str] = set()
     strangers = False
     for file, complaint, cast, strange in examine([f for f in files if run_of(f) not in refused], known):
-        path = Path(file)
         if complaint:
             damaged.add(file)
-            for run in _whose(path, known - folders, found.files):
+            for run in _whose(file, known - folders, found.files):
                 refused.setdefault(run, complaint)
         for run in strange:
-            refused.setdefault(run, f"{path} has events of run {run!r} but no facts of it are in runs/.")
-        strangers |= bool(complaint or strange) and run_of(path) is None
-        recast += [path] if cast else []
+            refused.setdefault(run, f"{file} has events of run {run!r} but no facts of it are in runs/.")
+        strangers |= bool(complaint or strange) and run_of(file) is None
+        recast += [file] if cast else []
     readable = [run for name, run in facts.items() if name not in refused]
-    left = [file for file in files if run_of(file) not in refused and str(file) not in damaged]
+    left = {file: size for file, size in files.items() if run_of(file) not in refused and file not in damaged}
     result = Survey(root, readable, left, recast, refused, found.nameless, strangers)
     if not readable:
         raise TraceError(result.complaints[0])
     return result
 
 
-def _whose(file: Path, others: Collection[str], files: Mapping[str, Path]) -> Collection[str]:
+def _whose(file: str, others: Collection[str], files: Mapping[str, str]) -> Collection[str]:
     """The runs that a damaged file may be about: the one of its folder; or those whose facts were written together with
     it, under its name; or all that have no folder of their own."""
     run = run_of(file)
     if run:
         return [run]
-    beside = [run for run in others if run in files and files[run].name == f"{file.stem}.jsonl"]
+    name = f"{PurePosixPath(file).stem}.jsonl"
+    beside = [run for run in others if run in files and PurePosixPath(files[run]).name == name]
     return beside or others
 
 
-def examined(file: Path, runs: Collection[str]) -> Examined:
+def examined(file: Path | str, runs: Collection[str], content: pa.Buffer | None = None) -> Examined:
     """Look at a file that may be about these runs. An error would lose its type on its way out of an executor."""
     try:
-        parquet = pq.ParquetFile(file)
+        parquet = open_file(file, content)
         recast = _differing(file, parquet)
         _check_version(file, parquet.schema_arrow)
         _check_nulls(file, parquet)
-        _check_kinds(file, parquet)
-        strange = sorted(set() if run_of(file) else _runs_in(file, parquet) - set(runs))
+        _check_kinds(file, _distinct(file, content, "kind"))
+        strange = sorted(set() if run_of(file) else _distinct(file, content, RUN.name) - set(runs))
     except (pa.ArrowException, OSError):
         return Examined(str(file), f"{file} is not a Parquet file, or is damaged.")
     except TraceError as error:
@@ -122,14 +122,14 @@ def examined(file: Path, runs: Collection[str]) -> Examined:
     return Examined(str(file), None, recast, strange)
 
 
-def _check_version(file: Path, found: pa.Schema) -> None:
+def _check_version(file: Path | str, found: pa.Schema) -> None:
     metadata = found.metadata or {}
     version = metadata.get(b"antiphon.trace.version", str(TRACE_VERSION).encode()).decode(errors="replace")
     if version != str(TRACE_VERSION):
         raise TraceError(f"{file} has trace version {version!r}; this program reads version {TRACE_VERSION}.")
 
 
-def _differing(file: Path, parquet: pq.ParquetFile) -> bool:
+def _differing(file: Path | str, parquet: pq.ParquetFile) -> bool:
     """Whether a column has a type that Spark would not take for the one it should have, but which can be converted."""
     other = wanted_columns(file, parquet.schema_arrow)
     for name in other:
@@ -141,7 +141,7 @@ def _differing(file: Path, parquet: pq.ParquetFile) -> bool:
     return bool(other)
 
 
-def _check_nulls(file: Path, parquet: pq.ParquetFile) -> None:
+def _check_nulls(file: Path | str, parquet: pq.ParquetFile) -> None:
     """What every event has. The file's own statistics tell, where it has such."""
     places = {parquet.metadata.schema.column(i).path: i for i in range(parquet.metadata.num_columns)}
     for name in NEVER_NULL if run_of(file) else (*NEVER_NULL, RUN.name):
@@ -152,20 +152,16 @@ def _check_nulls(file: Path, parquet: pq.ParquetFile) -> None:
                 raise TraceError(f"{file} has rows whose {name} is null.")
 
 
-def _check_kinds(file: Path, parquet: pq.ParquetFile) -> None:
-    unknown = _distinct(file, parquet, "kind") - KINDS
+def _check_kinds(file: Path | str, kinds: set[str]) -> None:
+    unknown = kinds - KINDS
     if unknown:
         raise TraceError(f"{file} has events of kind {min(unknown)!r}; version {TRACE_VERSION} knows no such kind.")
 
 
-def _runs_in(file: Path, parquet: pq.ParquetFile) -> set[str]:
-    return _distinct(file, parquet, RUN.name)
-
-
-def _distinct(file: Path, parquet: pq.ParquetFile, column: str) -> set[str]:
+def _distinct(file: Path | str, content: pa.Buffer | None, column: str) -> set[str]:
     """The different values of a column that has few. As a dictionary, it is read without making a text of each row."""
-    coded = pq.ParquetFile(file, read_dictionary=[column])
+    coded = open_file(file, content, read_dictionary=[column])
     found: set[str] = set()
-    for group in range(parquet.num_row_groups):
+    for group in range(coded.num_row_groups):
         found.update(coded.read_row_group(group, columns=[column]).column(0).unique().to_pylist())
     return found

@@ -1,0 +1,111 @@
+"""Jobs on a cluster: they get the same verdicts, find the package, read what only Spark can, and outlive a worker."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from antiphon import checks
+from antiphon.checks import check_run
+from antiphon.simulation import simulate
+from antiphon.sweep.folder import SweepFolder
+from antiphon.sweep.spec import parse_spec
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows, to_table, write_run
+from cluster.standalone import Cluster, end_of, wait_until
+from forgeries import FORGERIES, honest_run
+
+PROMISES = ["integrity", "total_order"]  # each takes its seconds
+SHUFFLED_FILES = 4  # that a worker holds when it is killed
+SPEC = """
+seeds = "1-8"
+[[grid]]
+protocol = ["skeen", "tom"]
+groups = "2x2"
+messages = 60
+"""
+
+
+@pytest.fixture(scope="session")
+def trace(cluster: Cluster) -> Path:
+    """A good run, a forged one, and one that pandas wrote, which Spark alone does not read."""
+    folder = cluster.folder / "trace of three"
+    forgery = next(forgery for forgery in FORGERIES if forgery.name == "neighbours_swapped_at_one_member")
+    runs = {"good": honest_run(1, messages=12), "forged": forgery.forge(*honest_run(7)), "pandas": honest_run(2)}
+    for name, (facts, rows) in runs.items():
+        write_run(folder, msgspec.structs.replace(facts, run=name, promises=PROMISES), rows)
+    (file,) = folder.glob("events/run=pandas/*.parquet")
+    to_table(runs["pandas"][1]).to_pandas().to_parquet(file)
+    return folder
+
+
+def verdicts_here(trace: Path) -> dict[tuple[str, str], str]:
+    """By the judge that needs no Spark."""
+    return {
+        (facts.run, str(name)): str(status)
+        for facts in read_facts(trace)
+        for name, status in checks.verdicts(facts, check_run(facts, read_rows(trace, facts.run))).items()
+    }
+
+
+def verdicts_of(found: Any) -> dict[tuple[str, str], str]:
+    return {(row["run"], row["property"]): row["status"] for row in found["verdicts"]}
+
+
+def test_the_workers_python_has_everything_but_the_package(cluster: Cluster) -> None:
+    """Else the others would not show that it travels."""
+    words = [cluster.python, "-c", "import msgspec, isal, pyarrow, pandas; print('here'); import antiphon"]
+    ended = subprocess.run(words, env={}, capture_output=True, text=True, check=False)
+    assert ended.stdout == "here\n"
+    assert "No module named 'antiphon'" in ended.stderr
+
+
+def test_a_worker_that_is_killed_changes_no_verdict(cluster: Cluster, trace: Path) -> None:
+    """It goes when it holds what others are to fetch. All files are read by Spark: Python does not know the scheme."""
+    verify = cluster.start_command("verify", cluster.address(trace), "--master", cluster.master, "--json")
+    held = cluster.workers[0].folder
+    wait_until(lambda: verify.poll() is not None or len(list(held.rglob("shuffle_*.data"))) >= SHUFFLED_FILES)
+    cluster.kill_worker()
+    ended = end_of(verify)
+    assert ended.code == 1, ended.err
+    assert "SparkListenerTaskEnd" in after_the_loss(cluster), "it was killed in the middle"
+    assert verdicts_of(ended.json) == verdicts_here(trace)
+    assert {row["run"] for row in ended.json["violations"]} == {"forged"}
+
+
+def after_the_loss(cluster: Cluster) -> list[str]:
+    happened = cluster.happened()
+    return happened[happened.index("SparkListenerExecutorRemoved") :]
+
+
+def test_a_sweep_commits_each_run_once_though_a_worker_is_killed(cluster: Cluster) -> None:
+    cluster.refill()
+    out = cluster.folder / "sweep"
+    (cluster.folder / "grid.toml").write_text(SPEC)
+    sweep = cluster.start_command("sweep", "grid.toml", "--out", out.as_uri(), "--master", cluster.master, "--json")
+    wait_until(lambda: sweep.poll() is not None or any(out.glob("rounds/*/outcomes/[0-9]*.parquet")))
+    cluster.kill_worker()
+    ended = end_of(sweep)
+    assert ended.code == 0, ended.err
+    assert "SparkListenerTaskEnd" in after_the_loss(cluster), "it was killed in the middle"
+    points = parse_spec(SPEC, "spec").points
+    rows = pq.read_table(SweepFolder(out).metrics).to_pylist()
+    assert sorted((row["point"], row["seed"]) for row in rows) == [(p, seed) for p in (0, 1) for seed in range(1, 9)]
+    for row in rows:
+        outcome = simulate(points[row["point"]].scenario(row["seed"]))
+        assert (row["events"], row["sends"]) == (outcome.events, outcome.messages_sent)
+    assert len(read_facts(SweepFolder(out).trace)) == len(rows)
+
+
+@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect's packages are not here: antiphon[connect]")
+def test_spark_connect_gives_the_same_verdicts(cluster: Cluster, trace: Path) -> None:
+    server = cluster.connect_server()
+    ended = cluster.run("verify", cluster.address(trace), "--remote", server, "--json")
+    assert ended.code == 1, ended.err
+    assert verdicts_of(ended.json) == verdicts_here(trace)
