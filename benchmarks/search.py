@@ -87,6 +87,32 @@ def graph_shapes(protocol: str) -> list[tuple[str, Scope]]:
     return found
 
 
+def primcast_shapes() -> list[tuple[str, Scope]]:
+    """Timers ring when nothing else is left to happen: what it tries again, it tries for ever."""
+    replace = msgspec.structs.replace
+    ones = Scope(protocol="primcast", options={"hybrid": "false"}, groups=ONES, plans=OUTSIDE, late_timers=True)
+    three = replace(ones, groups=THREE, plans=(("a.2", A),), breadth="deviations")
+    lost = replace(three, may_crash=MEMBERS, crashes=1)
+    return [
+        ("2 groups of 1, 2 messages, all may restart", replace(ones, restarts=True)),
+        ("2 groups of 1, 3 messages, two senders inside", replace(ones, plans=(("a.1", AB), ("b.1", AB), ("c", A)))),
+        ("groups of 1 and 2, 2 messages", replace(ones, groups=UNEQUAL, breadth="deviations")),
+        (
+            "groups of 1 and 3, 1 message, the primary of the second may crash",
+            replace(three, groups={"a": 1, "b": 3}, plans=(("a.1", AB),), may_crash=("b.1",), crashes=1),
+        ),
+        ("1 group of 3, 2 messages", replace(three, plans=(("a.2", A), ("c", A)))),
+        ("1 group of 3, 1 message, 1 crash", lost),
+        ("1 group of 3, 1 message, 1 wrong suspicion", replace(three, wrong_suspicions=1)),
+        # What somebody is asked for that it has not is inert, and later it has it: not reduced.
+        ("1 group of 3, 1 message, 1 crash, 1 wrong suspicion", replace(lost, wrong_suspicions=1, reduce=False)),
+        (
+            "1 group of 3, 2 messages, 1 crash, 1 wrong suspicion",
+            replace(lost, plans=(("a.2", A), ("c", A)), wrong_suspicions=1, reduce=False),
+        ),
+    ]
+
+
 def all_scopes(states: int) -> list[tuple[str, Scope]]:
     replace = msgspec.structs.replace
     skeen = Scope(protocol="skeen", groups=ONES, plans=(*OUTSIDE, ("c", A)))
@@ -111,6 +137,7 @@ def all_scopes(states: int) -> list[tuple[str, Scope]]:
             found.append((f"{title}; what was sent survives", replace(scope, sent_survives=True)))
     for protocol in GRAPHS:
         found.extend(graph_shapes(protocol))
+    found.extend(primcast_shapes())
     return [(title, replace(scope, states_max=states)) for title, scope in found]
 
 

@@ -150,6 +150,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         timeout=timeout,
         last_words=random.Random(f"{seed}/last words") if lonely else None,
         broadcast=issubclass(protocol, CtBroadcast),
+        leaders=random.Random(f"{seed}/leaders/{protocol.declaration.name}") if protocol.led else None,
     )
     fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
     latencies = HARSH_LATENCIES if harsh else LATENCIES

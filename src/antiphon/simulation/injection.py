@@ -8,11 +8,22 @@ from collections.abc import Iterable
 from antiphon.core import inputs
 from antiphon.core.commands import parse_command
 from antiphon.core.errors import UsageError
-from antiphon.core.model import ProcessId
+from antiphon.core.model import GroupId, ProcessId
 from antiphon.core.options import parse_options
 from antiphon.simulation.links import Link
 from antiphon.simulation.site import Site
-from antiphon.simulation.values import MILLISECOND, Crash, Distrust, Fault, Partition, Pause, Slow, Tell, WrongSuspicion
+from antiphon.simulation.values import (
+    MILLISECOND,
+    Crash,
+    Depose,
+    Distrust,
+    Fault,
+    Partition,
+    Pause,
+    Slow,
+    Tell,
+    WrongSuspicion,
+)
 from antiphon.simulation.world import World
 
 SPREAD_NS = 5 * MILLISECOND  # within this time distrust reaches all those whom it befalls
@@ -36,10 +47,13 @@ def schedule(world: World, fault: Fault) -> None:
 
 def _begin(world: World, fault: Fault) -> None:
     if isinstance(fault, Partition):
-        _cut(world, fault)
+        _cut(world, fault, _links(world, fault))
         return
     if isinstance(fault, Distrust):
         _distrust(world, fault)
+        return
+    if isinstance(fault, Depose):
+        _depose(world, fault)
         return
     site = world.sites.get(ProcessId(fault.process))
     if site is None or not site.up:
@@ -51,6 +65,7 @@ def _begin(world: World, fault: Fault) -> None:
         world.at(world.now + fault.for_ns, world.resume, site, fault)
     elif isinstance(fault, Slow):
         site.delay_ns, site.slowness = fault.delay_ns, fault
+        site.is_prompt = False
         world.at(world.now + fault.for_ns, _speed_up, site, fault)
     else:
         _suspect(world, site, (ProcessId(fault.suspect),), fault)
@@ -59,6 +74,7 @@ def _begin(world: World, fault: Fault) -> None:
 def _crash(world: World, site: Site, fault: Crash) -> None:
     if fault.effects is not None:
         site.doom = fault
+        site.is_prompt = False
         return
     world.effective(fault)
     world.crash(site, fault.down_ns)
@@ -83,15 +99,35 @@ def _links(world: World, fault: Partition) -> list[Link]:
     return found
 
 
-def _cut(world: World, fault: Partition) -> None:
-    links = _links(world, fault)
+def _depose(world: World, fault: Depose) -> None:
+    """Nobody leads while the next one is being chosen; then nothing happens."""
+    members = world.topology.members(GroupId(fault.group))
+    leader = next((p for p in members if world.sites[p].up and world.sites[p].process.protocol.led_by() == p), None)
+    others = [p for p in members if p != leader]
+    if leader is None:
+        return
+    site = world.sites[leader]
+    if fault.how == "crash":
+        world.effective(fault)
+        world.crash(site, fault.for_ns)
+    elif fault.how == "pause":
+        world.pause(site, fault)
+        world.at(world.now + fault.for_ns, world.resume, site, fault)
+    elif fault.how == "suspicion" and others:
+        wrong = others[world.now % len(others)]
+        _suspect(world, world.sites[wrong], (leader,), fault)
+    elif fault.how != "suspicion":
+        _cut(world, fault, _links(world, Partition((leader,), fault.at, fault.for_ns, fault.how == "mute")))
+
+
+def _cut(world: World, fault: Partition | Depose, links: list[Link]) -> None:
     for link in links:
         link.cuts.append(fault)
         world.detector.contact_changed(world.sites[link.source], world.sites[link.target])
     world.at(world.now + fault.for_ns, _heal, world, fault, links)
 
 
-def _heal(world: World, fault: Partition, links: list[Link]) -> None:
+def _heal(world: World, fault: Partition | Depose, links: list[Link]) -> None:
     for link in links:
         link.cuts.remove(fault)
         if not link.cuts:
@@ -108,13 +144,13 @@ def _distrust(world: World, fault: Distrust) -> None:
         world.at(world.now + rng.randrange(SPREAD_NS), _suspect, world, site, others, fault)
 
 
-def _suspect(world: World, site: Site, others: Iterable[ProcessId], fault: WrongSuspicion | Distrust) -> None:
+def _suspect(world: World, site: Site, others: Iterable[ProcessId], fault: WrongSuspicion | Distrust | Depose) -> None:
     for other in others:
         world.detector.wrong(site, other, fault, suspected=True)
     if fault.for_ns is not None:
         world.at(world.now + fault.for_ns, _trust, world, site, others, fault)
 
 
-def _trust(world: World, site: Site, others: Iterable[ProcessId], fault: WrongSuspicion | Distrust) -> None:
+def _trust(world: World, site: Site, others: Iterable[ProcessId], fault: WrongSuspicion | Distrust | Depose) -> None:
     for other in others:
         world.detector.wrong(site, other, fault, suspected=False)

@@ -21,11 +21,13 @@ class Link:
         "_seed",
         "channels",
         "cuts",
-        "delay",
+        "draw",
         "last_arrival",
         "last_datagram",
+        "least",
         "lost",
         "source",
+        "span",
         "target",
     )
 
@@ -39,7 +41,9 @@ class Link:
         self.lost: set[int] = set()  # the tickets of frames under way that were lost with their sender
         self._latency, self._seed = latency, seed
         self._rng: random.Random | None = None
-        self.delay: Callable[[], int] = self._first_delay
+        # A frame takes ``least + int(span * draw())``: see ``sampler``.
+        self.draw: Callable[[], float] = self._first_draw
+        self.least, self.span = bounds(latency)
 
     @property
     def rng(self) -> random.Random:
@@ -49,9 +53,9 @@ class Link:
             self._rng = random.Random(f"{self._seed}/{self.source}>{self.target}")
         return self._rng
 
-    def _first_delay(self) -> int:
-        self.delay = sampler(self._latency, self)
-        return self.delay()
+    def _first_draw(self) -> float:
+        self.draw = drawing(self._latency, self)
+        return self.draw()
 
 
 @lru_cache(maxsize=1 << 12)
@@ -65,13 +69,22 @@ class Drawing(Protocol):
     def rng(self) -> random.Random: ...
 
 
-def sampler(latency: Latency, owner: Drawing) -> Callable[[], int]:
+def bounds(latency: Latency) -> tuple[int, int]:
+    """What everything takes, and by what a draw is multiplied that comes on top."""
     if isinstance(latency, Constant):
-        fixed = latency.ns
-        return lambda: fixed
-    draw = owner.rng.random
+        return latency.ns, 0
+    return (latency.low_ns, latency.high_ns - latency.low_ns) if isinstance(latency, Uniform) else (latency.floor_ns, 1)
+
+
+def drawing(latency: Latency, owner: Drawing) -> Callable[[], float]:
+    if isinstance(latency, Constant):
+        return float  # which is 0.0, and takes nothing from the stream
     if isinstance(latency, Uniform):
-        low, span = latency.low_ns, latency.high_ns - latency.low_ns
-        return lambda: low + int(span * draw())
-    floor, rate, expovariate = latency.floor_ns, 1 / latency.mean_ns, owner.rng.expovariate
-    return lambda: floor + int(expovariate(rate))
+        return owner.rng.random
+    rate, expovariate = 1 / latency.mean_ns, owner.rng.expovariate
+    return lambda: expovariate(rate)
+
+
+def sampler(latency: Latency, owner: Drawing) -> Callable[[], int]:
+    (least, span), draw = bounds(latency), drawing(latency, owner)
+    return lambda: least + int(span * draw())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
+from antiphon.checks import Frame
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
 from antiphon.core.events import Delivered
@@ -16,7 +17,7 @@ from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
 from antiphon.simulation.site import Site, Steps
-from antiphon.trace import Row, RowMaker
+from antiphon.trace import Row, RowMaker, names_of
 
 FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
 
@@ -24,15 +25,16 @@ FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest giv
 class Observations:
     def __init__(self, *, follow_steps: bool) -> None:
         self._follow = follow_steps
-        self._seen: list[tuple[Process, int, int, list[Turn]]] = []
+        self._seen: list[tuple[Process, int, int, Turn]] = []  # each with the seq beyond which its rows are new
         self._followed: dict[MessageId, list[Site]] = {}  # and where something is known of them
         self._answers: list[tuple[Site, int, Reply]] = []  # all that left, whatever became of the process after it
 
-    def add(self, site: Site, now: int, turns: list[Turn]) -> None:
-        if self._follow:
-            for turn in turns:
+    def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None:
+        process, after = site.host.process, site.released_seq
+        for turn in turns:
+            if self._follow:
                 self._begin_to_follow(site, turn)
-        self._seen.append((site.host.process, now, site.released_seq, turns))
+            self._seen.append((process, now, after, turn))
 
     def answered(self, site: Site, now: int, reply: Reply) -> None:
         self._answers.append((site, now, reply))
@@ -46,8 +48,7 @@ class Observations:
             return []
         known = {
             (process.me, effect.seq, effect.client, effect.taken)
-            for process, _, _, turns in self._seen
-            for turn in turns
+            for process, _, _, turn in self._seen
             if type(turn.happened) is Submit
             for effect in turn.effects
             if type(effect) is Reply
@@ -67,21 +68,37 @@ class Observations:
         rows: list[Row] = []
         maker = RowMaker()
         add, add_effects = maker.add, maker.add_effects
-        for process, now, after, turns in self._seen:
-            for turn in turns:
-                step_of = partial(_step, turn.note) if turn.note else None
-                if receives:
-                    add(rows, process, turn, now, step_of, after)
-                elif turn.effects:
-                    add_effects(rows, process.me, turn.effects, now, step_of, after)
+        for process, now, after, turn in self._seen:
+            step_of = partial(_step, turn.note) if turn.note else None
+            if receives:
+                add(rows, process, turn, now, step_of, after)
+            elif turn.effects:
+                add_effects(rows, process.me, turn.effects, now, step_of, after)
         return rows
+
+    def evidence(self) -> tuple[list[Row], list[Frame]]:
+        """What the checks read: the rows that are about no frame, and the frames that were sent."""
+        rows: list[Row] = []
+        frames: list[Frame] = []
+        maker = RowMaker()
+        add, add_frame = maker.add_effect, frames.append
+        for process, now, after, turn in self._seen:
+            effects = turn.effects
+            if not effects:
+                continue
+            step_of = partial(_step, turn.note) if turn.note else None
+            for effect in effects:
+                if type(effect) is not Send:
+                    add(rows, process.me, effect, now, step_of, after)
+                elif effect.seq > after:
+                    add_frame((process.me, "send", effect.to, names_of(effect.about), effect.layer, effect.frame.size))
+        return rows, frames
 
     def came(self) -> Iterator[Wire]:
         """What processes got from one another."""
-        for process, _, _, turns in self._seen:
-            for turn in turns:
-                if type(turn.happened) is Receive:
-                    yield process.decode_frame(turn.happened.frame)[1]
+        for process, _, _, turn in self._seen:
+            if type(turn.happened) is Receive:
+                yield process.decode_frame(turn.happened.frame)[1]
 
     def rounds(self) -> dict[Label, int]:
         """The highest round in which anybody sent something, by instance of consensus."""
@@ -89,17 +106,14 @@ class Observations:
         processes = {process for process, _, _, _ in self._seen}
         if not any(isinstance(part, Consensus) for process in processes for part in process.parts):
             return highest
-        for process, _, _, turns in self._seen:
-            for turn in turns:
-                for effect in turn.effects:
-                    if type(effect) is not Send:
-                        continue
-                    part, message = process.decode_frame(effect.frame)
-                    if isinstance(message, Carried):
-                        part, message = process.decode_frame(message.frame)
-                    if isinstance(part, Consensus) and (round := getattr(message, "round", None)) is not None:
-                        instance: Label = message.instance  # type: ignore[attr-defined]
-                        highest[instance] = max(highest.get(instance, 0), round)
+        sends = ((process, e) for process, _, _, turn in self._seen for e in turn.effects if type(e) is Send)
+        for process, send in sends:
+            part, message = process.decode_frame(send.frame)
+            if isinstance(message, Carried):
+                part, message = process.decode_frame(message.frame)
+            if isinstance(part, Consensus) and (round := getattr(message, "round", None)) is not None:
+                instance: Label = message.instance  # type: ignore[attr-defined]
+                highest[instance] = max(highest.get(instance, 0), round)
         return highest
 
     # Steps --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from antiphon.core.model import GroupId, ProcessId, Topology
 from antiphon.simulation.values import (
     MILLISECOND,
     Crash,
+    Depose,
     Distrust,
     Fault,
     Partition,
@@ -54,6 +55,7 @@ def place_faults(
     timeout: bool = False,
     last_words: random.Random | None = None,
     broadcast: bool = False,
+    leaders: random.Random | None = None,
 ) -> tuple[Fault, ...]:
     """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
 
@@ -63,6 +65,7 @@ def place_faults(
     ``timeout``: suspicions come of partitions, so there are more of these, and no suspicion lasts for ever.
     ``last_words``: decides whether somebody lets others count on a message that nobody else will ever have; a stream of
     its own, so that all else which comes of a seed is what it was before. ``broadcast``: there all agree on everything.
+    ``leaders``: decides what befalls those who lead groups, a stream of its own as well; None where nobody does.
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
@@ -73,6 +76,8 @@ def place_faults(
         placing.silence(rng.randrange(max(span_ns, 1)), MILLISECOND)
     while kinds and len(placing.faults) < count and placing.tries < 4 * count:
         placing.place(FaultKind.PARTITION if timeout and rng.random() < 0.4 else rng.choice(kinds))
+    if leaders is not None and kinds:
+        placing.depose(leaders)
     if last_words is not None and FaultKind.CRASH in kinds:
         placing.last_words(last_words)
     return tuple(sorted(placing.faults, key=lambda fault: fault.at))
@@ -243,6 +248,21 @@ class Placing:
             if group is not None:
                 self.mortal[group] -= 1
         self.faults.append(Crash(process, at, None if for_good else lasts, effects))
+
+    def depose(self, rng: random.Random) -> None:
+        """Those who lead, one after the other: for a while whoever does then, for good whoever will, as things are."""
+        ways = ("pause", "cut", "mute", "suspicion", *(("crash", "crash") if self.returning else ()))
+        for _ in range(rng.randint(1, 4)):
+            group = rng.choice([group for group, members in self.topology.groups.items() if len(members) > 1] or [None])
+            if group is None:
+                return
+            at, lasts = rng.randrange(self.span_ns), rng.randrange(MILLISECOND, max(self.span_ns // 3, 4 * MILLISECOND))
+            heir = next((p for p in self.topology.members(group) if p not in self.gone), None)
+            if heir is not None and rng.random() < 0.5 and self._may_go(heir):
+                moment: Moment = rng.choice((None, "delivery", rng.randint(1, self.effects_max)))
+                self._add_crash(heir, at, None, moment)
+            else:
+                self.faults.append(Depose(group, at, lasts, rng.choice(ways)))
 
     # Links ----------------------------------------------------------------------------------------------------------
 

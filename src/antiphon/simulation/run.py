@@ -25,7 +25,7 @@ from antiphon.simulation.workload import SETTLE_NS, Application
 from antiphon.simulation.world import Livelock, World
 from antiphon.trace import EventKind, Row, RunFacts
 
-_PEERS, _BYTES = itemgetter(7), itemgetter(10)  # of a row
+_PEERS, _BYTES = itemgetter(2), itemgetter(5)  # of a frame
 
 
 class Outcome(msgspec.Struct, kw_only=True, dict=True):
@@ -115,7 +115,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     outside = world.observations.unrecorded()
     outside += [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
     observations = world.observations.hand_over()
-    evidence = observations.rows(receives=False) + outside
+    evidence, traffic = observations.evidence()
     options = parse_options(world.protocol, scenario.options)
     promises = world.protocol.promises(options)
     facts = RunFacts(
@@ -130,10 +130,10 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         clock_error_ns=0,
         seed=scenario.seed,
     )
-    history = RunHistory(facts, evidence)
+    history = RunHistory(facts, evidence + outside, traffic)
     delivered = [row for rows in history.deliveries.values() for row in rows]
     below = below_floors(history) if world.protocol.can_advance(options) else []
-    receivers = list(map(len, map(_PEERS, history.traffic)))  # of each frame
+    receivers = list(map(len, map(_PEERS, traffic)))  # of each frame
     return Outcome(
         scenario=scenario,
         facts=facts,
@@ -144,7 +144,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         deliveries=len(delivered),
         payloads=sum([cell[2] for row in delivered for cell in row[6] or ()]),
         messages_sent=sum(receivers),
-        bytes_sent=sum(map(mul, receivers, map(_BYTES, history.traffic))),
+        bytes_sent=sum(map(mul, receivers, map(_BYTES, traffic))),
         steps_max=max([row[11] for row in delivered if row[11] is not None], default=None),
         virtual_ns=world.now,
         overtakings=world.overtakings,

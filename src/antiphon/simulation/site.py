@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
@@ -28,7 +28,7 @@ class Interrupted(Exception):
 class Observer(Protocol):
     """Who keeps what sites let out."""
 
-    def add(self, site: Site, now: int, turns: list[Turn]) -> None: ...
+    def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None: ...
     def answered(self, site: Site, now: int, reply: Reply) -> None: ...
 
 
@@ -36,7 +36,6 @@ class Surroundings(Protocol):
     """What a site needs of the world that it is in."""
 
     now: int
-    acknowledge_every: int  # releases between two rounds of acknowledgements
     on_multicast: Callable[[Site, Record], None]
     on_delivered: Callable[[Site, Delivered], None]
     on_reply: Callable[[Site, Reply], None]
@@ -45,7 +44,12 @@ class Surroundings(Protocol):
     def observations(self) -> Observer: ...
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None: ...
     def transmit(
-        self, link: Link, transport: Transport, number: int, frame: Buffers, carried: Steps | None
+        self,
+        links: Sequence[Link],
+        transport: Transport,
+        numbers: Sequence[int],
+        frame: Buffers,
+        carried: Steps | None,
     ) -> None: ...
     def fire(self, site: Site, life: int, timer: SetTimer) -> None: ...
     def acknowledge(self, site: Site) -> None: ...
@@ -71,17 +75,18 @@ class Site:
         self.delay_ns = 0
         self.slowness: object = None
         self.last_release = 0
+        self.is_prompt = False  # what comes of an input leaves at once, and was never made to wait
         self.doom: Crash | None = None  # it strikes in the middle of a release that is yet to come
         self._left: int | None = None  # effects that may leave before it strikes, in the present release
         self._last_words = False  # whether it strikes after the first delivery of the present release
         self._told = 0  # how often it has told others about the message after which it strikes
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.links: dict[ProcessId, Link] = {}
+        self._routes: dict[tuple[ProcessId, ...], tuple[Link, ...]] = {}  # those to all of several
         self.monitored: tuple[ProcessId, ...] = ()
         self.known_down: set[ProcessId] = set()  # crashed, and the failure detector has noticed
         self.wronged: dict[ProcessId, list[object]] = {}  # suspected for no reason, and the faults that make it so
         self.steps: Steps = {}
-        self.releases = 0  # since the last acknowledgements
         self.released_seq = 0  # traced events up to this one left the process, in this life or an earlier one
 
     @property
@@ -128,10 +133,17 @@ class Site:
 
     # What the host lets out -----------------------------------------------------------------------------------------
 
-    def on_send(self, peer: ProcessId, number: int, send: Send, note: Steps | None) -> None:
-        if self._left is not None:
-            self._mortal()
-        self._transmit(self.links[peer], send.transport, number, send.frame, note)
+    def on_send(self, send: Send, note: Steps | None) -> None:
+        left, count = self._left, len(send.to)
+        if left is not None:
+            send.cut_to(left)
+            self._left = left - len(send.to)
+        links = self._routes.get(send.to)
+        if links is None:
+            links = self._routes[send.to] = tuple([self.links[peer] for peer in send.to])
+        self._transmit(links, send.transport, send.numbers, send.frame, note)
+        if len(send.to) < count:
+            raise Interrupted
 
     def on_event(self, event: Event) -> None:
         if self._left is not None:
@@ -162,7 +174,7 @@ class Site:
         world = self.world
         world.at(world.now, world.asked, self)  # after all other effects: none may come in between
 
-    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+    def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         if replayed:  # only what was not released in an earlier life has yet to be counted
             for turn in turns:
                 self._complete(turn)
@@ -179,9 +191,8 @@ class Site:
         newest = turns[-1].seq_last
         if newest > self.released_seq:  # noqa: PLR1730 - max is slow
             self.released_seq = newest
-        self.releases += len(turns)
-        if self.releases >= world.acknowledge_every and self.up:
-            self.releases = 0
+        if self.disk is not None and self.up:
+            # A crash can take back what was taken: every acknowledgement must be seen to be safe.
             world.acknowledge(self)
 
     def _complete(self, turn: Turn) -> None:

@@ -130,12 +130,24 @@ class Distrust(Value, frozen=True, tag=True):
     for_ns: int | None = None
 
 
-Fault = Crash | Pause | Slow | Partition | WrongSuspicion | Distrust
+class Depose(Value, frozen=True, tag=True):
+    """Something befalls whoever leads a group then: it crashes, is paused, is cut off from all others in one or both
+    directions, or is suspected by a member for no reason; for a while."""
+
+    group: str
+    at: int
+    for_ns: int
+    how: Literal["crash", "pause", "cut", "mute", "suspicion"]
+
+
+Fault = Crash | Pause | Slow | Partition | WrongSuspicion | Distrust | Depose
 
 
 def kind_of(fault: Fault) -> str:
     """Under which name campaigns count a fault."""
     name = type(fault).__name__
+    if isinstance(fault, Depose):
+        return f"{name} by {fault.how}"
     if isinstance(fault, Crash) and fault.effects is not None:
         return f"{name} after a delivery" if fault.effects == "delivery" else f"{name} amid a release"
     return f"{name} for ever" if isinstance(fault, Distrust) and fault.for_ns is None else name

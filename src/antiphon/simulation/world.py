@@ -7,7 +7,7 @@ are time, the network, disks that take time to sync, and crashes.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -32,7 +32,7 @@ from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
 EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
-ACKNOWLEDGE_EVERY = 64  # releases of a process between two rounds of acknowledgements
+ACKNOWLEDGE_EVERY = 4096  # things that happen between two rounds of acknowledgements, where nothing is ever taken back
 
 
 class Livelock(Exception):
@@ -66,8 +66,6 @@ class World:
         self._fifo = scenario.fifo
         self._turn_ns = scenario.turn_ns
         self._at_once = not (scenario.journal or scenario.turn_ns)  # each input is a turn, and waits for no disk
-        # Where a crash can take back what was taken, every acknowledgement must be seen to be safe.
-        self.acknowledge_every = 1 if scenario.journal else ACKNOWLEDGE_EVERY
         self._steps = scenario.steps
         assumes = protocol.assumes(parse_options(protocol, scenario.options))
         self.detector = FailureDetector(self, assumes.detector)
@@ -83,6 +81,7 @@ class World:
                     )
                     site.links[target.id] = Link(site.id, target.id, latency, scenario.seed)
         for site in self.sites.values():
+            site.is_prompt = self._at_once
             self.take(site, Begin(0))
 
     def _fresh(self, process: ProcessId) -> Process:
@@ -105,9 +104,11 @@ class World:
         heap, arrive = self._heap, self._arrive
         scenario = self.scenario
         most = scenario.events_max or EVENTS_MAX + EVENTS_MAX_PER_PLAN * len(scenario.plans)
-        for _ in range(most):
+        for happened in range(1, most + 1):
             if not heap:
                 return
+            if not happened % ACKNOWLEDGE_EVERY:
+                self._acknowledge_all()
             happening = heappop(heap)
             time = happening[0]
             if time > self.end_ns:
@@ -146,19 +147,25 @@ class World:
             self.take(site, Receive(self.now, link.source, transport, number, frame), carried)
             return
         note = self.observations.arrived(site, carried) if self._steps else None
+        happened = Receive(self.now, link.source, transport, number, frame)
+        if site.is_prompt or self._is_prompt(site):
+            self.events += 1
+            if not site.host.receive_at_once(link.channels[transport], happened, note):
+                self.events -= 1
+            return
         try:
             if not site.host.is_new(link.channels[transport], number):
                 return
         except BadFrame:
             return  # one before it was lost with its connection, and both will be resent
-        self._handle(site, Receive(self.now, link.source, transport, number, frame), note)
+        self._handle(site, happened, note)
 
     def _handle(self, site: Site, happened: AnyInput, note: Steps | None) -> None:
         """Have an input journaled and handled, end the turn now or soon, and let out what is durable."""
         self.events += 1
         host, turn_ns = site.host, self._turn_ns
-        if self._at_once and site.last_release < self.now and not (site.delay_ns or site.doom):
-            host.take_at_once(happened, note)  # what was ever held back left at the last release
+        if site.is_prompt or self._is_prompt(site):
+            host.take_at_once(happened, note)
             return
         host.take(happened, note)
         if not turn_ns:
@@ -167,6 +174,10 @@ class World:
             site.turn_ends_at = self.now + turn_ns
             self.at(site.turn_ends_at, self._end_turn, site, site.life)
         self._commit(site)
+
+    def _is_prompt(self, site: Site) -> bool:
+        """Whether what comes of an input leaves at once; what was ever held back left at the last release."""
+        return self._at_once and site.last_release < self.now and not (site.delay_ns or site.doom)
 
     def _end_turn(self, site: Site, life: int) -> None:
         if site.up and site.life == life:
@@ -232,6 +243,11 @@ class World:
         """The process asks about others than before."""
         self.detector.tell(site)
 
+    def _acknowledge_all(self) -> None:
+        for site in self.sites.values():
+            if site.up:
+                self.acknowledge(site)
+
     def acknowledge(self, site: Site) -> None:
         """Tell the peers what is held durably, so that they keep no copy. Acknowledgements take no time here."""
         received = site.host.received
@@ -243,29 +259,47 @@ class World:
 
     # The network ------------------------------------------------------------------------------------------------
 
-    def transmit(self, link: Link, transport: Transport, number: int, frame: Buffers, carried: Steps | None) -> None:
+    def transmit(
+        self,
+        links: Sequence[Link],
+        transport: Transport,
+        numbers: Sequence[int],
+        frame: Buffers,
+        carried: Steps | None,
+    ) -> None:
+        """A frame sets out on some links, with its number on each."""
+        if transport is _DATAGRAM:
+            for link in links:
+                self._transmit_datagram(link, frame, carried)
+            return
+        now, heap, ticket, ordered = self.now, self._heap, self._ticket, self._fifo or transport is _FIFO
+        for link, number in zip(links, numbers):  # noqa: B905 - saying how to compare lengths is slow
+            if link.cuts:
+                self.effective(link.cuts[-1])
+                continue  # it stays in the outbox and is resent when the link heals
+            due = now + link.least + int(link.span * link.draw())
+            if due >= link.last_arrival:
+                link.last_arrival = due
+            elif ordered:
+                due = link.last_arrival
+            else:
+                self.overtakings += 1
+            ticket += 1
+            heappush(heap, (due, ticket, link, transport, number, frame, carried))
+        self._ticket = ticket
+
+    def _transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None:
         if link.cuts:
             self.effective(link.cuts[-1])
-            return  # it stays in the outbox and is resent when the link heals
-        if transport is _DATAGRAM:
-            chance = link.rng.random()
-            copies = 0 if chance < self.scenario.loss else 2 if chance > 1 - self.scenario.duplication else 1
-            for _ in range(copies):
-                due = self.now + link.delay()
-                self.overtakings += due < link.last_datagram
-                link.last_datagram = max(due, link.last_datagram)
-                self._ticket = ticket = self._ticket + 1
-                heappush(self._heap, (due, ticket, link, transport, number, frame, carried))
             return
-        due = self.now + link.delay()
-        if due >= link.last_arrival:
-            link.last_arrival = due
-        elif self._fifo or transport is _FIFO:
-            due = link.last_arrival
-        else:
-            self.overtakings += 1
-        self._ticket = ticket = self._ticket + 1
-        heappush(self._heap, (due, ticket, link, transport, number, frame, carried))
+        chance = link.rng.random()
+        copies = 0 if chance < self.scenario.loss else 2 if chance > 1 - self.scenario.duplication else 1
+        for _ in range(copies):
+            due = self.now + link.least + int(link.span * link.draw())
+            self.overtakings += due < link.last_datagram
+            link.last_datagram = max(due, link.last_datagram)
+            self._ticket = ticket = self._ticket + 1
+            heappush(self._heap, (due, ticket, link, _DATAGRAM, 0, frame, carried))
 
     def reconnect(self, link: Link) -> None:
         """The handshake of a connection: the receiver says what it holds, the sender resends the rest.
@@ -288,7 +322,7 @@ class World:
             box.acknowledge(min(held.frames, box.sent))
             steps = dict(source.steps)
             for number, frame in list(box.frames_from(box.acknowledged + 1)):
-                self.transmit(link, transport, number, frame, steps)
+                self.transmit((link,), transport, (number,), frame, steps)
 
     # Faults -----------------------------------------------------------------------------------------------------
 

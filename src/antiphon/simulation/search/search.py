@@ -253,6 +253,9 @@ class Search:
             for process in self.crashable:
                 if not gone & 1 << process:
                     may.extend(self._crashes(process, configuration[process], gone))
+        if self.scope.late_timers:
+            moves = self.table.moves
+            must = [move for move in must if moves[move].kind is not MoveKind.FIRE] or must
         must.sort()
         return tuple(must), tuple(may)
 

@@ -132,7 +132,7 @@ class StateTable:
         if not self.locals[local].alive:
             inbox = ()
         elif self.scope.reduce:
-            inbox = [frame for frame in inbox if not self._absorbs(local, frame)]
+            inbox = self._unabsorbed(local, inbox)
         situation = Situation(local, tuple(inbox))
         found = self._situation_ids.get(situation)
         if found is None:
@@ -142,6 +142,16 @@ class StateTable:
             self.changes.append({})
             self.additions.append({})
         return found
+
+    def _unabsorbed(self, local: int, inbox: Iterable[int]) -> Iterator[int]:
+        """What is left of the frames in flight. Of a channel that keeps its order, one that is not the first cannot
+        arrive now, whatever it would do."""
+        waiting: set[int] = set()
+        for frame in inbox:
+            channel = self.channel[frame]
+            if channel in waiting or not self._absorbs(local, frame):
+                waiting.update(() if channel is None else (channel,))
+                yield frame
 
     def _absorbs(self, local: int, frame: int) -> bool:
         if not self.reaction(local, frame).inert:

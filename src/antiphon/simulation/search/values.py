@@ -34,6 +34,7 @@ class Scope(Value, frozen=True, kw_only=True):
     restarts: bool = False  # whether processes may also stop and go on from a snapshot, at any moment
     sent_survives: bool = False  # whether what a process sent arrives though it then crashes
     fifo: bool = False  # whether every channel keeps the order of what is sent, and not only those of FIFO parts
+    late_timers: bool = False  # whether a timer fires only when nothing else has to happen: time passes, but slowly
     long_turns: bool = False  # whether several inputs may come in one turn of a process
     states_max: int = 1_000_000
     breadth: Literal["steps", "deviations"] = "steps"  # what is counted: see docs/exploration.md

@@ -1,0 +1,452 @@
+"""A log for each group, led by a primary; messages to several groups are ordered by the greatest of their timestamps.
+
+L1-L26 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
+services/epochs.py; what is known of messages, and how long, services/retention.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+from typing import ClassVar
+
+from antiphon.core import (
+    Assumptions,
+    Declaration,
+    Detector,
+    Failures,
+    GroupId,
+    Heap,
+    Message,
+    MessageId,
+    ProcessId,
+    Promise,
+    Table,
+    Timer,
+    Topology,
+    Transport,
+    Wire,
+)
+from antiphon.core.errors import BadFrame
+from antiphon.core.floors import least_number
+from antiphon.services.epochs import Entry, Epochs, Vote
+from antiphon.services.group_log import Logged
+from antiphon.services.label import Labeller, check_numbers
+from antiphon.services.learner import Announced, Learner, of_majority
+from antiphon.services.retention import Known, RetentionOptions
+
+
+class Start(Wire, frozen=True, tag=9):
+    """Sender to primaries, or member to its own one: here is m, give it your group's timestamp."""
+
+    message: Message
+    numbers: tuple[int, ...]
+
+
+class Append(Wire, frozen=True, tag=10):
+    """Primary to followers: what the log goes on with from ``index`` on. It is also its own acknowledgement."""
+
+    epoch: int
+    index: int
+    clock: int
+    entries: list[Entry]
+
+
+class Announce(Wire, frozen=True, tag=11):
+    """Primary to another group: our timestamps for messages to you. It is also its own acknowledgement."""
+
+    epoch: int
+    length: int
+    entries: list[Announced]
+
+
+class Ack(Wire, frozen=True, tag=12):
+    """Member to its group: I have the log up to ``length``, and give no timestamp up to ``clock`` to anything new."""
+
+    epoch: int
+    length: int
+    clock: int
+
+
+class Vouch(Wire, frozen=True, tag=13):
+    """Follower to another group, to which new entries are addressed: I have our log up to ``length``."""
+
+    epoch: int
+    length: int
+    to: GroupId
+
+
+class Stuck(Wire, frozen=True, tag=14):
+    """Member to a group that has given m no timestamp for long: perhaps you never heard of it."""
+
+    message: Message
+    numbers: tuple[int, ...]
+
+
+class Retry(Timer, frozen=True):
+    """What was held when the timer was set should be delivered by now."""
+
+
+class PrimcastOptions(RetentionOptions, frozen=True):
+    hybrid: bool = True  # whether clocks keep up with the time of day, so that groups differ by little
+
+
+class Primcast(Epochs):
+    declaration = Declaration(
+        name="primcast",
+        title="A log for each group, and the greatest of its timestamps",
+        source="after White-Box Atomic Multicast (2019) and PrimCast (2023); docs/protocols/primcast.md",
+        assumes=Assumptions(failures=Failures.MINORITY, detector=Detector.EVENTUALLY_STRONG),
+        promises=(
+            Promise.VALIDITY,
+            Promise.INTEGRITY,
+            Promise.UNIFORM_AGREEMENT,
+            Promise.TOTAL_ORDER,
+            Promise.ACYCLIC_ORDER,
+            Promise.GENUINENESS,
+        ),
+    )
+    Options = PrimcastOptions
+    options: PrimcastOptions
+    transport = Transport.FIFO
+    advances = True
+
+    labeller: Labeller
+    learners: Table[GroupId, Learner]
+    early: Table[MessageId, Table[GroupId, int]]  # decided timestamps of messages that are not here yet
+    announced: int  # the clock of the last acknowledgement to the own group
+    appended: int  # as primary: how much of the log was sent
+    queue: Heap[tuple[int, MessageId]]  # what is in the log and not delivered, by bound; outdated ones are skipped
+    due: dict[MessageId, tuple[GroupId, ...]]  # what the turn's acknowledgement is about, and who hears it
+    retries: int  # since something was delivered, as far as intervals grow
+    retrying: bool
+    overdue: int  # what had come when the timer was set should be delivered when it rings
+
+    RETRY_NS: ClassVar[int] = 200_000_000
+    RETRIED_MAX: ClassVar[int] = 64  # messages in one retry: those before stand in the way of all others
+
+    def initialise(self) -> None:
+        super().initialise()
+        self.labeller = Labeller()
+        self.learners, self.early, self.due = {}, {}, {}
+        self.queue = []
+        self.announced = self.appended = self.retries = self.overdue = 0
+        self.retrying = False
+
+    @classmethod
+    def drawn_last(cls, topology: Topology) -> Mapping[str, tuple[str, ...]]:
+        return {"kept": ("0", "100", "1000", str(RetentionOptions().kept))}
+
+    def validate(self, message: Wire) -> None:
+        super().validate(message)
+        if isinstance(message, Start | Stuck):
+            self.check_entry(message.message, message.numbers)
+        elif isinstance(message, Append):
+            for entry in message.entries:
+                check_numbers((entry.timestamp,))
+                self.check_entry(entry.message, entry.numbers)
+        elif isinstance(message, Announce):
+            for announced in message.entries:
+                check_numbers((announced.at, announced.timestamp, announced.number))
+        elif isinstance(message, Vouch) and message.to != self.group:
+            raise BadFrame(f"What is for {message.to} is not for {self.me}.")
+
+    def about(self, message: Wire) -> tuple[MessageId, ...]:
+        if isinstance(message, Append):
+            return tuple(entry.message.id for entry in message.entries)
+        if isinstance(message, Announce):
+            return tuple(announced.id for announced in message.entries)
+        if isinstance(message, Ack):
+            return tuple(self.due)
+        if isinstance(message, Vouch):
+            return tuple(id for id, groups in self.due.items() if message.to in groups)
+        return super().about(message)
+
+    # A message comes to the primaries -------------------------------------------------------------------------------
+
+    def multicast(self, m: Message) -> None:  # L1
+        start = Start(m, self.labeller.next(self.me, m.destinations).numbers)
+        if self.topology.group_of.get(self.me) not in m.destinations:
+            self.send(self.topology.addressees(m.destinations), start)  # L2
+        else:
+            self.hold(m, start.numbers)
+            self.move_on()
+            self.send([self.primary(group) for group in m.destinations], start)  # L3
+
+    def primary(self, group: GroupId) -> ProcessId:
+        """As far as this process knows."""
+        if group == self.group:
+            return self.owner(self.promised)
+        members = self.topology.members(group)
+        return members[self.learner(group).epoch % len(members)]
+
+    def on_start(self, sender: ProcessId, start: Start) -> None:  # L4
+        known = self.hold(start.message, start.numbers)
+        if known is None or known.timestamp:
+            return
+        if self.leads:
+            self.propose(known)
+            return
+        self.move_on()
+        if sender not in self.members and self.topology.group_of.get(sender) in start.message.destinations:
+            self.send(self.owner(self.promised), start)  # L5
+
+    def when_held(self, known: Known) -> None:
+        for group, timestamp in self.early.pop(known.message.id, {}).items():
+            known.stamps[group] = timestamp
+        self.retry_later()
+
+    def propose(self, known: Known) -> None:
+        self.tick(known.message)  # L6
+        self.append(Entry(self.clock, known.message, known.numbers))  # L7
+        self.settle()
+
+    def tick(self, m: Message) -> None:
+        now = self.now // 1000 if self.options.hybrid else 0  # in microseconds
+        self.clock = max(self.clock + 1, least_number(m), now)
+
+    def append(self, entry: Entry) -> None:
+        """At the primary and at its followers alike."""
+        known = self.enter(entry)
+        m = entry.message
+        self.log.append(self.epoch, Logged(entry.timestamp, m.id))
+        heappush(self.queue, (known.bound, m.id))
+        self.votes[self.me] = Vote(self.epoch, self.log.length, self.clock)
+        self.acknowledge(m.id, m.destinations)
+
+    # The log, its copies, and acknowledgements ------------------------------------------------------------------------
+
+    def acknowledge(self, id: MessageId, groups: tuple[GroupId, ...]) -> None:
+        """At the turn's end: to the own group and, where the message is new in the log, to all that it addresses."""
+        self.due[id] = groups or self.due.get(id, ())
+        self.at_turn_end()
+
+    def on_turn_end(self) -> None:
+        """One acknowledgement for all that came together."""
+        if self.due and self.is_active:
+            groups = self.groups_due()
+            if self.leads:
+                self.stream(groups)
+            else:
+                self.send(self.mates, Ack(self.epoch, self.log.length, self.clock))  # L8
+                for group in groups:
+                    self.send(self.topology.members(group), Vouch(self.epoch, self.log.length, group))  # L9
+            self.announced = self.clock
+        self.due = {}
+
+    def groups_due(self) -> list[GroupId]:
+        return [g for g in self.topology.groups if g != self.group and any(g in gs for gs in self.due.values())]
+
+    def stream(self, groups: list[GroupId]) -> None:
+        first = max(self.appended, self.log.base)  # alone in its group, it may have cut already what is new
+        entries = self.entries_since(first)
+        if entries:
+            self.send(self.followers, Append(self.epoch, first, self.clock, entries))  # L10
+        else:
+            self.send(self.followers, Ack(self.epoch, self.log.length, self.clock))  # L11
+        for group in groups:
+            self.announce(group, first)
+        self.appended = self.log.length
+
+    def announce(self, group: GroupId, first: int) -> None:
+        found = []
+        for index, logged in enumerate(self.log.since(first), first):
+            known = self.known[logged.id]
+            destinations = known.message.destinations
+            if group in destinations:
+                number = known.numbers[destinations.index(group)]
+                found.append(Announced(index, logged.timestamp, logged.id, number))
+        self.send(self.topology.members(group), Announce(self.epoch, self.log.length, found))  # L12
+
+    def on_append(self, sender: ProcessId, append: Append) -> None:  # L13
+        if append.epoch != self.epoch or not self.is_active or self.owner(self.epoch) != sender:
+            return
+        if append.index > self.log.length:
+            return  # no primary leaves anything out
+        self.clock = max((self.clock, append.clock, *(entry.timestamp for entry in append.entries)))  # L14
+        for entry in append.entries[self.log.length - append.index :]:
+            self.append(entry)
+        self.vote(sender, Vote(append.epoch, append.index + len(append.entries), append.clock))
+        self.move_on()  # it may have been suspected when there was nothing to lead yet
+
+    def on_ack(self, sender: ProcessId, ack: Ack) -> None:  # L15
+        if sender in self.mates:
+            self.vote(sender, Vote(ack.epoch, ack.length, ack.clock))
+
+    def vote(self, member: ProcessId, vote: Vote) -> None:
+        """Those of epochs to come are kept for them; those of epochs that were left count no more."""
+        if vote.epoch >= max(self.promised, self.votes.get(member, vote).epoch):
+            self.votes[member] = vote
+            self.settle()
+
+    def present(self, member: ProcessId) -> Vote:
+        """The acknowledgement of a member in this epoch."""
+        vote = self.votes.get(member)
+        return vote if vote is not None and vote.epoch == self.epoch else Vote(self.epoch, 0, 0)
+
+    # Decisions --------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Go on as far as the acknowledgements of the own group allow."""
+        if self.is_active:
+            length = min(of_majority([self.present(p).length for p in self.members]), self.log.length)  # L16
+            for index in range(self.decided, length):
+                timestamp, id = self.log.at(index)
+                self.stamp(self.known[id], self.group, timestamp)
+            self.decided = max(self.decided, length)
+            self.deliver_lowest()
+
+    def stamp(self, known: Known, group: GroupId, timestamp: int) -> None:
+        """The group has decided on its timestamp for the message."""
+        assert known.stamps.get(group, timestamp) == timestamp, "a group decides once"
+        known.stamps[group] = timestamp
+        if known.timestamp and not known.final:
+            heappush(self.queue, (known.bound, known.message.id))
+
+    def learner(self, group: GroupId) -> Learner:
+        found = self.learners.get(group)
+        if found is None:
+            found = self.learners[group] = Learner()
+        return found
+
+    def on_announce(self, sender: ProcessId, announce: Announce) -> None:  # L17
+        group = self.other_group(sender)
+        if group is None or not self.learner(group).heed(sender, announce.epoch, announce.length):
+            return
+        for announced in announce.entries:
+            if not self.done.had(announced.id.origin, announced.number):
+                self.learner(group).entries[announced.at] = announced
+                self.follow(announced)
+        if self.is_active:
+            self.votes[self.me] = Vote(self.epoch, self.log.length, self.clock)
+        self.learn(group)
+
+    def follow(self, announced: Announced) -> None:
+        """At once, and not when it is decided: that would cost another step."""
+        self.clock = max(self.clock, announced.timestamp)  # L18
+        known = self.known.get(announced.id)
+        if known is not None and known.timestamp and announced.timestamp > self.announced:
+            self.acknowledge(announced.id, ())  # L19
+
+    def on_vouch(self, sender: ProcessId, vouch: Vouch) -> None:  # L20
+        group = self.other_group(sender)
+        if group is not None and self.learner(group).heed(sender, vouch.epoch, vouch.length):
+            self.learn(group)
+
+    def other_group(self, sender: ProcessId) -> GroupId | None:
+        group = self.topology.group_of.get(sender)
+        return None if group == self.group else group
+
+    def learn(self, group: GroupId) -> None:
+        for announced in self.learner(group).take_decided(self.topology.members(group)):  # L21
+            known = self.known.get(announced.id)
+            if known is not None:
+                self.stamp(known, group, announced.timestamp)
+            elif not self.done.had(announced.id.origin, announced.number):
+                self.early.setdefault(announced.id, {})[group] = announced.timestamp
+        self.settle()
+
+    # Delivery -------------------------------------------------------------------------------------------------------
+
+    def deliver_lowest(self) -> None:
+        """What has been cut before the log was delivered by others: it comes first, from one of them."""
+        if not self.is_active or self.is_behind:
+            return
+        reached = self.reached()
+        while self.queue and self.queue[0][0] <= reached:
+            bound, id = self.queue[0]
+            known = self.known.get(id)
+            if known is None or known.final or not known.timestamp or known.bound != bound:
+                heappop(self.queue)
+            elif self.is_final(known):
+                heappop(self.queue)
+                self.failed = self.retries = 0
+                self.finish(known, bound)  # L23
+            else:
+                return
+
+    def is_final(self, known: Known) -> bool:
+        return len(known.stamps) == len(known.message.destinations)
+
+    def reached(self) -> int:
+        """No message to come has a timestamp up to this: the present primary gives none up to its own clock, and a
+        later one begins with a clock that is not behind those of a majority."""
+        clocks = of_majority([self.present(p).clock for p in self.members])
+        return min(self.present(self.owner(self.epoch)).clock, clocks)  # L22
+
+    def when_handed(self, known: Known) -> None:
+        self.clock = max(self.clock, known.final)
+        for learner in self.learners.values():
+            learner.forget(known.message.id)
+        self.deliver_lowest()
+
+    # A new epoch ----------------------------------------------------------------------------------------------------
+
+    def begin_epoch(self) -> None:
+        """The whole log counts as new: announced and acknowledged again, in this epoch."""
+        self.queue = [(known.bound, id) for id in self.held if (known := self.known[id]).timestamp]
+        heapify(self.queue)
+        self.appended, self.announced = self.log.length, self.clock
+        for logged in self.log.entries:
+            self.acknowledge(logged.id, self.known[logged.id].message.destinations)
+        if self.leads:
+            for group in self.groups_due():
+                self.announce(group, self.log.base)  # L24
+            self.due = {}
+        for known in self.waiting():
+            if not known.timestamp:
+                self.hand_in(known)
+        if self.is_behind:
+            self.ask_mate()
+            self.retry_later()
+        self.settle()
+        self.move_on()
+
+    def hand_in(self, known: Known) -> None:
+        if self.leads:
+            self.propose(known)
+        else:
+            self.send(self.owner(self.promised), Start(known.message, known.numbers))  # L25
+
+    # What takes too long ----------------------------------------------------------------------------------------------
+
+    def retry_later(self) -> None:
+        if not self.retrying and (self.held or self.is_behind):
+            self.retrying, self.overdue = True, self.came
+            self.set_timer(Retry(), self.RETRY_NS << self.retries)
+
+    def on_retry(self, timer: Retry) -> None:
+        self.retrying = False
+        late = [known for known in self.waiting() if self.held[known.message.id] <= self.overdue]
+        for known in late[: self.RETRIED_MAX]:
+            lagging = [g for g in known.message.destinations if g not in known.stamps]
+            if known.timestamp and self.group in lagging:
+                lagging.remove(self.group)
+            others = [p for p in self.topology.addressees(tuple(lagging)) if p != self.me]
+            self.send(others, Stuck(known.message, known.numbers))  # L26
+        if late or self.is_behind:
+            self.ask_mate()
+            self.retries = min(self.retries + 1, self.DOUBLINGS_MAX)
+        self.retry_later()
+
+    def on_stuck(self, sender: ProcessId, stuck: Stuck) -> None:
+        known = self.hold(stuck.message, stuck.numbers)
+        if known is not None and not known.timestamp:
+            if self.leads:
+                self.propose(known)
+            else:
+                self.move_on()
+
+    def pending(self) -> int:
+        return len(self.held)
+
+    def counters(self) -> dict[str, int]:
+        return {"epoch": self.epoch}
+
+    def waits_for(self) -> tuple[ProcessId, ...]:
+        """The group whose timestamp the oldest message lacks, or the own one, whose clocks have to come so far."""
+        waiting = self.waiting()[:1]
+        if not waiting:
+            return ()
+        missing = [g for g in waiting[0].message.destinations if g not in waiting[0].stamps] or [self.group]
+        return tuple(p for p in self.topology.addressees(tuple(missing)) if p != self.me)

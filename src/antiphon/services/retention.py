@@ -1,0 +1,278 @@
+"""What a member knows of messages, and how long: until every member of its group has delivered them.
+
+K1-K12 are the lines of docs/protocols/retention.md. All members of a group deliver the same sequence, so a member that
+was left behind needs no more than the deliveries that it lacks, in their order, from anyone who has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from antiphon.core import GroupId, Message, MessageId, OrderingProtocol, ProcessId, Table, Timer, Wire
+from antiphon.core.errors import BadFrame
+from antiphon.core.model import without
+from antiphon.services.group_log import GroupLog, Logged
+from antiphon.services.label import Label, Labels, check_numbers, majority
+
+Place = tuple[int, MessageId]  # of a message in the order of all: its final timestamp, and its id
+NOWHERE: Place = (0, MessageId(ProcessId(""), 0))
+
+
+class Mark(Wire, frozen=True, tag=1):
+    """Member to its group: I have delivered so many messages, this one the last of them."""
+
+    delivered: int
+    id: MessageId
+
+
+class Passed(Wire, frozen=True, tag=2):
+    """Member to another group: I have delivered this one, and all before it that address us both."""
+
+    timestamp: int
+    id: MessageId
+
+
+class Behind(Wire, frozen=True, tag=3):
+    """Member to one of its group: I have delivered so many messages; what comes next?"""
+
+    delivered: int
+
+
+class Handed(Wire, frozen=True, tag=4):
+    """Member to one of its group that may be behind: this is the delivery at that position."""
+
+    position: int
+    timestamp: int
+    message: Message
+    numbers: tuple[int, ...]
+
+
+class Tell(Timer, frozen=True):
+    """It is time to say what was delivered."""
+
+
+class Known(msgspec.Struct):
+    """A message, until nobody in the group may need it any more."""
+
+    message: Message
+    numbers: tuple[int, ...]  # for each destination group: which of its sender's messages to the group this is
+    timestamp: int = 0  # of the own group, where the log has it; 0: it is not in the log
+    stamps: Table[GroupId, int] = {}  # the timestamps that are decided
+    final: int = 0  # the greatest of all groups', once the message is delivered here
+    position: int = 0  # among the deliveries
+
+    @property
+    def bound(self) -> int:
+        """The final timestamp is not below it."""
+        return max(self.timestamp, *self.stamps.values()) if self.stamps else self.timestamp
+
+
+class RetentionOptions(msgspec.Struct, frozen=True):
+    kept: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 16 << 20  # bytes of deliveries kept for members that lag
+
+
+class Retention(OrderingProtocol):
+    options: RetentionOptions
+
+    log: GroupLog
+    decided: int  # how much of it is decided
+    known: Table[MessageId, Known]
+    held: Table[MessageId, int]  # what is known and not delivered: as which message it came
+    came: int  # how many have
+    done: Labels  # what was delivered
+    delivered: int  # how many
+    last: Place
+    kept: list[MessageId]  # deliveries that a member of the group may lack, in their order
+    cut: int  # the position of the first of these
+    kept_bytes: int
+    floor: int  # what is cut from the log is among the first so many deliveries
+    asks: int  # the place of the member that it asks next, when it may be behind
+    marks: Table[ProcessId, int]  # how many the other members have delivered, or can take from a channel of this one
+    passed: Table[ProcessId, Place]  # how far members of other groups are
+    ahead: Table[MessageId, tuple[int, int]]  # delivered and forgotten before the log had it: final, position
+    untold: Table[GroupId, Place]  # the last deliveries of which groups have not been told
+
+    TELL_NS: ClassVar[int] = 50_000_000
+
+    def initialise(self) -> None:
+        self.log, self.done = GroupLog(), Labels()
+        self.known, self.held, self.marks, self.passed, self.ahead, self.untold = {}, {}, {}, {}, {}, {}
+        self.kept = []
+        self.came = self.decided = self.delivered = self.cut = self.kept_bytes = self.floor = self.asks = 0
+        self.last = NOWHERE
+
+    @property
+    def mates(self) -> tuple[ProcessId, ...]:
+        """The other members of the own group."""
+        return without(self.me, self.members)
+
+    def validate(self, message: Wire) -> None:
+        if not self.members:
+            raise BadFrame(f"{self.me} is in no group, and orders nothing.")
+        fields = ("epoch", "index", "length", "clock", "timestamp", "delivered", "position", "base", "first", "floor")
+        check_numbers(getattr(message, field, 0) for field in fields)
+        if isinstance(message, Handed):
+            self.check_entry(message.message, message.numbers)
+
+    def check_entry(self, m: Message, numbers: tuple[int, ...]) -> None:
+        Label(m.id.origin, m.destinations, numbers).check(self.topology, self.me)
+        self.process.check_body(m)
+
+    # Messages -------------------------------------------------------------------------------------------------------
+
+    def number(self, m: Message, numbers: tuple[int, ...]) -> int:
+        """Which of its sender's messages to the own group it is."""
+        return numbers[m.destinations.index(self.group)]
+
+    def is_done(self, m: Message, numbers: tuple[int, ...]) -> bool:
+        return self.done.had(m.id.origin, self.number(m, numbers))
+
+    def hold(self, m: Message, numbers: tuple[int, ...]) -> Known | None:
+        """Know of a message; None where it was delivered."""
+        if self.is_done(m, numbers):
+            return None
+        known = self.known.get(m.id)
+        if known is None:
+            known = self.known[m.id] = Known(m, numbers)
+            self.came += 1
+            self.held[m.id] = self.came
+            self.when_held(known)
+        return known
+
+    def when_held(self, known: Known) -> None:
+        """The message is new here."""
+
+    def waiting(self) -> list[Known]:
+        """What is not delivered, the oldest first."""
+        return [self.known[id] for id in sorted(self.held, key=self.held.__getitem__)]
+
+    def finish(self, known: Known, final: int) -> None:
+        """Deliver, as all members of the group do, in the same order."""
+        m = known.message
+        place = (final, m.id)
+        assert place > self.last, "deliveries come in the order of their final timestamps"
+        assert final >= max(known.stamps.values(), default=0), "a final timestamp is not below what is decided"
+        first = self.done.take(m.id.origin, self.number(m, known.numbers))
+        assert first, "nothing is delivered twice"
+        self.last = place
+        known.final, known.position = final, self.delivered
+        self.delivered += 1
+        del self.held[m.id]
+        self.kept.append(m.id)  # K1
+        self.kept_bytes += m.body.size
+        if not self.untold:
+            self.set_timer(Tell(), self.TELL_NS)
+        for group in m.destinations:
+            self.untold[group] = place
+        self.deliver(m, (final, *m.id))
+        if self.kept_bytes > self.options.kept:
+            self.hand_over()
+
+    # What others have delivered -------------------------------------------------------------------------------------
+
+    def on_tell(self, timer: Tell) -> None:  # K2
+        untold, self.untold = self.untold, {}
+        for group in self.topology.groups:
+            if group in untold:
+                timestamp, id = untold[group]
+                if group == self.group:
+                    self.send(self.mates, Mark(self.delivered, id))  # K3
+                else:
+                    self.send(self.topology.members(group), Passed(timestamp, id))  # K4
+        self.trim()
+
+    def on_mark(self, sender: ProcessId, mark: Mark) -> None:
+        if sender in self.mates:
+            self.marks[sender] = max(self.marks.get(sender, 0), mark.delivered)
+            self.trim()
+
+    def on_passed(self, sender: ProcessId, passed: Passed) -> None:
+        if sender in self.topology.group_of:
+            self.passed[sender] = max(self.passed.get(sender, NOWHERE), (passed.timestamp, passed.id))
+            self.trim()
+
+    def trim(self) -> None:
+        """Forget deliveries that all members have, and then what the log begins with."""
+        least = min((self.marks.get(p, 0) for p in self.mates), default=self.delivered)  # K5
+        count = max(min(least, self.delivered) - self.cut, 0)
+        gone, self.kept = self.kept[:count], self.kept[count:]
+        self.cut += count
+        for id in gone:
+            self.kept_bytes -= self.known[id].message.body.size
+            self.forget(self.known[id])
+        passed = list(self.passed_entries())
+        for entry in passed:
+            known = self.known.pop(entry.id)  # K7
+            self.floor = max(self.floor, known.position + 1)
+        self.log.cut(len(passed))
+
+    def passed_entries(self) -> Iterator[Logged]:
+        """The entries at the log's beginning that nobody needs: neither a member of this group, nor its announcements a
+        majority of another one, whose members then have them of one another. What is not decided may not be in the log
+        with which the group goes on, though its message is delivered."""
+        for entry in self.log.entries[: max(self.decided - self.log.base, 0)]:
+            known = self.known[entry.id]
+            if not known.final or known.position >= self.cut or not self.is_passed(known):
+                return
+            yield entry
+
+    def is_passed(self, known: Known) -> bool:
+        place = (known.final, known.message.id)
+        for group in known.message.destinations:  # K6
+            members = self.topology.members(group)
+            behind = sum(self.passed.get(p, NOWHERE) < place for p in members)
+            if group != self.group and len(members) - behind < majority(members):
+                return False
+        return True
+
+    def forget(self, known: Known) -> None:
+        """What no member may need, and the log has not, or no more. It may come to have it."""
+        if known.final and not known.timestamp and known.position < self.cut:
+            id = known.message.id
+            del self.known[id]
+            self.ahead[id] = (known.final, known.position)
+
+    # Members that were left behind -----------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """Somebody has been away for long: what it lacks goes into the channel to it, which the disk keeps."""
+        while self.kept_bytes > self.options.kept:
+            for p in self.mates:
+                if self.marks.get(p, 0) <= self.cut:  # it lacks the oldest
+                    self.hand(p, self.cut)  # K8
+                    self.marks[p] = self.delivered
+            self.trim()
+
+    def hand(self, to: ProcessId, delivered: int) -> None:
+        """What is cut was handed to it before, or it said that it has it."""
+        for id in self.kept[max(delivered - self.cut, 0) :]:
+            known = self.known[id]
+            self.send(to, Handed(known.position, known.final, known.message, known.numbers))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that the log no longer has is still to be delivered here."""
+        return self.delivered < self.floor
+
+    def ask_mate(self) -> None:
+        if self.mates:
+            self.send(self.mates[self.asks], Behind(self.delivered))  # K9
+            self.asks = (self.asks + 1) % len(self.mates)
+
+    def on_behind(self, sender: ProcessId, behind: Behind) -> None:  # K10
+        if sender in self.mates:
+            self.hand(sender, behind.delivered)
+
+    def on_handed(self, sender: ProcessId, handed: Handed) -> None:  # K11
+        if sender not in self.mates or handed.position != self.delivered:
+            return  # it was delivered meanwhile, or comes again with what is before it
+        known = self.hold(handed.message, handed.numbers)
+        assert known is not None, "what comes next was not delivered"
+        self.finish(known, handed.timestamp)  # K12
+        self.when_handed(known)
+
+    def when_handed(self, known: Known) -> None:
+        """It was delivered without a decision of this process."""
