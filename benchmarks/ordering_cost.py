@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from antiphon.bench import ClusterLoad, Measured, measure
-from antiphon.bench.cluster import with_cluster
+from antiphon.bench.cluster import running
 
 SIZES = (3, 5, 9)
 PROTOCOLS = ("fifo", "sequencer", "sequencer:variant=broadcast", "token", "symmetric", "skeen", "tom")
@@ -24,16 +24,17 @@ LOAD = {"batch": 100, "size": 100, "outstanding": 40}
 def run(protocol: str, size: int, seconds: float, *, journal: bool) -> Measured:
     name, _, options = protocol.partition(":")
     load = ClusterLoad(**LOAD, seconds=seconds)
-    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary:
-        found: Measured = with_cluster(
+    with (
+        tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary,
+        running(
             Path(temporary) / "cluster",
             {"g1": size},
-            lambda folder: measure(folder, load),
             protocol=name,
             options=dict(pair.split("=", 1) for pair in options.split(",") if pair),
             journal=journal,
-        )
-    return found
+        ) as folder,
+    ):
+        return measure(folder, load)
 
 
 def main() -> None:

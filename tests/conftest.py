@@ -1,13 +1,14 @@
-"""Which tests share a worker, and begin first; and clusters of real processes, in a folder that is gone afterwards."""
+"""Which tests share a worker, and begin first; Spark; and clusters of real processes, in folders that do not stay."""
 
 from __future__ import annotations
 
 import shutil
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -16,17 +17,24 @@ from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 # Tests that share what is costly to make stay on one worker: those with Spark share one Java. So do those that mostly
 # wait, for real processes and for timeouts: while one worker waits, the others have the processor.
 PAGES = "tests/docs/test_pages.py::test_a_page_shows_what_is_printed"
 TOGETHER = {
+    "tests/cluster/": "cluster",
     "tests/pipeline/": "spark",
     "tests/runtime/test_protocols.py": "spark",
     "tests/cli/test_cli.py::test_verify_": "spark",
     f"{PAGES}[README]": "spark",
     f"{PAGES}[merge]": "spark",
+    f"{PAGES}[metrics]": "spark",
+    f"{PAGES}[spark]": "spark",
     f"{PAGES}[sweeps]": "spark",
     f"{PAGES}[tutorial]": "spark",
+    "tests/runtime/test_datagrams.py::test_machines_are_killed": "spark",
     "tests/runtime/test_attacks.py": "waiting",
     "tests/runtime/test_cluster_commands.py": "waiting",
     "tests/runtime/test_committer.py": "waiting",
@@ -91,3 +99,16 @@ def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
         with suppress(AntiphonError):
             destroy(folder)
         shutil.rmtree(folder.path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests: those that need it share a worker, and Java starts once."""
+    from antiphon.pipeline.session import spark_session
+
+    with warnings.catch_warnings():
+        # py4j leaves its sockets to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        session = spark_session("tests", memory_gib=2, rows=20_000)
+        yield session
+        session.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.buffers import encode_beside
-from antiphon.core.channel import ChannelId, Prefix
+from antiphon.core.channel import NO_FRAMES, ChannelId, Prefix
 from antiphon.core.effects import CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, JournalFull, UsageError
 from antiphon.core.events import Event
@@ -104,7 +105,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
-        self.turns: list[Turn] = []
+        self.turns: Sequence[Turn] = []
         self.left: int | None = None
 
     def note(self, *what: Any) -> None:
@@ -114,8 +115,13 @@ class Seen:
             self.left -= 1
         self.seen.append(what)
 
-    def on_send(self, peer: ProcessId, number: int, send: Send, note: Any) -> None:
-        self.note("send", peer, number)
+    def on_send(self, send: Send, note: Any) -> None:
+        for done, peer in enumerate(send.to):
+            try:
+                self.note("send", peer, send.numbers[done] if send.numbers else 0)
+            except Stop:
+                send.cut_to(done)
+                raise
 
     def on_event(self, event: Event) -> None:
         self.note("event", str(event.id), event.position)
@@ -135,7 +141,7 @@ class Seen:
     def on_monitor(self, processes: tuple[ProcessId, ...]) -> None:
         self.note("monitor", *processes)
 
-    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+    def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         self.turns += turns
 
     def take(self) -> list[tuple[Any, ...]]:
@@ -215,11 +221,47 @@ def test_at_once_is_take_the_end_of_the_turn_and_durable() -> None:
         other.end_turn(happened.at, "note")
         other.durable(other.next_index)
     assert seen_by_one.take() == seen_by_other.take()
+    for turn in seen_by_other.turns:
+        turn.held = NO_FRAMES  # what did not wait for a disk says nothing of it
     assert seen_by_one.turns == seen_by_other.turns
     assert [type(turn.happened) for turn in seen_by_one.turns] == [Begin, Submit, TurnEnd, Multicast, Receive]
     assert one.received == other.received
     assert {channel: held.frames for channel, held in one.received.items()} == {TO_B: 1}
     assert one.snapshot() == other.snapshot()
+
+
+@pytest.mark.parametrize("transport", [Transport.RELIABLE, Transport.FIFO])
+def test_to_receive_at_once_is_to_ask_whether_a_frame_is_new_and_to_take_it_at_once(transport: Transport) -> None:
+    one, seen_by_one = host()
+    other, seen_by_other = host()
+    channel, frame = ChannelId(TO_B.peer, transport), frame_of("b.1")
+    for number in (1, 1, 3, 3, 2, 4, 2, 3):
+        came = Receive(number, TO_B.peer, transport, number, frame)
+        taken = one.receive_at_once(channel, came, "note")
+        try:
+            is_new = other.is_new(channel, number)
+        except BadFrame:
+            assert transport is Transport.FIFO
+            is_new = False
+        if is_new:
+            other.take_at_once(came, "note")
+        assert taken == is_new
+    assert seen_by_one.take() == seen_by_other.take()
+    assert [turn.happened for turn in seen_by_one.turns] == [turn.happened for turn in seen_by_other.turns]
+    assert [turn.seq_last for turn in seen_by_one.turns] == [turn.seq_last for turn in seen_by_other.turns]
+    assert one.received == other.received
+    assert list(one.take_fresh()) == list(other.take_fresh()) == [channel]
+    assert one.snapshot() == other.snapshot()
+
+
+def test_what_was_taken_at_once_is_held_and_what_waits_after_it_is_not() -> None:
+    held, _ = host()
+    frame = frame_of("b.1")
+    held.receive_at_once(TO_B, Receive(1, TO_B.peer, Transport.RELIABLE, 1, frame))
+    held.take(Receive(2, TO_B.peer, Transport.RELIABLE, 2, frame))
+    assert held.received[TO_B].frames == 1
+    held.durable(held.next_index)
+    assert held.received[TO_B].frames == 2
 
 
 def test_a_turn_is_ended_only_where_somebody_waits_for_its_end() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from itertools import count, islice
 from typing import Any
@@ -29,7 +30,7 @@ class Replayed:
     def __init__(self) -> None:
         self.effects: list[list[AnyEffect]] = []
 
-    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+    def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         assert replayed
         self.effects += [turn.effects for turn in turns]
 

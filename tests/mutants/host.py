@@ -19,7 +19,7 @@ from antiphon.core.events import Event
 from antiphon.core.gather import Gather, Gathering
 from antiphon.core.host import Host, Outside
 from antiphon.core.inputs import AnyInput, Submit, TurnEnd
-from antiphon.core.model import GroupId, Message, ProcessId
+from antiphon.core.model import GroupId, Message
 from antiphon.core.process import Process
 from antiphon.core.requests import Request, encode_request, parse_request, trusted_requests_in
 from antiphon.core.sessions import Session, SessionId, Sessions
@@ -79,9 +79,9 @@ class Hasty:
         if not self._went(event):
             self.outside.on_event(event)
 
-    def on_send(self, peer: ProcessId, number: int, send: Send, note: Any) -> None:
+    def on_send(self, send: Send, note: Any) -> None:
         if not self._went(send):
-            self.outside.on_send(peer, number, send, note)
+            self.outside.on_send(send, note)
 
     def _went(self, what: object) -> bool:
         return any(each is what for each in self.gone)
@@ -117,8 +117,7 @@ def sends_before_the_sync(self: Host, happened: AnyInput, note: Any = None) -> N
     effects, hasty = _hasty(self, happened, note)
     for send in effects:
         if type(send) is Send:
-            for peer, number in zip(send.to, send.numbers, strict=True):
-                hasty.outside.on_send(peer, number, send, note)
+            hasty.outside.on_send(send, note)
             hasty.gone.append(send)
 
 

@@ -120,6 +120,15 @@ class DoesNotAskWhatOthersInstalled(Membership):
         return {}
 
 
+class GoesOnThoughInvited(ToTo):
+    """Who goes the way of a view that it missed sends in that view, though it was invited to a later one. Breaks no
+    promise: nobody will settle the later one (docs/protocols/membership.md). A test of its own shows it."""
+
+    def when_begun(self, view: View) -> None:
+        self.graph.still = False
+        super().when_begun(view)
+
+
 class SendsWhileItsViewEnds(ToTo):
     """In the old view, after it said how many messages it has sent."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from queue import Queue
 from threading import Event
@@ -44,14 +45,14 @@ class Seen:
     def __init__(self) -> None:
         self.process = Process(ProcessId("a.1"), Topology.sized({"a": 1}), protocol_named("skeen"))
         self.process.traced = True
-        self._turns: list[Turn] = []
+        self._turns: Sequence[Turn] = []
         self._host = Host(self.process, None, self)  # type: ignore[arg-type]
         self._host.take_at_once(Begin(0))
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
-    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+    def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         self._turns += turns
 
     def some(self) -> list[Turn]:

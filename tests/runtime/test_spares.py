@@ -50,6 +50,19 @@ def test_who_cannot_be_replaced(tmp_path: Path) -> None:
     assert folder.in_use() == ["h.1"]
 
 
+def test_who_is_replaced_takes_one_spare(tmp_path: Path) -> None:
+    """Where that one did not start, it is asked for again."""
+    spares = ["g.3", "g.4"]
+    folder = cluster.create(tmp_path / "c", {"g": 4}, protocol="toto", options=VIEWS, spares=spares)
+    assert [cluster.replace(folder, "g.1"), cluster.replace(folder, "g.1")] == ["g.3", "g.3"]
+    folder.process("g.3").path.mkdir()
+    folder.process("g.3").next_incarnation()  # it was started
+    with pytest.raises(UsageError, match=r"^g.1 was replaced before, and another process is in its place; "):
+        cluster.replace(folder, "g.1")
+    assert cluster.replace(folder, "g.3") == "g.4"
+    assert folder.in_use() == ["g.2"]
+
+
 def views(folder: ClusterFolder, *processes: str) -> list[list[str]]:
     answers = [cluster.ask(folder.config, process) for process in processes]
     return [list(answer.view[1]) for answer in answers if isinstance(answer, StatusAnswer) and answer.view]
@@ -57,7 +70,7 @@ def views(folder: ClusterFolder, *processes: str) -> list[list[str]]:
 
 def together(folder: ClusterFolder, *processes: str) -> None:
     """Wait until these, and nobody else, are in one view."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300  # where there is next to no processor, minutes
     while views(folder, *processes) != [list(processes)] * len(processes):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -90,4 +103,34 @@ def test_a_spare_joins_in_the_place_of_one_that_has_lost_its_folder(make_cluster
     asyncio.run(asyncio.wait_for(send(5), 30))
     assert cluster.wait_idle(folder, 10)
     assert cluster.is_well(folder, cluster.answers(folder))
+    assert cluster.end(folder).delivered
+
+
+def test_who_is_up_stays_and_who_is_down_with_its_disk_can_be_replaced(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3}, protocol="toto", options=VIEWS, spares=["g.3"])
+    together(folder, "g.1", "g.2")
+    command = ["up", "--dir", str(folder.path), "--replace", "g.2"]
+    refused = CliRunner().invoke(app, command).exception
+    assert isinstance(refused, UsageError)
+    assert str(refused) == "g.2 is running: only a process that is down can be replaced."
+    assert folder.in_use() == ["g.1", "g.2"]
+    together(folder, "g.1", "g.2")
+    cluster.kill(folder, "g.2")
+    assert CliRunner().invoke(app, command).exit_code == 0
+    together(folder, "g.1", "g.3")
+    assert cluster.start(folder) == []  # whose place is taken does not come back
+    assert isinstance(CliRunner().invoke(app, command).exception, UsageError)
+
+    async def send() -> None:
+        async with antiphon.connect(folder.path) as client:
+            await asyncio.gather(*(client.multicast("g", b"x", timeout=None) for _ in range(5)))
+
+    def delivered() -> list[int]:
+        return [answer.delivered for answer in cluster.statuses(folder).values() if answer is not None]
+
+    before = delivered()
+    asyncio.run(send())
+    assert cluster.wait_idle(folder, 60)
+    assert delivered() == [count + 5 for count in before]
+    assert len(before) == 2
     assert cluster.end(folder).delivered

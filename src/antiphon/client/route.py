@@ -93,12 +93,13 @@ class Lane:
         self.route.leave(self, why)
 
     def send(self, request: Outgoing) -> None:
+        """It leaves with the connection's `flush`, if not before."""
         size = request.size
         head = request_head(self.number, size) + request.head
         if size > COPIED_MAX:
-            self.connection.write(head, *request.packed.pieces)
+            self.connection.add(head, *request.packed.pieces)
         else:
-            self.connection.write(b"".join((head, *request.packed.pieces)))
+            self.connection.add(b"".join((head, *request.packed.pieces)))
         if not self.awaits_answer:
             self.asked_at = self.connection.loop.time()
         self.sent_end = max(self.sent_end, request.end)

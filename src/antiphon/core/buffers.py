@@ -33,13 +33,13 @@ _LENGTH_BYTES, _pack_length, _unpack_length = _LENGTH.size, _LENGTH.pack, _LENGT
 class Buffers:
     """A run of bytes, in the pieces in which it came."""
 
-    __slots__ = ("_checksum", "decoded", "pieces", "size")
+    __slots__ = ("decoded", "known_checksum", "pieces", "size")
 
     def __init__(self, *pieces: Piece) -> None:
         self.pieces = pieces
         self.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         self.decoded: Any = None  # what it was found to hold, so that it is read once
-        self._checksum: bytes | None = None
+        self.known_checksum: bytes | None = None
 
     @classmethod
     def gathered(cls, pieces: Sequence[Piece]) -> Buffers:
@@ -53,13 +53,13 @@ class Buffers:
 
     @property
     def checksum(self) -> bytes:
-        """Of all bytes, in whatever pieces they came; worked out once."""
-        checksum = self._checksum
+        """Of all bytes, in whatever pieces they came; worked out once. Where it is hot, look at `known_checksum`."""
+        checksum = self.known_checksum
         if checksum is None:
             found = 0
             for piece in self.pieces:
                 found = crc32(piece, found)
-            self._checksum = checksum = _pack_length(found)
+            self.known_checksum = checksum = _pack_length(found)
         return checksum
 
     def __bytes__(self) -> bytes:

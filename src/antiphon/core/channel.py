@@ -99,7 +99,7 @@ class FrameInbox(Inbox, array_like=True):
         following = self.received + 1
         if number == following and not self.early:  # most come in order, and nothing waits for them
             self.received = number
-            self.digest = crc32(frame.checksum, self.digest)
+            self.digest = crc32(frame.known_checksum or frame.checksum, self.digest)
             return
         self.take(number)
         self.early_checksums[number] = frame.checksum
@@ -143,7 +143,7 @@ class Outbox:
         popleft = self.frames.popleft
         gone = [popleft() for _ in range(self.spilled, number)]
         self.size -= sum([frame.size for frame in gone])
-        self.digest = digest_with(self.digest, b"".join([frame.checksum for frame in gone]))
+        self.digest = digest_with(self.digest, b"".join([f.known_checksum or f.checksum for f in gone]))
         self.spilled = number
 
     def digest_up_to(self, number: int) -> int | None:

@@ -209,6 +209,7 @@ class OrderingProtocol(Component):
     declaration: ClassVar[Declaration]
     added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
     advances: ClassVar[bool] = False  # its keys begin with a number, which heeds `least_number`: see core/floors.py
+    led: ClassVar[bool] = False  # whether each group has a leader at a time: see ``led_by``
     services: ClassVar[tuple[Service, ...]] = ()  # among which a sender can choose, message by message; none: no choice
 
     @classmethod
@@ -248,6 +249,10 @@ class OrderingProtocol(Component):
     def waits_for(self) -> tuple[ProcessId, ...]:
         """The processes from which this one must hear before its oldest pending message can be delivered, if known."""
         return ()
+
+    def led_by(self) -> ProcessId | None:
+        """Who leads the group of this process, as far as it knows; None where nobody does."""
+        return None
 
     def present_view(self) -> tuple[ViewId, tuple[ProcessId, ...]] | None:
         """The newest view that this process has announced, and who is in it; None where there are no views."""

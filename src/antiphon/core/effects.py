@@ -27,6 +27,10 @@ class Send(Effect):
     layer: str
     about: tuple[MessageId, ...]  # all multicast messages that the frame is about, as far as it is traced
 
+    def cut_to(self, count: int) -> None:
+        """Only the first receivers got it."""
+        self.to, self.channels, self.numbers = self.to[:count], self.channels[:count], self.numbers[:count]
+
 
 class Log(Effect):
     """Append an event to the log that the application reads."""

@@ -13,7 +13,7 @@ have not acknowledged belongs to the host; it is part of a snapshot, and a repla
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, Protocol
 
@@ -58,20 +58,22 @@ class Turn(msgspec.Struct, gc=False):
     effects: list[AnyEffect]
     note: Any = None
     channel: ChannelId | None = None  # on which a frame came
-    held: Prefix = NO_FRAMES  # all frames of the channel that are held with it
+    held: Prefix = NO_FRAMES  # where it waits for the disk: all frames of the channel that are held with it
 
 
 class Outside(Protocol):
     """Where effects go. Every method but ``on_turns`` may be called several times in one release."""
 
-    def on_send(self, peer: ProcessId, number: int, send: Send, note: Any) -> None: ...
+    def on_send(self, send: Send, note: Any) -> None:
+        """To all its receivers. If the process ends amid them, the send is left with those who got it (`cut_to`)."""
+
     def on_event(self, event: Event) -> None: ...
     def on_record(self, record: Record) -> None: ...
     def on_reply(self, reply: Reply) -> None: ...
     def on_set_timer(self, timer: SetTimer) -> None: ...
     def on_cancel_timer(self, timer: CancelTimer) -> None: ...
     def on_monitor(self, processes: tuple[ProcessId, ...]) -> None: ...
-    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+    def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         """A summary of all that was just released, for whoever observes: trace, metrics."""
 
 
@@ -90,8 +92,9 @@ class Host:
         self.journal = journal
         self.outside = outside
         self.outboxes: dict[ChannelId, Outbox] = {}
-        self.received: dict[ChannelId, Prefix] = {}  # what is held, durably, of each channel: what may be acknowledged
         self.fresh: dict[ChannelId, None] = {}  # channels of which more is held than was last asked for
+        self._received: dict[ChannelId, Prefix] = {}
+        self._ahead: dict[ChannelId, FrameInbox] = {}  # channels of which more is held than ``_received`` says
         self._asked: tuple[ChannelId, FrameInbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
         self._held: deque[Turn] = deque()
         self._awaited = 0  # all that waits below this index has led to something, or stands before what has
@@ -103,7 +106,15 @@ class Host:
 
     def take(self, happened: AnyInput, note: Any = None) -> None:
         """Journal an input and handle it. JournalFull: nothing has happened."""
-        turn = self._handle(happened, note)
+        if self._ahead:
+            self._catch_up()
+        self._hold(self._handle(happened, note))
+
+    def _hold(self, turn: Turn) -> None:
+        """What was just handled waits for the disk."""
+        if turn.channel is not None:
+            inbox = self.process.state.inboxes[turn.channel]
+            turn.held = Prefix(inbox.received, inbox.digest)
         self._held.append(turn)
         if turn.effects:
             self._awaited = turn.index + 1
@@ -111,15 +122,49 @@ class Host:
     def take_at_once(self, happened: AnyInput, note: Any = None) -> None:
         """``take``, ``end_turn`` and ``durable`` in one, where there is no journal and nothing is held."""
         turn = self._handle(happened, note)
+        if turn.channel is not None:
+            self._ahead[turn.channel] = self.process.state.inboxes[turn.channel]
+        self._end_at_once(turn)
+
+    def receive_at_once(self, channel: ChannelId, happened: Receive, note: Any = None) -> bool:
+        """``take_at_once`` of a frame on a numbered channel, if it may be taken: if it is new, and none before it is
+        missing. Returns whether it was. Written out, because nearly all inputs of a simulation are these."""
+        process, number, frame = self.process, happened.number, happened.frame
+        state = process.state
+        inbox = state.inboxes.get(channel) or process.inbox(channel)
+        if number != inbox.received + 1 and not self._may_take(channel, number):
+            return False
+        seq = state.seq + 1
+        inbox.take_frame(number, frame)
+        effects = process.receive(happened.at, channel[0], frame)
+        turn = Turn(self._index, happened, seq, state.seq, effects, note, channel)  # nobody asks for its index
+        self._ahead[channel] = inbox
+        if state.turn or state.gathering.messages:
+            self._end_at_once(turn)
+            return True
+        try:
+            if effects:
+                self._release_effects(turn)
+        finally:
+            self.outside.on_turns((turn,), replayed=False)
+        return True
+
+    def _may_take(self, channel: ChannelId, number: int) -> bool:
+        try:
+            return self.is_new(channel, number)
+        except BadFrame:
+            return False  # those before it will be resent, and it will be with them
+
+    def _end_at_once(self, turn: Turn) -> None:
         if self.process.turn_is_open:
-            self._held.append(turn)
-            self.take(TurnEnd(happened.at), note)
+            self._hold(turn)
+            self.take(TurnEnd(turn.happened.at), turn.note)
             self.durable(self.next_index)
             return
         try:
-            self._release(turn)
+            self._release_effects(turn)
         finally:
-            self.outside.on_turns([turn], replayed=False)
+            self.outside.on_turns((turn,), replayed=False)
 
     def _handle(self, happened: AnyInput, note: Any) -> Turn:
         journal = self.journal
@@ -139,8 +184,9 @@ class Host:
         if channel[0] != happened.sender or channel[1] is not happened.transport:
             channel = ChannelId(happened.sender, happened.transport)
             inbox = process.inbox(channel)
-        effects = process.step(happened, inbox)
-        return Turn(index, happened, seq, state.seq, effects, note, channel, Prefix(inbox.received, inbox.digest))
+        inbox.take_frame(happened.number, happened.frame)
+        effects = process.receive(happened.at, happened.sender, happened.frame)
+        return Turn(index, happened, seq, state.seq, effects, note, channel)
 
     def is_new(self, channel: ChannelId, number: int) -> bool:
         """Whether a frame was not taken before. BadFrame: frames before it on a FIFO channel are missing."""
@@ -193,13 +239,15 @@ class Host:
                 self.outside.on_turns(released, replayed=False)
 
     def _release(self, turn: Turn) -> None:
-        channel, effects = turn.channel, turn.effects
+        channel = turn.channel
         if channel is not None:
-            self.received[channel] = turn.held
+            self._received[channel] = turn.held
             self.fresh[channel] = None
-        if not effects:
-            return
-        outside = self.outside
+        if turn.effects:
+            self._release_effects(turn)
+
+    def _release_effects(self, turn: Turn) -> None:
+        effects, outside = turn.effects, self.outside
         done = 0
         try:
             for effect in effects:
@@ -228,29 +276,20 @@ class Host:
             raise
 
     def _release_send(self, send: Send, note: Any) -> None:
-        """Receiver by receiver; a frame is kept until its receiver has acknowledged it."""
-        on_send = self.outside.on_send
-        numbers = send.numbers
-        done = 0
+        """A frame is kept until its receivers have acknowledged it."""
         try:
-            if send.transport is _DATAGRAM:
-                for peer in send.to:
-                    on_send(peer, 0, send, note)
-                    done += 1
-                return
-            frame, outboxes = send.frame, self.outboxes
-            for channel in send.channels:
-                number = numbers[done]
-                on_send(channel[0], number, send, note)
-                (outboxes.get(channel) or self.outbox(channel)).push(number, frame)
-                done += 1
-        except BaseException:
-            send.to, send.channels, send.numbers = send.to[:done], send.channels[:done], numbers[:done]
-            raise
+            self.outside.on_send(send, note)
+        finally:
+            self._keep(send)
 
     def _keep(self, send: Send) -> None:
-        for channel, number in zip(send.channels, send.numbers, strict=True):
-            self.outbox(channel).push(number, send.frame)
+        outboxes, frame = self.outboxes, send.frame
+        for channel, number in zip(send.channels, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
+            box = outboxes.get(channel) or self.outbox(channel)
+            assert number == box.sent + 1, "a channel's frames are let out in the order of their numbers"
+            box.sent = number  # as box.push does: there are many
+            box.frames.append(frame)
+            box.size += frame.size
 
     # Channels ---------------------------------------------------------------------------------------------------
 
@@ -260,10 +299,26 @@ class Host:
             found = self.outboxes[channel] = Outbox()
         return found
 
+    @property
+    def received(self) -> dict[ChannelId, Prefix]:
+        """What is held, durably, of each channel: what may be acknowledged."""
+        if self._ahead:
+            self._catch_up()
+        return self._received
+
     def take_fresh(self) -> Iterable[ChannelId]:
         """The channels of which more has become durable since this was last asked."""
+        if self._ahead:
+            self._catch_up()
         fresh, self.fresh = self.fresh, {}
         return fresh
+
+    def _catch_up(self) -> None:
+        """Of what was taken at once, all is held. Said before anything waits for the disk, or when somebody asks."""
+        for channel, inbox in self._ahead.items():
+            self._received[channel] = Prefix(inbox.received, inbox.digest)
+            self.fresh[channel] = None
+        self._ahead.clear()
 
     def check_peer(
         self,
@@ -350,8 +405,8 @@ class Host:
                     self._keep(effect)
                 elif type(effect) is Log:
                     self.outside.on_event(effect.event)
-            self.outside.on_turns([turn], replayed=True)
-        self.received = {channel: inbox.prefix for channel, inbox in self.process.state.inboxes.items()}
+            self.outside.on_turns((turn,), replayed=True)
+        self._received = {channel: inbox.prefix for channel, inbox in self.process.state.inboxes.items()}
 
     def go_on(self) -> None:
         """The process is what it was: arm its timers, and watch whom it watches."""

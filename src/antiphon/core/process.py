@@ -107,24 +107,31 @@ class Process:
 
     # The host's side --------------------------------------------------------------------------------------------
 
-    def step(self, happened: inputs.AnyInput, inbox: FrameInbox | None = None) -> list[AnyEffect]:
-        """Handle one input. The effects are to be released, in order, once the input is durable.
-
-        ``inbox``: of the numbered channel on which a frame came, where the host has it at hand.
-        """
+    def step(self, happened: inputs.AnyInput) -> list[AnyEffect]:
+        """Handle one input. The effects are to be released, in order, once the input is durable."""
+        if type(happened) is Receive:
+            if happened.transport is not _DATAGRAM:
+                channel = ChannelId(happened.sender, happened.transport)
+                self.inbox(channel).take_frame(happened.number, happened.frame)
+            return self.receive(happened.at, happened.sender, happened.frame)
         effects: list[AnyEffect] = []
         self._effects = effects
         if happened.at > self.now:  # noqa: PLR1730 - max is slow; a clock set back must not take the process with it
             self.now = happened.at
-        if type(happened) is Receive:  # most are; so this one is handled here
-            sender, transport, frame = happened.sender, happened.transport, happened.frame
-            if transport is not _DATAGRAM:
-                (inbox or self.inbox(ChannelId(sender, transport))).take_frame(happened.number, frame)
-            index, message = frame.decoded or self._decode_once(frame)
-            self.state.seq += 1  # the frame's own event; its row is made of the input
-            self.parts[index].handlers[type(message)](sender, message)
-        else:
-            self._handlers[type(happened)](happened)
+        self._handlers[type(happened)](happened)
+        if self._local or self._delivered:
+            self._handle_local()
+        return effects
+
+    def receive(self, at: int, sender: ProcessId, frame: Buffers) -> list[AnyEffect]:
+        """Handle a frame; if it came on a numbered channel, the channel's inbox has taken it."""
+        effects: list[AnyEffect] = []
+        self._effects = effects
+        if at > self.now:  # noqa: PLR1730 - as above
+            self.now = at
+        index, message = frame.decoded or self._decode_once(frame)
+        self.state.seq += 1  # the frame's own event; its row is made of the input
+        self.parts[index].handlers[type(message)](sender, message)
         if self._local or self._delivered:
             self._handle_local()
         return effects
@@ -289,11 +296,8 @@ class Process:
         return encode_beside(_PART[part.index], message)
 
     def decode(self, frame: Piece) -> tuple[Component, Wire]:
-        parts = self.parts
-        if not frame or frame[0] >= len(parts):
-            raise BadFrame("A frame is for no part of this protocol.")
-        part = parts[frame[0]]
-        return part, part.contract.decode(frame, 1)
+        index, message = self._decode_once(Buffers(frame))
+        return self.parts[index], message
 
     def decode_frame(self, frame: Buffers) -> tuple[Component, Wire]:
         """The same, worked out once for each frame."""
@@ -301,8 +305,12 @@ class Process:
         return self.parts[index], message
 
     def _decode_once(self, frame: Buffers) -> tuple[int, Wire]:
-        part, message = self.decode(frame.joined())
-        frame.decoded = found = (part.index, message)
+        pieces, parts = frame.pieces, self.parts
+        data = pieces[0] if len(pieces) == 1 else frame.joined()
+        if not data or data[0] >= len(parts):
+            raise BadFrame("A frame is for no part of this protocol.")
+        index = data[0]
+        frame.decoded = found = (index, parts[index].contract.decode(data, 1))
         return found
 
     def handle(self, sender: ProcessId, frame: Buffers) -> None:

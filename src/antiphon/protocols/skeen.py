@@ -184,16 +184,19 @@ class Skeen(OrderingProtocol):
         m = start.message
         if not self.may_lead(sender, m):
             return
-        self.bury_those_before(sender, m)  # T1
+        if self.options.takeover:
+            self.bury_those_before(sender, m)  # T1
         held = self.holdback.get(m.id)
         if held is not None and held.deliverable:
             self.send(sender, Final(m.id, held.timestamp))  # T2
             return
         self.clock = max(self.clock + 1, least_number(m))  # L5
+        proposal = Timestamp(self.clock, self.me)
         if held is None:  # else it stays where it is: its final timestamp may be known to somebody, and be smaller
-            self.hold(m, Timestamp(self.clock, self.me))  # L6
-            self.watch()
-        self.send(sender, Propose(m.id, Timestamp(self.clock, self.me)))  # L7 T3
+            self.hold(m, proposal)  # L6
+            if self.options.takeover:
+                self.watch()
+        self.send(sender, Propose(m.id, proposal))  # L7 T3
 
     def on_propose(self, sender: ProcessId, propose: Propose) -> None:  # L8
         collection = self.collections.get(propose.id)
@@ -250,7 +253,8 @@ class Skeen(OrderingProtocol):
                 if self.options.causal:
                     self.past = max(self.past, timestamp.time)  # C2
                 self.deliver(held.message, timestamp)
-                self.watch()
+                if self.options.takeover:
+                    self.watch()
             else:
                 return
 
@@ -359,8 +363,7 @@ class Skeen(OrderingProtocol):
 
     def bury_those_before(self, leader: ProcessId, m: Message) -> None:
         """Who leads a message knows that those before are dead. What of them comes late must do no harm."""
-        if self.options.takeover:
-            self.bury(self.before(leader, m))
+        self.bury(self.before(leader, m))
 
     def on_take_over(self, sender: ProcessId, take_over: TakeOver) -> None:  # T12
         """m was not delivered here before: that takes a KNOW of this sender, which it sends after its TAKEOVER."""
@@ -377,9 +380,8 @@ class Skeen(OrderingProtocol):
 
     def watch(self) -> None:
         """The failure detector is asked about all members, and about the senders outside of what is held back."""
-        if self.options.takeover:
-            senders = sorted({id.origin for id in self.holdback if id.origin not in self.topology.group_of})
-            self.monitor([*self.topology.processes, *senders])
+        senders = sorted({id.origin for id in self.holdback if id.origin not in self.topology.group_of})
+        self.monitor([*self.topology.processes, *senders])
 
     def pending(self) -> int:
         not_begun = len(self.own[1:]) if self.options.takeover else 0

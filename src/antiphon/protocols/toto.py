@@ -146,14 +146,11 @@ class Activation(msgspec.Struct, array_like=True):
         for c in tail_of:
             c.tail[place] = True  # L21
             c.ntail += 1
-        row, last = dag.rows[machine], dag.counts[place]
-        begin = max(before, next(iter(row), last + 1)) if before > 0 else last + 1  # what is stable follows none
-        for number in range(begin, last + 1) if tail_of else ():  # where the newest follows none, none does
-            followed = [c for c in self.m_p.values() if dag.is_followed(c.node.name, row[number])]
-            if followed:
-                self.hear(place, number, followed)  # L22
-                return
-        if self.defunc[place]:
+        if before > 0 and tail_of:  # where the newest follows none, none does
+            number = min(dag.first_following(machine, c.node.name, before) for c in tail_of)
+            first = dag.rows[machine][number]
+            self.hear(place, number, [c for c in tail_of if dag.is_followed(c.node.name, first)])  # L22
+        elif self.defunc[place]:
             self.crash(place)
 
 

@@ -5,6 +5,7 @@ services/causal_graph.py brings the messages of all machines into it, in causal 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import takewhile
@@ -128,6 +129,13 @@ class Dag(msgspec.Struct, array_like=True, dict=True):
     def is_followed(self, earlier: Name, later: Node) -> bool:
         """A message follows itself."""
         return later.clock[self.places[earlier.sender]] >= earlier.number
+
+    def first_following(self, machine: ProcessId, m: Name, begin: int) -> int:
+        """The number of the machine's first message, from this one on, that follows m; its newest does. What its
+        messages follow only grows, so that halving finds it. What is forgotten is taken not to follow m."""
+        row, place = self.rows[machine], self.places[m.sender]
+        begin, last = max(begin, next(iter(row))), self.counts[self.places[machine]]
+        return bisect_left(range(last), m.number, begin, key=lambda number: row[number].clock[place])
 
     def unstable_messages(self) -> list[Node]:
         """What is kept here, in the order in which it entered."""

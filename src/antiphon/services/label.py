@@ -58,14 +58,21 @@ class Labels(msgspec.Struct):
     streams: Table[str, Inbox] = {}
 
     def has(self, label: Label, group: GroupId) -> bool:
-        stream = self.streams.get(label.origin)
-        return stream is not None and not stream.is_new(label.numbers[label.groups.index(group)])
+        return self.had(label.origin, label.numbers[label.groups.index(group)])
+
+    def had(self, origin: str, number: int) -> bool:
+        """The same of the ``number``-th thing that an origin addressed to this member's group."""
+        stream = self.streams.get(origin)
+        return stream is not None and not stream.is_new(number)
 
     def add(self, label: Label, group: GroupId) -> bool:
         """Whether it is the first time."""
-        if self.has(label, group):
+        return self.take(label.origin, label.numbers[label.groups.index(group)])
+
+    def take(self, origin: str, number: int) -> bool:
+        if self.had(origin, number):
             return False
-        self.streams.setdefault(label.origin, Inbox()).take(label.numbers[label.groups.index(group)])
+        self.streams.setdefault(origin, Inbox()).take(number)
         return True
 
 

@@ -37,6 +37,8 @@ def replace(folder: ClusterFolder, name: str) -> ProcessId:
     lost = folder.config.known(name)
     if folder.process(lost).pid() is not None:
         raise UsageError(f"{lost} is running: only a process that is down can be replaced.")
+    if folder.process(lost).is_lost and _all_are_replaced(folder, lost):
+        raise UsageError(f"{lost} was replaced before, and another process is in its place; `antiphon up` starts that.")
     spare = folder.spare_for(lost)
     if spare is None:
         raise UsageError(
@@ -44,6 +46,15 @@ def replace(folder: ClusterFolder, name: str) -> ProcessId:
         )
     folder.process(lost).mark_lost()
     return spare
+
+
+def _all_are_replaced(folder: ClusterFolder, lost: ProcessId) -> bool:
+    """Whether as many spares of its group were started as processes of it are lost. Else one was to be, and did not
+    start: then it may be asked for again."""
+    members = next(members for members in folder.config.groups.values() if lost in members)
+    gone = [member for member in members if folder.process(member).is_lost]
+    started = [p for p in members if p in folder.config.spares and (p in gone or folder.process(p).has_run)]
+    return len(started) >= len(gone)
 
 
 def advice(folder: ClusterFolder, me: ProcessId, protocol: OrderingProtocol) -> str:

@@ -99,6 +99,10 @@ class FrameStream(asyncio.BufferedProtocol):
             self.loop.call_soon(self.flush)
         self._pieces.extend(pieces)
 
+    def add(self, *pieces: Piece) -> None:
+        """The same, of one who calls ``flush`` afterwards: the event loop need not turn once more for it."""
+        self._pieces.extend(pieces)
+
     def flush(self) -> None:
         """Hand over what was written so far."""
         if self._pieces:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -49,7 +49,7 @@ class Ending(NamedTuple):
 class Driver:
     """One process with its disk: the host's Outside."""
 
-    send: Callable[[ProcessId, int, Send], None]
+    send: Callable[[Send], None]
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
     reply: Callable[[Reply], None]
     on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
@@ -229,8 +229,8 @@ class Driver:
 
     # Outside ------------------------------------------------------------------------------------------------------
 
-    def on_send(self, peer: ProcessId, number: int, send: Send, note: Any) -> None:
-        self.send(peer, number, send)
+    def on_send(self, send: Send, note: Any) -> None:
+        self.send(send)
 
     def on_event(self, event: Event) -> None:
         self.delivered.append(event)
@@ -252,7 +252,7 @@ class Driver:
         self.watched = processes
         self.on_watch()
 
-    def on_turns(self, turns: list[Turn], *, replayed: bool) -> None:
+    def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         if self.recorder is None:
             return
         if replayed:

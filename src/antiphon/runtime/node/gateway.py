@@ -42,6 +42,7 @@ OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
 DRAIN_HOLDS_SECONDS = 10.0  # for which one request to drain holds
 WAITING_BYTES = 256 << 10  # that a connection takes before the client has to read on
 STALLED_SECONDS = 30.0  # after which a client that takes nothing is left
+DELIVERED_SECONDS = 0.01  # after which a client is told what was delivered, if no receipt has told it before
 OWED_MAX = 64  # questions of one client that wait for the disk; then it is not heard
 BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is alive
 
@@ -60,6 +61,8 @@ class Gateway:
         self._keeps_up = keeps_up
         self._clients: dict[str, list[ClientCaller]] = {}
         self._fresh: dict[ClientCaller, None] = {}  # those with answers to be sent at the end of the turn
+        self._untold: dict[ClientCaller, None] = {}  # those of whose requests some were delivered
+        self._tells_later = False
         self._stalled: dict[ClientCaller, float] = {}  # those that do not take what they are sent, and since when
         self._undelivered = Undelivered()
         self._looks = 0
@@ -101,6 +104,7 @@ class Gateway:
         if not callers:
             del self._clients[caller.client]
         self._fresh.pop(caller, None)
+        self._untold.pop(caller, None)
         self._stalled.pop(caller, None)
         subscriber = self.subscribers.pop(caller, None)
         if subscriber is not None:
@@ -123,14 +127,22 @@ class Gateway:
             self._undelivered.delivered(client, destinations, end)
             for caller in clients.get(client, ()):
                 if caller.delivered(destinations, end):
-                    self._fresh[caller] = None
+                    self._untold[caller] = None
 
     def answer(self) -> None:
-        """Tell clients what is safe now."""
+        """Tell clients what is safe now; and what was delivered, soon: the next receipt tells it, too."""
         for caller in self._fresh:
             caller.send_taken()
-            caller.flush()
         self._fresh.clear()
+        if self._untold and not self._tells_later:
+            self._tells_later = True
+            asyncio.get_running_loop().call_later(DELIVERED_SECONDS, self._tell_delivered)
+
+    def _tell_delivered(self) -> None:
+        self._tells_later = False
+        for caller in self._untold:
+            caller.send_taken()
+        self._untold.clear()
 
     def serve(self) -> None:
         """Send readers what this turn has brought, and see whether clients ask too much."""
@@ -190,7 +202,6 @@ class ClientCaller:
     def __init__(self, gateway: Gateway, client: str, stream: FrameStream) -> None:
         self.client = client
         self.write = stream.write
-        self.flush = stream.flush
         self._gateway = gateway
         self._driver = gateway.driver
         self._stream = stream
@@ -347,10 +358,12 @@ class ClientCaller:
         return True
 
     def send_taken(self) -> None:
+        """Of each set of groups of which there is anything new."""
         for route in self._fresh.values():
             route.taken = max(route.taken, route.delivered)
-            self.write(encode_taken(route.number, route.taken, route.delivered))
+            self._stream.add(encode_taken(route.number, route.taken, route.delivered))
         self._fresh.clear()
+        self._stream.flush()
 
     def _on_progress(self, wanted: Progress) -> None:
         """Answer with what is durable, for the client will never repeat what it hears of here."""

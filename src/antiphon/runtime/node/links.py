@@ -194,7 +194,7 @@ class PeerLink:
     # Frames -----------------------------------------------------------------------------------------------------
 
     def send(self, transport: Transport, number: int, frame: Buffers) -> None:
-        """A frame is durable and may go out: now, if the peer has all before it; else `pump` sends it."""
+        """A frame is durable and may go out: with `flush`, if the peer has all before it; else `pump` sends it."""
         stream = self._stream
         can_write = self.ready and stream is not None and stream.is_writable
         channel = self.channels[transport]
@@ -202,7 +202,7 @@ class PeerLink:
             self._progress_at = asyncio.get_running_loop().time()  # until now there was nothing to acknowledge
         channel.lag.add(number, frame.size)
         if can_write and channel.next == number:
-            stream.write(data_head(transport, number, frame.size), *frame.pieces)  # type: ignore[union-attr]
+            stream.add(data_head(transport, number, frame.size), *frame.pieces)  # type: ignore[union-attr]
             channel.next = number + 1
 
     def flush(self) -> None:
@@ -249,13 +249,13 @@ class PeerLink:
                 self.driver.spills.check(channel.id, channel.box)
                 self.close()  # there is no room to open the log: it is tried again
                 return size
-            stream.write(data_head(transport, channel.next, len(frame)), frame)
+            stream.add(data_head(transport, channel.next, len(frame)), frame)
             channel.next += 1
             size += len(frame)
         for number, kept in channel.box.frames_from(channel.next):
             if size >= limit:
                 break
-            stream.write(data_head(transport, number, kept.size), *kept.pieces)
+            stream.add(data_head(transport, number, kept.size), *kept.pieces)
             channel.next = number + 1
             size += kept.size
         return size

@@ -186,8 +186,9 @@ class Node:
         seconds = asyncio.get_running_loop().time() - self._started_at
         if seconds < MEET_SECONDS and any(link.absent_since is None for link in unmet):
             return
-        is_first = driver.process.with_views and driver.is_new
-        if is_first and seconds < FIRST_SECONDS and any(link.peer not in self._config.spares for link in unmet):
+        spares = self._config.spares
+        is_first = driver.process.with_views and driver.is_new and self.me not in spares  # a spare joins those who run
+        if is_first and seconds < FIRST_SECONDS and any(link.peer not in spares for link in unmet):
             return
         try:
             driver.begin()
@@ -320,11 +321,14 @@ class Node:
 
     # Effects ----------------------------------------------------------------------------------------------------
 
-    def _send(self, peer: ProcessId, number: int, send: Send) -> None:
-        if send.transport is Transport.DATAGRAM:
-            self.datagrams.send(peer, send)
+    def _send(self, send: Send) -> None:
+        transport, frame = send.transport, send.frame
+        if transport is Transport.DATAGRAM:
+            for peer in send.to:
+                self.datagrams.send(peer, send)
             return
-        self.links[peer].send(send.transport, number, send.frame)
+        for peer, number in zip(send.to, send.numbers, strict=True):
+            self.links[peer].send(transport, number, frame)
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
         self.gateway.answer()  # a few bytes, for which clients wait who have much to send

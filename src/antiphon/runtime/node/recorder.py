@@ -9,7 +9,7 @@ stands in a finished file.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -55,12 +55,12 @@ class Recorder:
         """Whether much is still to be made into rows."""
         return self._taken - self._made > UNMADE_TABLES_MAX
 
-    def add(self, turns: list[Turn], time_ns: int) -> None:
+    def add(self, turns: Sequence[Turn], time_ns: int) -> None:
         """What was just released."""
         for turn in turns:
             self._keep(time_ns, turn)
 
-    def add_replayed(self, turns: list[Turn]) -> None:
+    def add_replayed(self, turns: Sequence[Turn]) -> None:
         """The same after a crash, as far as no file has it."""
         for turn in turns:
             self._keep(turn.happened.at, turn)

@@ -119,7 +119,7 @@ class Subscriber:
             while stream.is_writable and stream.is_open and self._next < delivered.next_index:
                 frame = self._shelf.frame(self, self._next)
                 self._next = frame.end
-                stream.write(*frame.pieces)
+                stream.add(*frame.pieces)
                 stream.flush()
         except JournalError as error:
             self._driver.fail(EXIT_REFUSED, str(error))
