@@ -51,6 +51,18 @@ def test_a_few_runs_stand_side_by_side() -> None:
     assert text.split() == ["property", "a", "b", "integrity", "holds", "unchecked"]
 
 
+def test_what_nobody_promises_is_only_named() -> None:
+    rows = verdict("a", integrity="holds", fifo="not promised", gaps="not promised", causal="not promised")
+    assert [line.split() for line in shown(tables.verdict_table(rows)).splitlines()] == [
+        ["property", "a"],
+        ["integrity", "holds"],
+        ["not", "promised:", "fifo,", "gaps,", "causal"],
+    ]
+    both = rows + verdict("b", integrity="holds", fifo="broken", gaps="not promised", causal="not promised")
+    assert shown(tables.verdict_table(both)).splitlines()[2].split() == ["fifo", "not", "promised", "broken"]
+    assert shown(tables.verdict_table(verdict("a", fifo="not promised"))).splitlines()[-1] == "not promised: fifo"
+
+
 def test_of_many_runs_those_with_each_verdict_are_counted() -> None:
     rows = [
         row

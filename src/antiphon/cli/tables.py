@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -24,16 +25,28 @@ STYLES = {
 RUNS_SIDE_BY_SIDE = 4
 RUNS_PRINTED = 20
 VIOLATIONS_PRINTED = 12
+NAMES_WIDTH = 96  # of a line of names
 
 Rows = Sequence[dict[str, Any]]
 
 
 def verdict_table(judged: Rows) -> RenderableType:
-    """One line per property, one column per run; with many runs, how many of them have each status."""
+    """One line per property that some run promises, one column per run; with many runs, how many of them have each
+    status. What nobody promises is only named."""
     by_run: dict[str, dict[str, str]] = {}
     for row in judged:
         by_run.setdefault(row["run"], {})[row["property"]] = row["status"]
     properties = list(dict.fromkeys(row["property"] for row in judged))
+    promised = [name for name in properties if any(statuses[name] != "not promised" for statuses in by_run.values())]
+    left = [name for name in properties if name not in promised]
+    table = _verdicts(by_run, promised)
+    if not left:
+        return table
+    names = textwrap.fill(", ".join(left), NAMES_WIDTH, initial_indent="not promised: ", subsequent_indent=" " * 14)
+    return Group(table, Text(names, style=STYLES["not promised"]))
+
+
+def _verdicts(by_run: dict[str, dict[str, str]], properties: list[str]) -> Table:
     if len(by_run) > RUNS_SIDE_BY_SIDE:
         return _counted(by_run, properties)
     table = Table("property", *by_run, box=None, pad_edge=False)
