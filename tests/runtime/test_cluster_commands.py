@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -427,6 +428,36 @@ def test_a_process_that_others_keep_from_the_processor_is_given_that_time(
         time.sleep(0.01)
     cluster.kill(folder, "a.1")
     assert looks == []
+
+
+def test_what_is_under_way_is_waited_for_as_long_as_something_is_delivered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up ten seconds after the last delivery, not counting those in which others had the processor."""
+    folder = cluster.create(path, {"a": 1}, trace=False)
+    now = starved = 0.0
+    looks: list[StatusAnswer] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += 6.0
+
+    def ask_all(config: object, asked: Iterable[str], **_: object) -> dict[str, StatusAnswer]:
+        return {process: looks.pop(0) for process in asked}
+
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    monkeypatch.setattr(processes, "ask_all", ask_all)
+    monkeypatch.setattr(processes, "_starved_seconds", lambda pid: now * starved)
+    monkeypatch.setattr(ProcessFolder, "pid", lambda own: 7)
+    slow = [_answer("a.1", pending=1, delivered=count) for count in (0, 0, 1, 1, 2)]
+    looks[:] = [*slow, _answer("a.1", delivered=3), _answer("a.1", delivered=3)]
+    assert cluster.wait_idle(folder, 10.0)
+    assert looks == []
+    for share, taken in ((0.0, 3), (0.5, 5)):
+        starved = share
+        looks[:] = [slow[-1]] * 9
+        assert not cluster.wait_idle(folder, 10.0)
+        assert len(looks) == 9 - taken, "it gives up in the end"
 
 
 def test_the_time_in_which_a_process_could_have_run_is_the_kernels() -> None:

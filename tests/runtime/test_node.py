@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -621,6 +622,29 @@ def test_where_a_majority_is_enough_a_message_does_not_wait_for_who_is_there(
             node.driver.abandon()
 
     assert asyncio.run(run()) == named
+
+
+def test_who_gives_its_peers_time_to_speak_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no requests before: whoever has started it waits, and `status` names the peer that is silent."""
+    folder = cluster.create(tmp_path / "c", {"a": 1, "b": 1}, trace=False)
+    folder.process("a.1").path.mkdir()
+    monkeypatch.setattr(node_module, "MEET_SECONDS", math.inf)
+
+    async def run() -> None:
+        node = open_node(folder)
+        with socket.create_server(folder.config.address("b.1")):  # which takes the call, and says nothing
+            running = asyncio.create_task(node.run())
+            while not isinstance(answer := await asyncio.to_thread(cluster.ask, folder.config, "a.1"), StatusAnswer):
+                await asyncio.sleep(0.01)
+            assert (answer.returning, node.driver.begun) == (["b.1"], False)
+            monkeypatch.setattr(node_module, "MEET_SECONDS", 0.0)
+            while not node.driver.begun:
+                await asyncio.sleep(0.01)
+            assert node.status().returning == []
+            node.stop()
+            assert await running == 0
+
+    uvloop.run(run())
 
 
 def test_who_finds_its_address_taken_says_who_it_is(folder: ClusterFolder) -> None:
