@@ -72,6 +72,7 @@ def pytest_configure() -> None:
     # Ctrl-C works, also where a shell that runs us in the background had it ignored: our children inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` ends us as Ctrl-C does: nothing stays behind
 
 
 def _have_ports_of_our_own() -> None:
