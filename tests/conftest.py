@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from antiphon.core.errors import AntiphonError
@@ -92,6 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes minutes begins early, so that nobody waits for it at the end: one test, or many on one worker."""
     items.sort(key=lambda item: (item.get_closest_marker("long") is None, together(item.nodeid) is None))
 
+
+# Of all values, the same are tried in each run, and for as long as it takes: a slow machine is not a failed test.
+settings.register_profile("patient", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 MakeCluster = Callable[..., ClusterFolder]
 
