@@ -126,6 +126,7 @@ def run_one(place: Path, protocol: str, options: dict[str, str], number: int) ->
         ran.receipts = asyncio.run(load(folder, destination_sets(protocol)))
         ran.seconds = time.monotonic() - begun
         if can_advance(folder.config):
+            cluster.wait_idle(folder, DRAIN_SECONDS)  # what is delivered later could be beyond the floors
             config, logs = find_logs([place])
             await_disks(folder, logs)
             advance(folder, logs, floors_of(config, logs), DRAIN_SECONDS)

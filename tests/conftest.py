@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.cluster import ClusterFolder, control, ports
+from waiting import IN_TIME_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,9 +64,25 @@ class Together(LoadScopeScheduling):
 
 
 def pytest_configure() -> None:
-    """Ctrl-C works, also where a shell that runs us in the background had it ignored: our children inherit that."""
+    _have_ports_of_our_own()
+    # A user is told after two seconds that a process does not answer; a test waits for one that has no processor.
+    for asking in (control.ask, control.ask_all):
+        asking.__kwdefaults__["timeout"] = IN_TIME_SECONDS
+    # All workers run the tests of one day, also around midnight.
+    os.environ.setdefault("ANTIPHON_TESTS_OF_DAY", str(int(time.time()) // 86_400))
+    # Ctrl-C works, also where a shell that runs us in the background had it ignored: our children inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` ends us as Ctrl-C does: nothing stays behind
+
+
+def _have_ports_of_our_own() -> None:
+    """A port that is free is taken a moment later, or again after a kill: no other worker may take it in between."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first, last = ports.PORTS
+    share = (last - first) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    begin = first + share * number
+    ports.PORTS = (begin, begin + share)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
@@ -73,6 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes minutes begins early, so that nobody waits for it at the end: one test, or many on one worker."""
     items.sort(key=lambda item: (item.get_closest_marker("long") is None, together(item.nodeid) is None))
 
+
+# Of all values, the same are tried in each run, and for as long as it takes: a slow machine is not a failed test.
+settings.register_profile("patient", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 MakeCluster = Callable[..., ClusterFolder]
 

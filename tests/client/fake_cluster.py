@@ -14,6 +14,7 @@ from antiphon.core.events import Delivered, Event, Gap, View, encode_event
 from antiphon.core.model import GroupId, MessageId, ProcessId, ViewId
 from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import OutOfTurn, SessionId, Sessions
+from antiphon.runtime.cluster.ports import free_ports
 from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
     HEADER,
@@ -34,6 +35,7 @@ from antiphon.runtime.net.frames import (
     encode_taken,
 )
 from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
+from waiting import IN_TIME_SECONDS
 
 RECORDS = 4  # in one frame for subscribers
 
@@ -98,7 +100,8 @@ class FakeMember:
         self.address = ""
 
     async def start(self) -> None:
-        port = int(self.address.rpartition(":")[2] or 0)
+        # Not a port that the system picks: it may go to somebody's connection while the member is down.
+        port = int(self.address.rpartition(":")[2] or free_ports(1, None)[0])
         listening = socket.create_server(("127.0.0.1", port))
         listening.setblocking(False)
         self.address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -305,7 +308,7 @@ def run(sizes: dict[str, int], story: Story, **options: float) -> FakeCluster:
     async def all_of_it() -> FakeCluster:
         async with FakeCluster(sizes) as cluster:
             async with antiphon.connect(cluster.target, **options) as client:  # type: ignore[arg-type]
-                await asyncio.wait_for(story(cluster, client), 20)
+                await asyncio.wait_for(story(cluster, client), IN_TIME_SECONDS)
             return cluster
 
     return asyncio.run(all_of_it())

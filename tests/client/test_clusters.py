@@ -17,13 +17,14 @@ from antiphon.client import progress, sender
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
+from waiting import IN_TIME_SECONDS
 
 MakeCluster = Callable[..., ClusterFolder]
 
 
 async def read(client: antiphon.Client, group: str, count: int) -> list[antiphon.Delivery]:
     found: list[antiphon.Delivery] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(IN_TIME_SECONDS):
         async for delivery in client.subscribe(group):
             found.append(delivery)
             if len(found) == count:
@@ -107,7 +108,7 @@ def test_a_message_survives_any_number_of_lost_connections_once(make_cluster: Ma
         assert sum(proxy.cuts for proxy in proxies.values()) > 5
 
     asyncio.run(run())
-    assert cluster.wait_idle(folder, 10)
+    assert cluster.wait_idle(folder, 60)
     ends = [status.delivered for status in cluster.statuses(folder).values() if status is not None]
     assert ends == [count] * 4, "no copy was delivered twice"
 
@@ -148,12 +149,12 @@ def test_a_subscription_goes_on_at_another_member(make_cluster: MakeCluster) -> 
             for _round in range(3):
                 await asyncio.gather(*(client.multicast({"a"}, b"x") for _ in range(50)))
                 for _ in range(50):
-                    positions.append((await asyncio.wait_for(anext(deliveries), 10)).position)
+                    positions.append((await asyncio.wait_for(anext(deliveries), IN_TIME_SECONDS)).position)
                 assert deliveries._connection is not None
                 await asyncio.to_thread(cluster.kill, folder, deliveries._connection.directory.process)
                 await asyncio.to_thread(cluster.start, folder)
             await client.multicast({"a"}, b"last")
-            last = await asyncio.wait_for(anext(deliveries), 10)
+            last = await asyncio.wait_for(anext(deliveries), IN_TIME_SECONDS)
             assert last.payload == b"last"
             assert [*positions, last.position] == list(range(151))
 
@@ -166,11 +167,11 @@ def test_a_subscription_is_not_disturbed_by_the_same_clients_requests(make_clust
     async def run() -> None:
         async with antiphon.connect(folder.path) as client, client.subscribe("a") as deliveries:
             await client.multicast({"a"}, b"x")
-            await asyncio.wait_for(anext(deliveries), 10)
+            await asyncio.wait_for(anext(deliveries), IN_TIME_SECONDS)
             connection = deliveries._connection
             for _ in range(20):
                 await client.multicast({"a"}, b"x")
-                await asyncio.wait_for(anext(deliveries), 10)
+                await asyncio.wait_for(anext(deliveries), IN_TIME_SECONDS)
             assert deliveries._connection is connection
 
     asyncio.run(run())
@@ -183,7 +184,7 @@ def test_history_is_read_from_disk_and_then_live(make_cluster: MakeCluster) -> N
     async def run() -> None:
         async with antiphon.connect(folder.path) as client:
             await asyncio.gather(*(client.multicast({"a"}, payload) for _ in range(1500)))
-            await asyncio.to_thread(cluster.wait_idle, folder, 10)
+            await asyncio.to_thread(cluster.wait_idle, folder, 60)
             await asyncio.sleep(0.5)  # the log is on disk now
             async with client.subscribe("a", start=1000, follow=False) as deliveries:
                 assert [d.position async for d in deliveries] == list(range(1000, 1500))
@@ -206,8 +207,9 @@ def test_a_route_never_stays_full(make_cluster: MakeCluster, monkeypatch: pytest
         async with antiphon.connect(folder.path, batch_bytes=50) as client:
             sets = [{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}]
             await asyncio.gather(*(client.multicast(sets[i % 4], b"x" * 40) for i in range(1000)))
-            await asyncio.sleep(1)
-            assert [route.settled for route in client._sender._routes.values()] == [250] * 4
+            async with asyncio.timeout(IN_TIME_SECONDS):
+                while [route.settled for route in client._sender._routes.values()] != [250] * 4:
+                    await asyncio.sleep(0.02)
 
     asyncio.run(run())
 
@@ -233,7 +235,7 @@ def test_errors_say_what_happened(make_cluster: MakeCluster) -> None:
                     await client.multicast(destinations, b"x")
             with pytest.raises(UsageError):
                 client.subscribe("nowhere")
-            await client.multicast({"a"}, b"one", timeout=10)
+            await client.multicast({"a"}, b"one")
             with paused(folder, "a.1"), pytest.raises(OutcomeUnknown):
                 await client.multicast({"a"}, b"two", timeout=0.3)
             assert [d.payload for d in await read(client, "a", 2)] == [b"one", b"two"]
@@ -241,7 +243,7 @@ def test_errors_say_what_happened(make_cluster: MakeCluster) -> None:
             with pytest.raises(Unavailable):
                 await client.multicast({"b"}, b"three", timeout=0.3)
             await asyncio.to_thread(cluster.start, folder)
-            await client.multicast({"b"}, b"four", timeout=10)
+            await client.multicast({"b"}, b"four")
             assert [d.payload for d in await read(client, "b", 1)] == [b"four"], "three surely did not happen"
 
     asyncio.run(run())
@@ -255,7 +257,7 @@ def test_a_silent_member_is_given_up_for_another(make_cluster: MakeCluster, monk
         async with antiphon.connect(folder.path) as client:
             first = await client.multicast({"a"}, b"x")
             with paused(folder, first.member):
-                second = await client.multicast({"a"}, b"y", timeout=10)
+                second = await client.multicast({"a"}, b"y", timeout=IN_TIME_SECONDS)
                 assert second.member != first.member
             assert [d.payload for d in await read(client, "a", 2)] == [b"x", b"y"]
 
@@ -282,6 +284,7 @@ def test_a_batch_is_contiguous_in_every_group(make_cluster: MakeCluster) -> None
                 for client in (one, two):
                     mine = [payload for payload in found if payload.startswith(client.name.encode())]
                     assert mine == [f"{client.name} {i} {j}".encode() for i in range(30) for j in range(20)]
+            await asyncio.to_thread(cluster.wait_idle, folder, 60)
             position = 0
             async for batch in one.subscribe("a", follow=False).batches():
                 assert batch.position == position
@@ -306,7 +309,7 @@ def test_a_client_that_dies_in_mid_send_stalls_nobody(make_cluster: MakeCluster)
         async with antiphon.connect(folder.path) as client:
             last = await client.multicast({"a", "b"}, b"last")
             for group in ("a", "b"):
-                async with asyncio.timeout(10), client.subscribe(group) as deliveries:
+                async with asyncio.timeout(IN_TIME_SECONDS), client.subscribe(group) as deliveries:
                     async for delivery in deliveries:
                         if delivery.name == last.name:
                             break

@@ -240,10 +240,10 @@ def test_read_ahead_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None
             await client.multicast_many("a", [payload] * 2)
         async with client.subscribe("a") as deliveries:
             await anext(deliveries)
-            await asyncio.sleep(0.2)
             connection = deliveries._connection
             assert connection is not None
-            assert connection._is_paused
+            while not connection._is_paused:
+                await asyncio.sleep(0.01)
             assert sum(map(len, connection.records)) < 3_000_000
             count = 1
             async for delivery in deliveries:
@@ -279,15 +279,19 @@ def test_what_waits_as_bytes_while_a_reader_is_ahead_comes_when_it_reads_on(monk
 
 def test_closing_the_client_ends_its_subscriptions() -> None:
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
-        async def read() -> list[antiphon.Delivery]:
-            return [delivery async for delivery in client.subscribe("a")]
+        found: list[bytes] = []
+
+        async def read() -> None:
+            async for delivery in client.subscribe("a"):
+                found.append(delivery.payload)
 
         reading = asyncio.create_task(read())
-        await asyncio.sleep(0.05)
         await client.multicast("a", b"x")
-        await asyncio.sleep(0.05)
+        while not found:
+            await asyncio.sleep(0.01)
         await client.close()
-        assert [delivery.payload for delivery in await reading] == [b"x"]
+        await reading
+        assert found == [b"x"]
 
     run({"a": 1}, story)
 

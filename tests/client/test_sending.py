@@ -65,9 +65,12 @@ def test_a_member_that_welcomes_and_closes_at_once_does_not_wedge_a_route() -> N
         for member in cluster.members.values():
             member.closes_at_once = True
         call = asyncio.create_task(client.multicast("a", b"x"))
-        await asyncio.sleep(0.5)
-        tries = sum(member.welcomed for member in cluster.members.values())
-        assert 4 < tries < 40, "it goes on trying, and not in a tight loop"
+        loop = asyncio.get_running_loop()
+        tries, begun = 0, loop.time()
+        while tries <= 4 or loop.time() < begun + 0.5:  # it goes on trying ...
+            await asyncio.sleep(0.05)
+            tries = sum(member.welcomed for member in cluster.members.values())
+        assert tries < 80 * (loop.time() - begun), "... and not in a tight loop"
         cluster.members["a.2"].closes_at_once = False
         assert (await call).member == "a.2"
 
@@ -134,7 +137,7 @@ def test_what_all_members_refuse_surely_did_not_happen() -> None:
         for member in cluster.members.values():
             member.refuses = "unavailable"
         with pytest.raises(Unavailable, match="It says no"):
-            await client.multicast("a", b"no", timeout=0.4)
+            await client.multicast("a", b"no", timeout=1)
         for member in cluster.members.values():
             member.refuses = ""
         assert (await client.multicast("a", b"yes")).number == 0, "its number was free again"
@@ -230,23 +233,18 @@ def test_each_call_has_its_own_deadline() -> None:
         await cluster.members["a.1"].stop()
         loop = asyncio.get_running_loop()
 
-        async def timed(timeout: float | None) -> float:
+        async def timed(timeout: float) -> None:
             begun = loop.time()
-            try:
+            with pytest.raises(Unavailable):
                 await client.multicast("a", b"%r" % timeout, timeout=timeout)
-            except Unavailable:
-                return loop.time() - begun
-            return -1
+            assert loop.time() - begun >= timeout - 0.01
 
-        waits = [0.05, 0.4, 0.2, None, 0.1]
-        calls = [asyncio.create_task(timed(timeout)) for timeout in waits]
-        await asyncio.sleep(0.6)
+        patient = [asyncio.create_task(client.multicast("a", b"%r" % each, timeout=each)) for each in (None, 50)]
+        await asyncio.gather(*(timed(timeout) for timeout in (0.05, 0.4, 0.2, 0.1)))
+        assert not any(call.done() for call in patient)
         await cluster.members["a.1"].start()
-        took = await asyncio.gather(*calls)
-        assert took[3] == -1
-        for timeout, seconds in zip(waits, took, strict=True):
-            assert timeout is None or timeout - 0.01 <= seconds < timeout + 0.15
-        assert cluster.payloads("a") == [b"None"], "what has expired is not sent"
+        await asyncio.gather(*patient)
+        assert cluster.payloads("a") == [b"None", b"50"], "what has expired is not sent"
 
     run({"a": 1}, story)
 
@@ -297,9 +295,9 @@ def test_a_route_at_its_limit_waits_and_stops_no_other(monkeypatch: pytest.Monke
         with pytest.raises(Unavailable, match="not delivered yet"):
             await client.multicast({"a", "b"}, b"no room", timeout=0.2)
         for i in range(7):
-            await client.multicast({"c", "b"}, b"%1000d" % i, timeout=2)
+            await client.multicast({"c", "b"}, b"%1000d" % i)
         for i in range(50):
-            await client.multicast("a", b"%1000d" % i, timeout=2)
+            await client.multicast("a", b"%1000d" % i)
         blocked = asyncio.create_task(client.multicast({"a", "b"}, b"after"))
         await asyncio.sleep(0.1)
         assert not blocked.done()
@@ -317,7 +315,8 @@ def test_requests_are_let_go_when_they_are_delivered_everywhere(monkeypatch: pyt
         sets = [{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}]
         for i in range(40):
             await client.multicast(sets[i % 4], b"x")
-        await asyncio.sleep(0.3)
+        while any(route.numbered for route in client._sender._routes.values()):
+            await asyncio.sleep(0.01)
         for route in client._sender._routes.values():
             assert route.settled == route.next_number == 10
             assert not route.numbered
@@ -344,9 +343,8 @@ def test_a_member_that_is_behind_its_group_is_not_the_only_one_asked(
         for _ in range(2):
             await client.multicast_many({"a", "b"}, [b"x"] * 1000)
             (route,) = client._sender._routes.values()
-            async with asyncio.timeout(5):
-                while route.settled < route.next_number:
-                    await asyncio.sleep(0.01)
+            while route.settled < route.next_number:
+                await asyncio.sleep(0.01)
         assert next(told) < 1000
 
     run({"a": 1, "b": 3}, story)
@@ -362,9 +360,8 @@ def test_any_number_of_sets_can_be_asked_about(monkeypatch: pytest.MonkeyPatch) 
         for each in sets:
             client._sender.route(each)._members = deque([f"{each[1]}.1"])  # so that a has to be asked
         await asyncio.gather(*(client.multicast(each, b"x") for each in sets))
-        async with asyncio.timeout(10):
-            while any(route.settled < 1 for route in client._sender._routes.values()):
-                await asyncio.sleep(0.01)
+        while any(route.settled < 1 for route in client._sender._routes.values()):
+            await asyncio.sleep(0.01)
 
     run(dict.fromkeys("abcdefghi", 1), story)
 

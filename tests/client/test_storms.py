@@ -115,4 +115,4 @@ def test_receipts_and_errors_are_true(seed: int, monkeypatch: pytest.MonkeyPatch
                         assert payload not in log
         assert set(fates.values()) == {"receipt", "unavailable", "unknown"}
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), 300))

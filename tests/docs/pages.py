@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LANGUAGES = {"sh", "console", "python", "output", "text"}
 
+LOOKS = ("antiphon status ", "antiphon tail ")  # commands that only show what has come so far
+
 _COMMAND = re.compile(r"\s*(\$ |antiphon [a-z]|python |make )")
 _INDENTED = re.compile(rf"(?:    |\t){_COMMAND.pattern}")
 _MARKER = re.compile(r"<!-- (not run|before|instead|exits with|file):? (.+) -->")
@@ -50,6 +52,10 @@ class Example:
     def exit_code(self, command: str) -> int:
         told = (marker.partition(": ") for marker in self.markers.get("exits with", []))
         return next((int(code) for code, _, of in told if of == command), 0)
+
+    @property
+    def looks(self) -> bool:
+        return any(line.startswith(LOOKS) for line in self.source)
 
     @property
     def file(self) -> str | None:
@@ -101,6 +107,8 @@ def examples(page: Path) -> list[Example]:
             found[-1].begin, found[-1].end = block.line, block.line + len(block.lines)
         elif block.language in ("sh", "python") or block.markers:
             kind = "sh" if block.language == "sh" else "python"
+            alone = len(block.lines) == 1 or not any(line.startswith(LOOKS) for line in block.lines)
+            assert alone, f"{where}: what a look shows stands right below it, in a console: it may have to be repeated"
             found.append(Example(page, block.line, kind, block.lines, markers=block.markers))
         else:
             commands = [line for line in block.lines if _COMMAND.match(line)]

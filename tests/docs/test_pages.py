@@ -98,6 +98,7 @@ def test_examples_are_found_with_their_outputs(tmp_path: Path) -> None:
         ("```output\na\n```\n", "no command prints this"),
         ("Do this:\n\n    antiphon status\n", "in a fenced block, not in an indented one"),
         ("<!-- not run: why -->\nwords\n", "belongs to no block"),
+        ("```sh\nantiphon up\nantiphon status --dir shop\n```\n", "stands right below it"),
     ],
 )
 def test_a_page_that_could_drift_unseen_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
@@ -113,6 +114,17 @@ def test_drift_is_seen(tmp_path: Path, stage: Stage) -> None:
     assert not agrees(example, printed.replace("has 2", "has 3"))
     assert not agrees(example, printed + "more\n")
     assert not agrees(example, "")
+
+
+def test_a_look_is_repeated_until_what_the_page_says_has_come(
+    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (example,) = page_of(tmp_path, "```console\n$ antiphon tail --dir shop orders\n0 a\n```\n")
+    looks = [(1, ""), (0, ""), (0, "0 a\n"), (0, "0 a\n1 b\n")]
+    monkeypatch.setattr(stage, "_run", lambda command: looks.pop(0))
+    assert agrees(example, stage.play(example))
+    monkeypatch.setattr("docs.stage.SETTLE_SECONDS", 0.0)
+    assert not agrees(example, stage.play(example)), "and not for ever"
 
 
 def test_a_wrong_exit_code_is_seen(tmp_path: Path, stage: Stage) -> None:

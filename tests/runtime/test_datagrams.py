@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +27,7 @@ from antiphon.services.causal_graph import CausalGraph
 from antiphon.services.dag import Ack, Name
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
+from waiting import becomes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def test_what_is_lost_with_a_connection_is_fetched(make_cluster: MakeCluster, pr
 
 def judged(folder: ClusterFolder) -> dict[str, int]:
     """The payloads that each process delivered, in a run that is drained and breaks nothing."""
-    assert cluster.stop(folder, drain_seconds=20)
+    assert cluster.stop(folder, drain_seconds=60)
     (facts,) = read_facts(folder.trace)
     rows = read_rows(folder.trace, facts.run)
     assert check_run(facts, rows) == []
@@ -75,7 +75,6 @@ def test_a_tenth_is_lost_and_all_is_delivered(make_cluster: MakeCluster) -> None
 
     def dropped() -> int:
         answers = cluster.statuses(folder).values()
-        assert all(answer is not None for answer in answers)
         return sum(answer.datagrams.get("dropped on purpose", 0) for answer in answers if answer is not None)
 
     async def run() -> int:
@@ -91,7 +90,7 @@ def test_a_tenth_is_lost_and_all_is_delivered(make_cluster: MakeCluster) -> None
                 at += 50
         return at
 
-    count = asyncio.run(asyncio.wait_for(run(), 60))
+    count = asyncio.run(asyncio.wait_for(run(), 300))
     assert judged(folder) == dict.fromkeys(("g.1", "g.2", "g.3", "g.4"), count)
 
 
@@ -185,12 +184,12 @@ def test_hostile_datagrams_are_dropped_and_counted(make_cluster: MakeCluster) ->
         "malformed": 1,
         "damaged": 1,
     }
-    found: dict[str, int] = {}
-    deadline = time.monotonic() + 10
-    while found != expected and time.monotonic() < deadline:
+
+    def found() -> dict[str, int]:
         status = ask(config, "g.1")
-        found = {reason: status.datagrams.get(reason, 0) for reason in expected} if status is not None else {}
-    assert found == expected
+        return {reason: status.datagrams.get(reason, 0) for reason in expected} if status is not None else {}
+
+    assert becomes(lambda: found() == expected), found()
     cluster.start(folder)
 
     async def run() -> None:

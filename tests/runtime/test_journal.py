@@ -342,7 +342,7 @@ def test_reading_and_appending_go_on_while_a_thread_writes(tmp_path: Path) -> No
             writer.join(timeout=0.0005 if i + 1 < total else None)
             # The next batch must wait for this one, but appends need not.
             writer.join()
-    reader.join(timeout=20)
+    reader.join(timeout=60)
     assert failures == []
     assert seen == [b"record %d" % i for i in range(total)]
     journal.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -89,7 +90,7 @@ def test_a_failed_sync_stops_the_process_and_is_never_retried(
 
             monkeypatch.setattr(os, "fdatasync", fail)
             sending = asyncio.create_task(client.multicast({"a"}, b"two"))
-            code = await asyncio.wait_for(running, 10)
+            code = await asyncio.wait_for(running, 60)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             assert len(calls) == 1
@@ -113,7 +114,7 @@ def test_a_protocol_that_fails_stops_the_process(folder: ClusterFolder, capsys: 
             node.driver.process.protocol.multicast = fail  # type: ignore[method-assign]
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
             sending = asyncio.create_task(client.multicast({"a"}, b"two"))
-            code = await asyncio.wait_for(running, 10)
+            code = await asyncio.wait_for(running, 60)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             return code
@@ -142,7 +143,7 @@ def test_a_timer_rings_whatever_is_wrong_with_what_came_before_it(folder: Cluste
         index, due = driver.process.protocol.index, driver.clock()
         driver.process.state.timers[index, b"a timer"] = due
         driver.on_set_timer(SetTimer(index, b"a timer", due))
-        assert await asyncio.wait_for(rung, 5) == b"a timer"
+        assert await asyncio.wait_for(rung, 60) == b"a timer"
         assert len(wrong) == 1, "and the mistake is told"
         node.stop()
         assert await running == 0
@@ -314,12 +315,15 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
         sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=loop.time(), incarnation=1) for p in ("b", "c", "d")}
         watching = HeartbeatDetector(driver, links, sessions)
         task = asyncio.create_task(watching.run())
-        for _ in range(20):
+        rounds = 0
+        while rounds < 20 or not told:
+            rounds += 1
             await asyncio.sleep(0.01)
             sessions["b"].heard_at = loop.time()
         assert told == [Suspect(0, "c")], "d is silent too, but nobody asks about it"
-        sessions["c"].heard_at = loop.time()
-        await asyncio.sleep(0.03)
+        while len(told) < 2:
+            sessions["b"].heard_at = sessions["c"].heard_at = loop.time()
+            await asyncio.sleep(0.01)
         assert told[1] == Trust(0, "c")
         assert watching._timeouts["c"] > watching._timeouts["b"]
         task.cancel()
@@ -375,12 +379,15 @@ def test_a_connection_that_is_welcomed_and_ends_at_once_is_not_dialled_without_e
             return SimpleNamespace(closed=closed)
 
         monkeypatch.setattr(links, "dial", dial)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await link.run()
+        running = asyncio.create_task(link.run())
+        while len(dialled) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(run())
-    assert 2 <= len(dialled) <= 10
+    assert len(dialled) <= 10
 
 
 def test_a_lag_is_known_to_some_kilobytes_and_ends_exactly() -> None:
@@ -478,8 +485,9 @@ def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(mon
         await asyncio.sleep(1.2)
         assert told == [Suspect(0, "c")]
         absent.absent_since = None  # it is back
-        sessions["c"].heard_at = now + 1.2
-        await asyncio.sleep(0.05)
+        while len(told) < 2:
+            sessions["b"].heard_at = sessions["c"].heard_at = asyncio.get_running_loop().time()
+            await asyncio.sleep(0.01)
         assert told[1:] == [Trust(0, "c")]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -616,6 +624,29 @@ def test_where_a_majority_is_enough_a_message_does_not_wait_for_who_is_there(
     assert asyncio.run(run()) == named
 
 
+def test_who_gives_its_peers_time_to_speak_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no requests before: whoever has started it waits, and `status` names the peer that is silent."""
+    folder = cluster.create(tmp_path / "c", {"a": 1, "b": 1}, trace=False)
+    folder.process("a.1").path.mkdir()
+    monkeypatch.setattr(node_module, "MEET_SECONDS", math.inf)
+
+    async def run() -> None:
+        node = open_node(folder)
+        with socket.create_server(folder.config.address("b.1")):  # which takes the call, and says nothing
+            running = asyncio.create_task(node.run())
+            while not isinstance(answer := await asyncio.to_thread(cluster.ask, folder.config, "a.1"), StatusAnswer):
+                await asyncio.sleep(0.01)
+            assert (answer.returning, node.driver.begun) == (["b.1"], False)
+            monkeypatch.setattr(node_module, "MEET_SECONDS", 0.0)
+            while not node.driver.begun:
+                await asyncio.sleep(0.01)
+            assert node.status().returning == []
+            node.stop()
+            assert await running == 0
+
+    uvloop.run(run())
+
+
 def test_who_finds_its_address_taken_says_who_it_is(folder: ClusterFolder) -> None:
     async def run(node: Node) -> None:
         with socket.socket() as squatter:
@@ -643,7 +674,7 @@ def test_a_crowd_of_clients_does_not_keep_the_commands_out(folder: ClusterFolder
             async with antiphon.connect(folder.path) as another:
                 with pytest.raises(Unavailable, match="takes no more clients: it has 1 already"):
                     await another.multicast("a", b"x", timeout=1)
-            answer = await asyncio.to_thread(cluster.ask, folder.config, "a.1", timeout=20.0)
+            answer = await asyncio.to_thread(cluster.ask, folder.config, "a.1", timeout=60.0)
         assert isinstance(answer, StatusAnswer)
         assert answer.refused["too many clients"] >= 1
         node.stop()
@@ -668,7 +699,7 @@ def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
             connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             with suppress(ConnectionError):  # it is left
                 while True:
-                    handed += await asyncio.wait_for(send_some(caller, question * 200), 20)
+                    handed += await asyncio.wait_for(send_some(caller, question * 200), 60)
                     waiting = max(waiting, connection.transport.get_write_buffer_size())
         assert not node.port.connections
         node.stop()
@@ -683,7 +714,7 @@ def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
 async def call(node: Node, role: str) -> socket.socket:
     """A connection to a process of this event loop that has said who it is, and reads nothing from then on."""
     loop, config = asyncio.get_running_loop(), node._config
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             caller = socket.socket()
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -712,7 +743,7 @@ async def send_some(caller: socket.socket, data: bytes) -> int:
 def test_a_reader_that_does_not_read_is_left_and_gives_back_what_waited_for_it(
     folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 0.3)
+    monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 1.0)
     monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
 
     async def run() -> None:
@@ -723,12 +754,12 @@ def test_a_reader_that_does_not_read_is_left_and_gives_back_what_waited_for_it(
                 await client.multicast_many("a", [bytes(1 << 16)] * 16)
         with await call(node, "client") as reader:
             reader.send(encode(FrameKind.SUBSCRIBE, Subscribe("a", 0)))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not node.gateway.subscribers:
                     await asyncio.sleep(0.01)
                 (connection,) = node.port.connections
-                await asyncio.sleep(0.15)
-                assert connection.transport.get_write_buffer_size() > 0
+                while not connection.transport.get_write_buffer_size():
+                    await asyncio.sleep(0.01)
                 while node.gateway.subscribers:
                     await asyncio.sleep(0.01)
         assert not node.port.connections
@@ -757,7 +788,7 @@ def test_however_often_a_command_asks_at_once_one_answer_serves(folder: ClusterF
         with await call(node, "command") as caller:
             left = encode(FrameKind.STATUS) * 40_000
             while left:
-                left = left[await asyncio.wait_for(send_some(caller, left), 20) :]
+                left = left[await asyncio.wait_for(send_some(caller, left), 60) :]
             await asyncio.sleep(0.2)
         node.stop()
         assert await running == 0

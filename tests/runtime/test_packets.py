@@ -171,7 +171,7 @@ class Ports:
         self.all[sender].flush()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not is_so():
                 await asyncio.sleep(0.005)
 

@@ -84,7 +84,7 @@ def test_a_spare_joins_in_the_place_of_one_that_has_lost_its_folder(make_cluster
         async with antiphon.connect(folder.path) as client:
             await asyncio.gather(*(client.multicast("g", b"x") for _ in range(count)))
 
-    asyncio.run(asyncio.wait_for(send(5), 30))
+    asyncio.run(asyncio.wait_for(send(5), 60))
     cluster.kill(folder, "g.2")
     shutil.rmtree(folder.process("g.2").path)
     with pytest.raises(Unavailable) as refused:
@@ -100,8 +100,8 @@ def test_a_spare_joins_in_the_place_of_one_that_has_lost_its_folder(make_cluster
         ["g.3", "started"],
     ]
     together(folder, "g.1", "g.3")
-    asyncio.run(asyncio.wait_for(send(5), 30))
-    assert cluster.wait_idle(folder, 10)
+    asyncio.run(asyncio.wait_for(send(5), 60))
+    assert cluster.wait_idle(folder, 60)
     assert cluster.is_well(folder, cluster.answers(folder))
     assert cluster.end(folder).delivered
 

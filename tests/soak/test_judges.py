@@ -167,7 +167,7 @@ def test_a_client_that_cannot_send_once_more_is_found(tmp_path: Path) -> None:
     while client.unknown == 0:
         client.look()
     client.tell_to_end()
-    complaint = client.complaint(time.monotonic() + 20)
+    complaint = client.complaint(time.monotonic() + 60)
     assert complaint == "c1.0 could not send once more on each of its routes, on a cluster that is well."
 
 

@@ -14,7 +14,7 @@ from antiphon.client import Client, connect
 CLIENTS = 2
 MESSAGES_PER_SECOND = 2000  # of all clients together, if the machine can
 UNDER_WAY_MAX = 256  # multicasts that a client has under way at most
-READ_SECONDS = 20.0  # how long the readers may take to see the last message
+READ_SECONDS = 20.0  # without any message, after which the readers are not waited for
 
 
 Name = tuple[str, tuple[str, ...], int]  # of a payload: the client, its destination groups, its number
@@ -81,8 +81,10 @@ class DemoClients:
 
     async def _wait_for_readers(self) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + READ_SECONDS
-        while loop.time() < deadline:
+        seen, since = 0, loop.time()
+        while loop.time() < since + READ_SECONDS:
             if all(len(self.taken.read[group]) >= self.taken.expected(group) for group in self._groups):
                 return
+            before, seen = seen, sum(map(len, self.taken.read.values()))
+            since = loop.time() if seen > before else since
             await asyncio.sleep(0.05)

@@ -16,7 +16,7 @@ from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
-LOOK_SECONDS, TOLD_SECONDS, WRITTEN_SECONDS = 0.2, 3.0, 3.0
+LOOK_SECONDS, TOLD_SECONDS, WRITTEN_SECONDS = 0.2, 10.0, 10.0
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -134,7 +135,7 @@ def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
 def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned]) -> dict[ProcessId, str]:
     """Wait until each answers and takes part, as far as its peers are up; returns a sentence on each that does not."""
     failed: dict[ProcessId, str] = {}
-    started, begun_by = time.monotonic(), 0.0
+    started, answered = time.monotonic(), math.inf
     while True:
         running = [process for process in spawned if process not in failed]
         answers = ask_all(folder.config, running, here=True, timeout=1.0)
@@ -146,12 +147,13 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned])
         # One that answered before and no longer does is ending: why it does is worth waiting for.
         silent = [process for process in running if process not in failed and answers[process] is None]
         now = time.monotonic()
+        starved = {process: _starved_seconds(spawned[process].pid) for process in running}
         if not silent:
-            begun_by = begun_by or now + BEGIN_SECONDS
+            answered = min(answered, now)
             returning = [a for a in answers.values() if isinstance(a, StatusAnswer) and a.returning]
-            if failed or not returning or now > begun_by:
+            if failed or not returning or now - answered - max(starved.values()) > BEGIN_SECONDS:
                 return failed
-        late = [p for p in silent if now - started - _starved_seconds(spawned[p].pid) > START_SECONDS]
+        late = [process for process in silent if now - started - starved[process] > START_SECONDS]
         if late:
             return failed | {process: _late(folder, process) for process in late}
         time.sleep(0.03)
@@ -321,19 +323,24 @@ def _last_known_rows(folder: ClusterFolder) -> dict[str, int]:
 
 
 def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> bool:
-    """Wait until two looks in a row find nothing under way at any live process; ``drain`` first ends the intake."""
-    running = [process for process, pid in alive(folder).items() if pid is not None]
-    deadline = time.monotonic() + seconds
-    before: list[int] | None = None
+    """Wait until two looks in a row find nothing under way at any live process; ``drain`` first ends the intake.
+
+    False: for so many seconds nothing more was delivered, not counting those in which others had the processor.
+    """
+    running = {process: pid for process, pid in alive(folder).items() if pid is not None}
+    since, starved, delivered, was_idle = time.monotonic(), 0.0, 0, False
     while True:
         found = ask_all(folder.config, running, here=True, drain=drain).values()
         present = [answer for answer in found if isinstance(answer, StatusAnswer)]
         is_idle = len(present) == len(running) and all(_is_idle(answer) for answer in present)
-        delivered = [answer.delivered for answer in present]
-        if is_idle and delivered == before:
+        before, delivered = delivered, max(delivered, sum(answer.delivered for answer in present))
+        if is_idle and was_idle and delivered == before:
             return True
-        before = delivered if is_idle else None
-        if time.monotonic() > deadline:
+        was_idle = is_idle
+        waited = max((_starved_seconds(pid) for pid in running.values()), default=0.0)
+        if delivered > before:
+            since, starved = time.monotonic(), waited
+        elif time.monotonic() - since - (waited - starved) > seconds:
             return False
         time.sleep(0.03)
 

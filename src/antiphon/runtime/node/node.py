@@ -122,12 +122,12 @@ class Node:
             gc.enable()
         self._connect()
         host, port = self._config.listens_on(self.me)
+        self._started_at = loop.time()
         try:
             server = await self.port.listen((host, port))
         except OSError as error:
             raise UsageError(f"{self.me} cannot listen on {host}:{port}: {reason(error)}.") from None
         self.datagrams.open()
-        self._started_at = loop.time()
         self.driver.disk_watch.start(self._on_hang)
         self._start_tasks()
         self._begin_if_known()
@@ -167,28 +167,30 @@ class Node:
         self._begin_if_known()
 
     def _awaited(self) -> list[ProcessId]:
-        process = self.driver.process
-        if self.driver.begun:
-            return []
-        met, spares = self._met, self._config.spares
-        return awaited(process.protocol, process.topology, self.me, met, process.peers(), spares)
-
-    def _begin_if_known(self) -> None:
-        """Take part once enough peers have shown that this journal is not an old copy: no receipt, no vote before.
+        """The peers for whom this process waits before it takes part: enough of them have to show that its journal is
+        not an old copy. No receipt, no vote before.
 
         Those who may be there get some time to speak, also where fewer would do: any of them may know better. And where
         there are views, those who start together are to be together in the first one.
         """
+        driver, process = self.driver, self.driver.process
+        if driver.begun:
+            return []
+        spares = self._config.spares
+        needed = awaited(process.protocol, process.topology, self.me, self._met, process.peers(), spares)
+        if needed:
+            return needed
+        seconds = asyncio.get_running_loop().time() - self._started_at
+        unmet = [link for peer, link in self.links.items() if peer not in self._met]
+        is_first = process.with_views and driver.is_new and self.me not in spares  # a spare joins those who run
+        silent = [link.peer for link in unmet if link.absent_since is None] if seconds < MEET_SECONDS else []
+        coming = [link.peer for link in unmet if link.peer not in spares] if seconds < FIRST_SECONDS else []
+        return coming if is_first and coming else silent
+
+    def _begin_if_known(self) -> None:
+        """Take part once nobody is waited for any more."""
         driver = self.driver
         if driver.begun or driver.stopped or self._stopping or self._awaited():
-            return
-        unmet = [link for peer, link in self.links.items() if peer not in self._met]
-        seconds = asyncio.get_running_loop().time() - self._started_at
-        if seconds < MEET_SECONDS and any(link.absent_since is None for link in unmet):
-            return
-        spares = self._config.spares
-        is_first = driver.process.with_views and driver.is_new and self.me not in spares  # a spare joins those who run
-        if is_first and seconds < FIRST_SECONDS and any(link.peer not in spares for link in unmet):
             return
         try:
             driver.begin()
