@@ -22,6 +22,7 @@ from antiphon.runtime.net.frames import (
     Directory,
     FrameKind,
     Hello,
+    Marks,
     Progress,
     ProgressAnswer,
     Refused,
@@ -217,7 +218,7 @@ class FakeConnection(FrameStream):
             return
         delivered = member.cluster.groups[member.group].sessions.known.get(session)
         taken = member.taken.expected(session, request.settled)
-        self.reply(encode_taken(number, taken, 0 if delivered is None else delivered.next))
+        self.reply(encode_taken(number, Marks(taken, 0 if delivered is None else delivered.next)))
 
     def reply(self, frame: bytes) -> None:
         if self.member.lag:

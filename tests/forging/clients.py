@@ -268,6 +268,46 @@ def receipt_of_one_that_is_up_and_no_member(t: Tape) -> None:
     t.receipt("f1", FIRST, "g2")
 
 
+@breaks("durable_receipts")
+def majority_receipt_lost_with_its_process(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+
+
+@breaks("durable_receipts", "receipts")
+def majority_receipt_of_one_that_is_up(t: Tape) -> None:
+    t.receipt("g1.1", FIRST, "g1", "g2", kind="majority")
+
+
+@breaks("durable_receipts", "request_order")
+def majority_receipt_of_what_one_never_delivers(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    message = _ask(t, 1, FIRST)
+    t.deliver(message, *[p for p in t.alive("g1", "g2") if p != "g2.2"])
+    t.deliver(message, "g2.2", requests=())
+
+
+@breaks("durable_receipts", "agreement", "uniform_agreement")
+def majority_receipt_of_what_one_group_never_hears_of(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    t.deliver(_ask(t, 1, FIRST), *t.alive("g1"))
+
+
+@breaks("durable_receipts")
+def majority_receipt_with_another_digest(t: Tape) -> None:
+    t.receipt("g2.3", FIRST._replace(digest=1), "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    t.deliver_all(_ask(t, 1, FIRST))
+
+
+@breaks("durable_receipts")
+def majority_receipt_of_one_that_is_gone_and_no_member(t: Tape) -> None:
+    t.receipt("f1", FIRST, "g2", kind="majority")
+    t.fail("f1")
+
+
 # Nothing is wrong with these --------------------------------------------------------------------------------------
 
 
@@ -275,6 +315,20 @@ def receipt_of_one_that_is_up_and_no_member(t: Tape) -> None:
 def receipt_lost_with_its_process(t: Tape) -> None:
     t.receipt("g2.3", FIRST, "g1", "g2")
     t.fail("g2.3")
+
+
+@harmless
+def majority_receipt_kept_without_its_process(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    t.deliver_all(_ask(t, 1, FIRST))
+
+
+@harmless
+def majority_receipt_in_an_undrained_run(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    t.facts.drained = False
 
 
 @harmless

@@ -104,8 +104,8 @@ class Tape:
             self.keys[message] = None
         return message
 
-    def receipt(self, process: str, cell: RequestCell, *destinations: str) -> None:
-        self.event(process, EventKind.RECEIPT, destinations=destinations, requests=(cell,))
+    def receipt(self, process: str, cell: RequestCell, *destinations: str, kind: str | None = None) -> None:
+        self.event(process, EventKind.RECEIPT, destinations=destinations, requests=(cell,), layer=kind)
 
     def send(self, sender: str, to: Sequence[str], about: Sequence[str] = (), layer: str = "forge") -> None:
         """Only the sender's half of a frame."""
@@ -261,7 +261,7 @@ class _World:
                 # Its predecessor may have gone through a member whose messages come later.
                 again = asked[-2:]
             for cell in again:
-                self.tape.receipt(member, cell, *destinations)
+                self.tape.receipt(member, cell, *destinations, kind="majority" if cell.first % 2 else None)
             cells += again
         return cells
 

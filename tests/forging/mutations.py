@@ -170,7 +170,7 @@ def acknowledge(t: Tape, r: random.Random) -> None:
     cell = (rows[i].requests or ())[k]
     groups = sorted(t.facts.groups)
     destinations = r.choice([rows[i].destinations or (), tuple(r.sample(groups, r.randint(1, len(groups))))])
-    t.receipt(_process(t, r), cell, *destinations)
+    t.receipt(_process(t, r), cell, *destinations, kind=r.choice([None, "majority", "member"]))
 
 
 def lose_rows(t: Tape, r: random.Random) -> None:

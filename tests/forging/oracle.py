@@ -10,7 +10,7 @@ from antiphon.trace import RequestCell, Row, RunFacts
 Relation = set[tuple[str, str]]
 Groups = frozenset[str]
 
-DRAINED = ("validity", "agreement", "uniform_agreement", "receipts", "graph_delivery")
+DRAINED = ("validity", "agreement", "uniform_agreement", "receipts", "durable_receipts", "graph_delivery")
 
 
 class Oracle:
@@ -345,6 +345,14 @@ class Oracle:
                     return False
         return True
 
+    def durable_receipts(self) -> bool:
+        for row, cell in _cells([row for row in self.rows if row.kind == "receipt" and row.layer == "majority"]):
+            groups = frozenset(row.destinations or ())
+            for p in self.members(row.destinations) & set(self.correct):
+                if cell not in self.sessions(p).get((cell.client, groups), []):
+                    return False
+        return True
+
     def genuineness(self) -> bool:
         circles = {m: {self.sender(m)} | self.addressed(m) for m in self.row_of}
         for row in self.rows:
@@ -372,7 +380,7 @@ class Oracle:
             *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal),
             *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
-            *(self.causal_extension, self.view_client_order, self.request_order),
+            *(self.causal_extension, self.view_client_order, self.request_order, self.durable_receipts),
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
         return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}

@@ -19,7 +19,7 @@ from antiphon.protocols.primcast import (
     Start,
     Stuck,
 )
-from antiphon.services.epochs import NewEpoch, Promised, StartEpoch, Vote
+from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
@@ -584,6 +584,34 @@ class IsImpatient(Primcast):
         super().move_on()
 
 
+# Receipts -------------------------------------------------------------------------------------------------------------
+
+
+class AssuresWhenItHasJournaled(Primcast):
+    """The gateway speaks for all as soon as it has the request itself."""
+
+    def multicast(self, m: Message) -> None:
+        super().multicast(m)
+        if self.group in m.destinations:
+            self.assure(m, self.clock)
+
+
+class AssuresWhenItsLogHasIt(Primcast):
+    """Whoever else has it."""
+
+    def append(self, entry: Entry) -> None:
+        super().append(entry)
+        if entry.message.id.origin == self.me:
+            self.assure(entry.message, self.clock)
+
+
+class NeverAssuresBeforeDelivery(Primcast):
+    """Slow, and right: no promise is broken. tests/papers/test_primcast.py counts the steps of receipts."""
+
+    def assure(self, m: Message, timestamp: int) -> None:
+        pass
+
+
 BY_HAND = (
     IgnoresTheQuorumsClock,
     BeginsWithItsOwnClock,
@@ -647,4 +675,6 @@ MUTANTS = (
     ForgetsItsPromiseOnRestart,
     ForgetsTheQueueOnRestart,
     ForgetsOtherGroupsOnRestart,
+    AssuresWhenItHasJournaled,
+    AssuresWhenItsLogHasIt,
 )

@@ -21,6 +21,7 @@ from antiphon.simulation import (
     Outcome,
     Plan,
     Scenario,
+    Slow,
     random_scenario,
     simulate,
 )
@@ -110,6 +111,36 @@ def test_all_destinations_deliver_after_three_steps(d: int, uneven: bool) -> Non
         assert steps == {"g1.1": 3, "g1.2": 2, "g1.3": 2}, "a follower and its primary are a majority of three"
     else:
         assert set(steps.values()) == {3}
+
+
+@pytest.mark.parametrize("protocol", [Primcast, mutants.NeverAssuresBeforeDelivery])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_a_receipt_takes_two_steps_with_one_group_and_three_with_several(d: int, protocol: type[Primcast]) -> None:
+    """Of what a majority holds; also while its delivery waits for another message, on which a slow group decides."""
+    plan = Plan("c1", 100 * MILLISECOND, tuple(f"g{i}" for i in range(1, d + 1)))
+    before = Plan("c2", 90 * MILLISECOND, ("g1", "g4"))
+    faults = tuple(Slow(f"g4.{i}", 0, 1000 * MILLISECOND, 50 * MILLISECOND) for i in (1, 2, 3))
+    waits = []
+    for seed in range(8):
+        scenario = Scenario(
+            protocol="primcast",
+            options=LOGICAL,
+            groups={f"g{i}": 3 for i in range(1, 5)},
+            plans=(before, plan),
+            faults=faults,
+            latency=Constant(MILLISECOND),
+            through_members=True,
+            seed=seed,
+        )
+        outcome = simulate(scenario, protocol)
+        assert outcome.violations == []
+        rows = [row for row in outcome.rows if row.kind == "receipt" and row.requests[0].client == "c1"]  # type: ignore[index]
+        taken, assured = (next(row for row in rows if row.layer == kind) for kind in (None, "majority"))
+        waits.append((assured.time_ns - taken.time_ns) / MILLISECOND)
+    if protocol is Primcast:
+        assert set(waits) == {2 if d == 1 else 3}
+    else:
+        assert max(waits) > 20, "whoever waits for the delivery waits for the slow group"
 
 
 @pytest.mark.parametrize(("hybrid", "most"), [("false", 5), ("true", 4)])

@@ -9,7 +9,7 @@ from itertools import islice
 from antiphon.checks.history import Destinations, RunHistory, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
-from antiphon.trace import RequestCell, Row
+from antiphon.trace import MAJORITY, RequestCell, Row
 
 Asked = tuple[str, Destinations, int]  # a request: its client, the groups, the number of its first payload
 
@@ -102,26 +102,32 @@ def _client_order(history: RunHistory, processes: Iterable[str]) -> Iterator[Vio
 
 
 def receipts(history: RunHistory) -> list[Violation]:
-    return list(islice(_receipts(history), VIOLATIONS_MAX))
+    given = [row for row in history.receipts if row.process not in history.faulty]
+    return list(islice(_unkept(history, Promise.RECEIPTS, given), VIOLATIONS_MAX))
 
 
-def _receipts(history: RunHistory) -> Iterator[Violation]:
-    if not history.receipts:
+def durable_receipts(history: RunHistory) -> list[Violation]:
+    """Whatever became of the process."""
+    given = [row for row in history.receipts if row.layer == MAJORITY]
+    return list(islice(_unkept(history, Promise.DURABLE_RECEIPTS, given), VIOLATIONS_MAX))
+
+
+def _unkept(history: RunHistory, promise: Promise, given: list[Row]) -> Iterator[Violation]:
+    if not given:
         return
     spoken: dict[str, set[tuple[Destinations, RequestCell]]] = {
         process: {(key.groups, cell) for key, found in history.sessions_of(process).items() for _, cell, _ in found}
         for process in history.voices
     }
     delivered = {process: spoken[speaker] for process, speaker in history.speakers.items()}
-    for row in sorted(history.receipts, key=lambda row: row[:2]):
-        if row.process in history.faulty:
-            continue
+    word = "is correct and acknowledges" if promise is Promise.RECEIPTS else "acknowledges as held by a majority"
+    for row in sorted(given, key=lambda row: row[:2]):
         groups, addressed = history.resolve(row.destinations)
         for cell in row.requests or ():
             missing = [p for p in sorted(history.correct(addressed)) if (groups, cell) not in delivered.get(p, ())]
             if missing:
                 detail = (
-                    f"{row.process} is correct and acknowledges {request_text(cell, groups)}, "
+                    f"{row.process} {word} {request_text(cell, groups)}, "
                     f"but {missing[0]} is correct and addressed, and never delivers it as it was acknowledged."
                 )
-                yield Violation(Promise.RECEIPTS.value, (row.process, missing[0]), (), detail)
+                yield Violation(promise.value, (row.process, missing[0]), (), detail)

@@ -9,7 +9,7 @@ from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join
 from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.progress import GroupProgress
-from antiphon.client.route import Route
+from antiphon.client.route import BUSY_SECONDS, Route
 from antiphon.core import Topology
 from antiphon.core.errors import BadFrame
 from antiphon.core.model import GroupId, ProcessId
@@ -25,8 +25,12 @@ SPELLINGS_MAX = 4096  # ways to name sets of groups that are remembered
 
 
 class Sender:
-    def __init__(self, client: str, topology: Topology, join: Join, linger: float, batch_bytes: int) -> None:
+    def __init__(
+        self, client: str, topology: Topology, join: Join, linger: float, batch_bytes: int, *, assures: bool
+    ) -> None:
         self.client = client
+        self.assures = assures  # whether members tell what a majority of each group holds
+        self.latest = 0  # nothing of that is ordered behind this timestamp
         self.linger = linger
         self.batch_bytes = batch_bytes
         self.entry_bytes = max(
@@ -85,11 +89,15 @@ class Sender:
                 self._progress[group].wake(hurry=hurry)
 
     def _on_progress(self, connection: RequestConnection, answer: ProgressAnswer) -> None:
+        self.hear(answer.timestamp)
         for destinations, delivered in answer.delivered:
             route = self._routes.get(tuple(destinations))
             if route is None or answer.group not in route.delivered:
                 raise BadFrame("A member has delivered what was never sent.")
             route.on_delivered(answer.group, delivered, connection.member)
+
+    def hear(self, timestamp: int) -> None:
+        self.latest = max(self.latest, timestamp)
 
     # Room -----------------------------------------------------------------------------------------------------------
 
@@ -133,5 +141,9 @@ class Sender:
             now = self.loop.time()
             for route in self._routes.values():
                 lane = route.lane
-                if lane is not None and lane.awaits_answer and lane.is_stuck(now):
+                if lane is None:
+                    continue
+                if lane.awaits_answer and lane.is_stuck(now):
                     self.members.drop(lane.connection)
+                elif self.assures and route.unanswered and now - lane.assured_at > BUSY_SECONDS:
+                    route.leave(lane, f"{lane.connection.member} has taken it and reaches no majority of each group")

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from antiphon.core import inputs
+from antiphon.core.assurances import Assurances
 from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
-from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
+from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.events import Delivered, Gap, View
 from antiphon.core.floors import check_floor, floor_body, least_key
@@ -37,7 +38,7 @@ from antiphon.core.requests import (
 )
 from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
 
-SNAPSHOT_VERSION = 5
+SNAPSHOT_VERSION = 6
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
@@ -61,6 +62,7 @@ class ProcessState(msgspec.Struct, array_like=True):
     inboxes: dict[ChannelId, FrameInbox] = {}
     sessions: Sessions = msgspec.field(default_factory=Sessions)
     gathering: Gathering = msgspec.field(default_factory=Gathering)
+    assurances: Assurances = msgspec.field(default_factory=Assurances)
     parts: list[bytes] = []
 
 
@@ -102,6 +104,7 @@ class Process:
         self.alike = total and not protocol.services  # whether all members of a group have one log
         self.ordered = total or Promise.REQUEST_ORDER in self.promises
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
+        self.assures = Promise.DURABLE_RECEIPTS in self.promises  # whether the protocol says what is decided on
         self.in_views = ClientsInViews(self)
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
@@ -342,6 +345,33 @@ class Process:
         event = Delivered(id, destinations, state.position, count, tuple(admitted), order, self.now)
         self._effects.append(Log(seq, event))
         state.position += count
+        if self.assures:
+            timestamp = None if key is None else key[0]
+            assert isinstance(timestamp, int), "what is decided on has a timestamp"
+            self._assure_delivered(destinations, admitted, timestamp)
+
+    def assure(self, m: Message, timestamp: int) -> None:
+        """A majority of each destination group holds m, which this process multicast, for good."""
+        assurances = self.state.assurances
+        assurances.latest = max(assurances.latest, timestamp)
+        for request in requests_of(m):
+            session = SessionId(request.client, m.destinations)
+            self._tell_assured(session, *assurances.assure(session, request, timestamp))
+
+    def _assure_delivered(self, destinations: tuple[GroupId, ...], admitted: list[Request], timestamp: int) -> None:
+        """Whoever multicast it, all groups have decided on what is delivered."""
+        assurances = self.state.assurances
+        assurances.latest = max(assurances.latest, timestamp)
+        if assurances.waiting:
+            for request in admitted:
+                session = SessionId(request.client, destinations)
+                self._tell_assured(session, *assurances.delivered(session, request, timestamp))
+
+    def _tell_assured(self, session: SessionId, requests: list[Request], timestamp: int) -> None:
+        if requests:
+            self.state.seq += 1
+            told = Assured(self.state.seq, *session, requests[-1].end, timestamp, tuple(requests))
+            self._effects.append(told)
 
     def raise_floor(self, least: int) -> None:
         """Multicast to the own group, or to all where the protocol knows no other set, what brings nothing but a key
@@ -440,6 +470,17 @@ class Process:
                     state.gathering.add(destinations, request, self.gather)
         state.seq += 1
         self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
+        if self.assures:
+            self._await_decisions(session, requests, fresh, taken)
+
+    def _await_decisions(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> None:
+        """Of what a client sends again, it is told at once what is assured; the rest is told when it is."""
+        assurances = self.state.assurances
+        for request in requests[len(requests) - fresh :]:
+            assurances.take(session, request)
+        reached = assurances.reached(session, taken)
+        again = [request for request in requests[: len(requests) - fresh] if request.end <= reached]
+        self._tell_assured(session, again, assurances.latest)
 
     def _on_turn_end(self, _: inputs.TurnEnd) -> None:
         while self.turn_is_open:  # what is done at a turn's end may give another part something to do at it

@@ -32,6 +32,7 @@ class Promise(StrEnum):
     CLIENT_ORDER = "client_order"
     VIEW_CLIENT_ORDER = "view_client_order"
     RECEIPTS = "receipts"
+    DURABLE_RECEIPTS = "durable_receipts"
     GENUINENESS = "genuineness"
     LOCALITY = "locality"
 
@@ -169,6 +170,13 @@ REGISTRY: dict[Promise, Definition] = {
         "a request that a process which is up at the end acknowledged is delivered by every correct addressed process",
         "clients",
         "receipts",
+        drained=True,
+    ),
+    Promise.DURABLE_RECEIPTS: _definition(
+        "a request that any process acknowledged as held by a majority of each of its groups, even one that is then "
+        "gone for good, is delivered by every correct addressed process",
+        "clients",
+        "durable_receipts",
         drained=True,
     ),
     Promise.GENUINENESS: _definition(

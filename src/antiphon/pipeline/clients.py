@@ -93,18 +93,27 @@ def client_order(evidence: Evidence) -> DataFrame | None:
 
 def receipts(evidence: Evidence) -> DataFrame | None:
     """What a process that is up at the end acknowledged, and a correct addressed process did not deliver so."""
+    return _receipts(evidence, Promise.RECEIPTS, "unkept", " acknowledged ")
+
+
+def durable_receipts(evidence: Evidence) -> DataFrame | None:
+    """The same of whatever a process acknowledged as held by a majority of each group."""
+    return _receipts(evidence, Promise.DURABLE_RECEIPTS, "untrue", " acknowledged as held by a majority ")
+
+
+def _receipts(evidence: Evidence, promise: Promise, which: str, verb: str) -> DataFrame | None:
     if evidence.odd_requests is None:
         return None
     keys = ["run", "client", "destinations", "first", "correct", "delivered"]
-    rows = evidence.odd_requests.select(*keys, F.explode("unkept").alias("receipt"))
+    rows = evidence.odd_requests.select(*keys, F.explode(which).alias("receipt"))
     broken = rows.select(*keys, "receipt.*", missing_at(F.col("receipt")).alias("missing"))
     detail = words(
         F.col("process"),
-        " acknowledged ",
+        verb,
         request_text(),
         ", ",
         listed(F.col("missing")),
         " never delivered it as it was acknowledged",
     )
     processes = F.array_union(F.array("process"), F.col("missing"))
-    return found(broken, violation(Promise.RECEIPTS, processes, nobody(), detail, rows=rows_of(("process", "seq"))))
+    return found(broken, violation(promise, processes, nobody(), detail, rows=rows_of(("process", "seq"))))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import random
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.effects import Reply
+from antiphon.core.effects import Assured, Reply
 from antiphon.core.errors import Unavailable
 from antiphon.core.events import Delivered
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId, ProcessId
+from antiphon.core.options import parse_options
+from antiphon.core.promises import Promise
 from antiphon.core.requests import Request, encode_request, with_settled
 from antiphon.core.sessions import OutOfTurn
 from antiphon.simulation.links import sampler
@@ -26,6 +28,8 @@ PATIENCE_NS = 20 * MILLISECOND
 PATIENCE_NS_MAX = 2_000 * MILLISECOND
 ANSWER_LOST = 0.2  # an answer can get lost with its connection
 LEAVES = 0.5  # a client may be gone for good once all is answered: then only the members can keep what it was told
+FALLS = 0.5  # it may be on the machine of a member, and be gone with it
+ASKS_MEMBER = 0.2  # of those who could wait until a majority of each group holds what they send, some do not
 
 
 class Stream:
@@ -39,6 +43,7 @@ class Stream:
         self.connection = 0  # counts them: what is under way on an earlier one is lost
         self.life = 0  # of the member when the connection was made: it does not outlive it
         self.taken = 0  # by the present member
+        self.assured = 0  # by any: a majority of each group has all below
         self.delivered: dict[GroupId, int] = dict.fromkeys(destinations, 0)
         self.patience = PATIENCE_NS
         self.watched = False
@@ -58,6 +63,13 @@ class MemberClient:
         self.delay = sampler(world.scenario.latency, self)
         self.leaves = random.Random(f"{world.scenario.seed}/leaving/{name}").random() < LEAVES
         self.unsent = len(plans)
+        waiting = random.Random(f"{world.scenario.seed}/waiting/{name}")
+        promises = world.protocol.promises(parse_options(world.protocol, world.scenario.options))
+        assures = Promise.DURABLE_RECEIPTS in promises
+        self.waits = assures and waiting.random() >= ASKS_MEMBER  # for more than the one member
+        self.falls = self.waits and waiting.random() < FALLS
+        if self.waits and self.leaves and world.scenario.faults:
+            self.unsent = waiting.randint(1, len(plans))  # it leaves when these are answered, and sends no more
         self.streams: dict[tuple[GroupId, ...], Stream] = {}
         self._arrival: dict[ProcessId, int] = {}  # a connection keeps the order of what is sent
         self._return: dict[ProcessId, int] = {}  # and of what comes back
@@ -81,13 +93,19 @@ class MemberClient:
             for client in clients.values():
                 client._on_crash(site)
 
+        def on_assured(site: Site, assured: Assured) -> None:
+            clients[assured.client]._on_assured(site, assured)
+
         world.on_reply = on_reply
+        world.on_assured = on_assured
         world.on_delivered = on_delivered
         world.on_crash = on_crash
 
     # Out ----------------------------------------------------------------------------------------------------------
 
     def _send(self, plan: Plan, index: int) -> None:
+        if self.unsent == 0:
+            return
         self.unsent -= 1
         destinations = self.world.topology.destinations(plan.destinations)
         stream = self.streams.setdefault(destinations, Stream(destinations))
@@ -158,9 +176,27 @@ class MemberClient:
         stream = self.streams[destinations]
         if stream.member is site and stream.life == life:
             stream.taken = max(stream.taken, taken)
-        if self.leaves and not self.unsent and all(s.member and s.taken >= s.next for s in self.streams.values()):
-            for each in self.streams.values():
-                each.requests.clear()
+        if not self.waits and all(s.member and s.taken >= s.next for s in self.streams.values()):
+            self._leave()
+
+    def _on_assured(self, site: Site, assured: Assured) -> None:
+        if self.rng.random() >= ANSWER_LOST:
+            self.world.at(self._comes_back(site), self._hear_assured, assured.destinations, assured.assured)
+
+    def _hear_assured(self, destinations: tuple[GroupId, ...], assured: int) -> None:
+        stream = self.streams[destinations]
+        stream.assured = max(stream.assured, assured)
+        if self.waits and all(s.assured >= s.next for s in self.streams.values()):
+            self._leave()
+
+    def _leave(self) -> None:
+        """All is answered. If it goes, nobody sends anything again."""
+        if self.leaves and not self.unsent:
+            self._forget()
+
+    def _forget(self) -> None:
+        for stream in self.streams.values():
+            stream.requests.clear()
 
     def _on_delivered(self, destinations: tuple[GroupId, ...], group: GroupId, end: int) -> None:
         stream = self.streams[destinations]
@@ -171,6 +207,9 @@ class MemberClient:
 
     def _on_crash(self, site: Site) -> None:
         """Its connections break, and the client hears of it after the answers that left before."""
+        if self.falls and any(stream.member is site for stream in self.streams.values()):
+            self.unsent = 0
+            self._forget()
         for stream in self.streams.values():
             if stream.member is site:
                 self.world.at(self._comes_back(site), self._on_break, stream, stream.connection)
