@@ -222,6 +222,71 @@ def hole_at_one_that_crashed_later(t: Tape) -> None:
     t.fail("g3.1")
 
 
+# A client's order across sets of groups ------------------------------------------------------------------------------
+
+NEAR, BOTH, FAR = ("g2",), ("g1", "g2"), ("g2", "g3")
+
+
+def _turn(t: Tape, turn: int, cell: RequestCell, to: tuple[str, ...]) -> str:
+    t.receipt(f"{to[0]}.1", cell, *to, turn=turn or None)
+    return _ask(t, 1 + len(t.destinations), cell, member=f"{to[0]}.1", to=to)
+
+
+@breaks("client_order_across_sets")
+def turns_inverted_everywhere(t: Tape) -> None:
+    first, second = _turn(t, 0, FIRST, BOTH), _turn(t, 1, FIRST, NEAR)
+    t.deliver_all(second, first)
+
+
+@breaks("client_order_across_sets")
+def turns_inverted_in_the_only_common_group(t: Tape) -> None:
+    """g2 alone delivers both, and acknowledged neither of them last."""
+    first, second = _turn(t, 1, FIRST, BOTH), _turn(t, 2, FIRST, FAR)
+    t.deliver_all(second, first)
+
+
+@breaks("client_order_across_sets")
+def back_in_a_set_too_early(t: Tape) -> None:
+    """Its second request to one set, of the third turn, comes before that of the second, to another."""
+    one, two, three = _turn(t, 0, DORAS, BOTH), _turn(t, 1, DORAS, NEAR), _turn(t, 2, request("dora", 1), BOTH)
+    t.deliver_all(one, three, two)
+
+
+@breaks("client_order_across_sets", "fifo", "causal", "causal_extension")
+def turns_of_one_member_inverted(t: Tape) -> None:
+    """Both came to the same member, and the protocol promised its order, too."""
+    t.receipt("g2.1", FIRST, *BOTH)
+    first = _ask(t, 1, FIRST, member="g2.1", to=BOTH)
+    t.receipt("g2.1", FIRST, *FAR, turn=1)
+    second = _ask(t, 2, FIRST, member="g2.1", to=FAR)
+    t.deliver_all(second, first)
+
+
+@harmless
+def turns_in_order(t: Tape) -> None:
+    t.deliver_all(
+        _turn(t, 0, FIRST, BOTH), _turn(t, 1, FIRST, NEAR), _turn(t, 2, SECOND, BOTH), _turn(t, 3, FIRST, FAR)
+    )
+
+
+@harmless
+def two_clients_turns_cross(t: Tape) -> None:
+    dora, emil = _turn(t, 0, DORAS, BOTH), _turn(t, 3, EMILS, NEAR)
+    t.deliver_all(emil, dora)
+
+
+@harmless
+def sets_that_meet_nowhere(t: Tape) -> None:
+    first, second = _turn(t, 0, FIRST, ("g1",)), _turn(t, 1, FIRST, ("g3",))
+    t.deliver_all(second, first)
+
+
+@harmless
+def inverted_without_counting_turns(t: Tape) -> None:
+    first, second = _turn(t, 0, FIRST, BOTH), _turn(t, 0, FIRST, NEAR)
+    t.deliver_all(second, first)
+
+
 # Receipts ---------------------------------------------------------------------------------------------------------
 
 

@@ -345,6 +345,26 @@ class Oracle:
                     return False
         return True
 
+    def client_order_across_sets(self) -> bool:
+        turns: dict[tuple[object, ...], int] = {}
+        for row, cell in _cells([row for row in self.rows if row.kind == "receipt" and row.layer != "majority"]):
+            asked = (cell.client, frozenset(row.destinations or ()), cell.first)
+            turns[asked] = max(turns.get(asked, 0), row.position or 0)
+        for p in {row.process for row in self.deliver}:
+            order = list(
+                dict.fromkeys(
+                    asked
+                    for row, cell in _cells(sorted(self.deliver, key=lambda row: row.seq))
+                    if row.process == p
+                    and (asked := (cell.client, frozenset(row.destinations or ()), cell.first)) in turns
+                )
+            )
+            for i, first in enumerate(order):
+                for second in order[i + 1 :]:
+                    if first[0] == second[0] and turns[first] > turns[second]:
+                        return False
+        return True
+
     def durable_receipts(self) -> bool:
         for row, cell in _cells([row for row in self.rows if row.kind == "receipt" and row.layer == "majority"]):
             groups = frozenset(row.destinations or ())
@@ -381,6 +401,7 @@ class Oracle:
             *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
             *(self.causal_extension, self.view_client_order, self.request_order, self.durable_receipts),
+            self.client_order_across_sets,
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
         return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from heapq import heappush
 
 from antiphon.core import GroupId, Message, ProcessId
+from antiphon.core.floors import least_number
 from antiphon.protocols.primcast import (
     Announce,
     Append,
@@ -605,6 +606,21 @@ class AssuresWhenItsLogHasIt(Primcast):
             self.assure(entry.message, self.clock)
 
 
+class AssuresWhenItsOwnGroupHasDecided(Primcast):
+    """What it lacks is the timestamp: another group's may be greater."""
+
+    def stamp(self, known: Known, group: GroupId, timestamp: int) -> None:
+        if group == self.group and group not in known.stamps and known.message.id.origin == self.me:
+            self.assure(known.message, timestamp)
+        super().stamp(known, group, timestamp)
+
+
+class IgnoresTheFloorsOfClients(Primcast):
+    def tick(self, m: Message) -> None:
+        now = self.now // 1000 if self.options.hybrid else 0
+        self.clock = max(self.clock + 1, 0 if m.count else least_number(m), now)
+
+
 class NeverAssuresBeforeDelivery(Primcast):
     """Slow, and right: no promise is broken. tests/papers/test_primcast.py counts the steps of receipts."""
 
@@ -677,4 +693,6 @@ MUTANTS = (
     ForgetsOtherGroupsOnRestart,
     AssuresWhenItHasJournaled,
     AssuresWhenItsLogHasIt,
+    AssuresWhenItsOwnGroupHasDecided,
+    IgnoresTheFloorsOfClients,
 )

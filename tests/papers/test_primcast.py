@@ -17,11 +17,13 @@ from antiphon.simulation import (
     MILLISECOND,
     Constant,
     Crash,
+    Distance,
     Distrust,
     Outcome,
     Plan,
     Scenario,
     Slow,
+    clients,
     random_scenario,
     simulate,
 )
@@ -165,6 +167,42 @@ def test_what_collides_waits_for_less_than_two_steps_more(hybrid: str, most: int
     waits = [row.time_ns - begun[row.message] for row in outcome.rows if row.kind == "deliver"]
     assert len(waits) == 120 * 6
     assert max(waits) <= most * MILLISECOND
+
+
+# A client's order across sets of groups --------------------------------------------------------------------------------
+
+
+def sets_in_turn(seed: int) -> Scenario:
+    """One client sends to both groups, and then to the second alone, whose primary hears late of the first's clock."""
+    far = [Distance(f"a.{i}", "b.1", 80 * MILLISECOND) for i in (1, 2, 3)]
+    others = [Plan("c2", k * MILLISECOND, ("a",)) for k in range(10)]  # so that the first group's clock is ahead
+    own = [Plan("c1", (60 + k) * MILLISECOND, (("a", "b"), ("b",))[k % 2]) for k in range(6)]
+    return Scenario(
+        protocol="primcast",
+        options=LOGICAL,
+        groups={"a": 3, "b": 3},
+        plans=tuple(sorted([*others, *own], key=lambda plan: plan.at)),
+        latency=Constant(MILLISECOND),
+        distances=tuple(far),
+        through_members=True,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("left_out", ["nothing", "the floor", "the wait for receipts"])
+def test_a_client_that_goes_on_with_another_set_needs_both_its_receipts_and_the_floor(
+    left_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = clients.encode_request
+    if left_out == "the floor":
+        monkeypatch.setattr(clients, "encode_request", lambda *given: encode(*given[:5], 0, given[6]))
+    elif left_out == "the wait for receipts":
+        monkeypatch.setattr(clients.MemberClient, "_all_assured", lambda self: True)
+    outcomes = [simulate(sets_in_turn(seed)) for seed in range(12)]
+    turned = sum(any(row.kind == "receipt" and row.position for row in outcome.rows) for outcome in outcomes)
+    assert turned > 6, "most clients count their turns"
+    broken = {violation.property for outcome in outcomes for violation in outcome.violations}
+    assert broken == (set() if left_out == "nothing" else {"client_order_across_sets"})
 
 
 # Schedules by hand ---------------------------------------------------------------------------------------------------

@@ -101,6 +101,51 @@ def _client_order(history: RunHistory, processes: Iterable[str]) -> Iterator[Vio
             expected = cell.first + cell.payloads
 
 
+def client_order_across_sets(history: RunHistory) -> list[Violation]:
+    """Of those who speak for all; and if anything is wrong there, of each process."""
+    turns = _turns(history)
+    if not any(turns.values()):
+        return []
+    found = next(_turned_back(history, turns, history.voices), None)
+    return list(islice(_turned_back(history, turns, history.deliveries), VIOLATIONS_MAX)) if found else []
+
+
+def _turns(history: RunHistory) -> dict[Asked, int]:
+    """In which turn of its client a request was sent, as the members tell that took it."""
+    found: dict[Asked, int] = {}
+    for row in history.receipts:
+        if row.layer != MAJORITY:
+            groups = history.resolve(row.destinations)[0]
+            for cell in row.requests or ():
+                request = cell.client, groups, cell.first
+                found[request] = max(found.get(request, 0), row.position or 0)
+    return found
+
+
+def _turned_back(history: RunHistory, turns: dict[Asked, int], processes: Iterable[str]) -> Iterator[Violation]:
+    for process in processes:
+        latest: dict[str, tuple[int, Asked]] = {}
+        seen: set[Asked] = set()
+        for row in history.deliveries[process]:
+            for cell in row.requests or ():
+                request = cell.client, history.resolve(row.destinations)[0], cell.first
+                if request in seen or request not in turns:
+                    continue
+                seen.add(request)
+                turn = turns[request]
+                before, other = latest.get(cell.client, (0, request))
+                if turn >= before:
+                    latest[cell.client] = turn, request
+                    continue
+                which = "" if row.message is None else f" with {row.message}"
+                detail = (
+                    f"{process} delivers {_text(request)}, of turn {turn},{which} "
+                    f"behind {_text(other)}, of turn {before}."
+                )
+                messages = () if row.message is None else (row.message,)
+                yield Violation(Promise.CLIENT_ORDER_ACROSS_SETS.value, (process,), messages, detail)
+
+
 def receipts(history: RunHistory) -> list[Violation]:
     given = [row for row in history.receipts if row.process not in history.faulty]
     return list(islice(_unkept(history, Promise.RECEIPTS, given), VIOLATIONS_MAX))

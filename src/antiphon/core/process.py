@@ -104,6 +104,7 @@ class Process:
         self.alike = total and not protocol.services  # whether all members of a group have one log
         self.ordered = total or Promise.REQUEST_ORDER in self.promises
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
+        self.heeds_floors = Promise.CLIENT_ORDER_ACROSS_SETS in self.promises  # those of clients' requests
         self.assures = Promise.DURABLE_RECEIPTS in self.promises  # whether the protocol says what is decided on
         self.in_views = ClientsInViews(self)
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
@@ -187,6 +188,8 @@ class Process:
         first, *others = {request.service for request in requests}
         if others or (first is not None and first not in self.protocol.services):
             raise BadFrame("All requests of a message ask for one service, and for one that the protocol offers.")
+        if not self.heeds_floors and any(request.turn for request in requests):
+            raise BadFrame(_NO_TURNS)
 
     def check_mark(self, mark: Mark) -> None:
         known = CLIENT_NAME.fullmatch(mark.client) and self.topology.is_destination_set(mark.destinations)
@@ -227,6 +230,8 @@ class Process:
         if before is not None and request.goes_on(before):
             return request  # what is asked below was asked of that one
         self.protocol.admit_service(request.service)
+        if request.turn and not self.heeds_floors:
+            raise UsageError(_NO_TURNS)
         mixed = bool(self.protocol.services)
         session = SessionId(client, destinations)
         expected = None if before is None else before.end
@@ -468,10 +473,23 @@ class Process:
                 fresh += 1
                 if not self.with_views or self.in_views.takes(session, request):
                     state.gathering.add(destinations, request, self.gather)
-        state.seq += 1
-        self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
+        if requests[0].turn != requests[-1].turn:
+            self._reply_by_turns(session, requests, fresh, taken)
+        else:
+            state.seq += 1
+            self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
         if self.assures:
             self._await_decisions(session, requests, fresh, taken)
+
+    def _reply_by_turns(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> None:
+        """Of several turns of a client: one answer for each, so that the trace can tell."""
+        old = len(requests) - fresh
+        for turn in dict.fromkeys(request.turn for request in requests):
+            places = [place for place, request in enumerate(requests) if request.turn == turn]
+            new = sum(place >= old for place in places)
+            self.state.seq += 1
+            some = tuple(requests[place] for place in places)
+            self._effects.append(Reply(self.state.seq, *session, taken, some, new))
 
     def _await_decisions(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> None:
         """Of what a client sends again, it is told at once what is assured; the rest is told when it is."""
@@ -545,5 +563,6 @@ class Process:
             self._effects.append(Record(self.state.seq, kind, peer=peer, time_ns=time_ns))
 
 
+_NO_TURNS = "This protocol does not keep a client's order across sets of groups, so clients do not count turns with it."
 _PART = [bytes((index,)) for index in range(256)]
 _decode_state = decoder_inside(ProcessState)

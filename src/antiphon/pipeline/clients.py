@@ -9,8 +9,9 @@ from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.local import kept
 from antiphon.pipeline.messages import judged, nobody
-from antiphon.pipeline.requests import SESSION, delivered_first, missing_at, request_text
+from antiphon.pipeline.requests import SESSION, cells, delivered_first, missing_at, request_text
 from antiphon.pipeline.violations import found, listed, rows_of, violation, words
+from antiphon.trace import MAJORITY
 
 
 def request_order(evidence: Evidence) -> DataFrame | None:
@@ -88,6 +89,36 @@ def client_order(evidence: Evidence) -> DataFrame | None:
     messages = F.array_compact(F.array("message"))
     rows = rows_of(("process", F.nullif("since", F.lit(0))), ("process", "seq"))
     struct = violation(Promise.CLIENT_ORDER, F.array("process"), messages, detail, rank=F.col("seq"), rows=rows)
+    return found(broken, struct)
+
+
+def client_order_across_sets(evidence: Evidence) -> DataFrame | None:
+    """Where a process delivers something of an earlier turn of a client behind something of a later one."""
+    outcomes = evidence.of_runs_with(evidence.outcomes, Promise.CLIENT_ORDER_ACROSS_SETS)
+    told = cells(outcomes, ["receipt"]).filter(~F.col("layer").eqNullSafe(MAJORITY))
+    asked = ["run", "client", "destinations", "first"]
+    turned = told.filter("position > 0").select("run", "client").distinct()
+    turns = (
+        told.join(turned, on=["run", "client"], how="left_semi")
+        .groupBy(*asked)
+        .agg(F.max(F.coalesce("position", F.lit(0))).alias("turn"))
+    )
+    rows = delivered_first(outcomes).join(turns, on=asked, how="inner")
+    earlier = (
+        Window.partitionBy("run", "process", "client")
+        .orderBy("seq", "place")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    broken = rows.withColumn("before", F.max("turn").over(earlier)).filter("turn < before")
+    detail = F.format_string(
+        "%s delivers request %d of %s to %s, of turn %d, behind something of turn %d",
+        "process", "first", "client", F.array_join("destinations", " and "), "turn", "before",
+    )  # fmt: skip
+    messages = F.array_compact(F.array("message"))
+    where = rows_of(("process", "seq"))
+    struct = violation(
+        Promise.CLIENT_ORDER_ACROSS_SETS, F.array("process"), messages, detail, rank=F.col("seq"), rows=where
+    )
     return found(broken, struct)
 
 

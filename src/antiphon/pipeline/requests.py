@@ -25,10 +25,11 @@ def cells(events: DataFrame, kinds: list[str]) -> DataFrame:
             "kind",
             "message",
             "layer",
+            "position",
             group_set().alias("destinations"),
             F.posexplode("requests").alias("place", "request"),
         )
-        .select("run", "process", "seq", "place", "kind", "message", "layer", "destinations", "request.*")
+        .select("run", "process", "seq", "place", "kind", "message", "layer", "position", "destinations", "request.*")
     )
 
 

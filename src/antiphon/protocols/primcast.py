@@ -103,6 +103,7 @@ class Primcast(Epochs):
             Promise.UNIFORM_AGREEMENT,
             Promise.TOTAL_ORDER,
             Promise.ACYCLIC_ORDER,
+            Promise.CLIENT_ORDER_ACROSS_SETS,
             Promise.DURABLE_RECEIPTS,
             Promise.GENUINENESS,
         ),

@@ -59,9 +59,12 @@ class RowMaker:
             rows.append(make(self, me, effect, time_ns, None if step_of is None else step_of(effect)))
 
     def receipt(self, process: str, seq: int, time_ns: int, answer: Reply | Assured) -> Row:
-        kind = MAJORITY if type(answer) is Assured else None
         requests = self._cells(answer.requests)
-        return Row(process, seq, time_ns, "receipt", None, answer.destinations, requests, layer=kind)
+        row = Row(process, seq, time_ns, "receipt", None, answer.destinations, requests)
+        if type(answer) is Assured:
+            return row._replace(layer=MAJORITY)
+        turn = answer.requests[0].turn if answer.requests else 0
+        return row._replace(position=turn) if turn else row
 
     def _receipt(self, process: str, answer: Reply | Assured, time_ns: int, step: int | None) -> Row:
         return self.receipt(process, answer.seq, time_ns, answer)

@@ -54,7 +54,9 @@ class Row(NamedTuple):
     bytes: int | None = None
     step: int | None = None
     order_key: OrderKey | None = None
-    position: int | None = None  # deliver: of the first payload; gap, view; enter: the number in its sender's row
+    position: int | None = (
+        None  # deliver: of the first payload; gap, view; enter: in its sender's row; receipt: the turn
+    )
 
 
 class RunFacts(msgspec.Struct, kw_only=True):
