@@ -169,7 +169,7 @@ def test_what_collides_waits_for_less_than_two_steps_more(hybrid: str, most: int
     assert max(waits) <= most * MILLISECOND
 
 
-# A client's order across sets of groups --------------------------------------------------------------------------------
+# A client's order across sets of groups -------------------------------------------------------------------------------
 
 
 def sets_in_turn(seed: int) -> Scenario:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_quick_receipts_stay_and_the_trace_tells_the_two_kinds(make_cluster: Mak
     assert told[None] == told[MAJORITY] != set()
 
 
-def test_who_asks_for_more_than_the_protocol_can_tell_is_refused(make_cluster: MakeCluster) -> None:
+def test_who_asks_for_more_than_the_protocol_can_tell_or_keep_is_refused(make_cluster: MakeCluster) -> None:
     folder = make_cluster({"a": 1}, protocol="skeen")
     sentence = "This cluster's protocol cannot tell when a majority of each group holds something."
 
@@ -101,5 +102,49 @@ def test_who_asks_for_more_than_the_protocol_can_tell_is_refused(make_cluster: M
                 assert (await client.multicast("a", b"x")).kind == "member"
                 with pytest.raises(UsageError, match="of one member or of a majority, not 'all'"):
                     await client.multicast("a", b"x", receipt="all")  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="cannot keep a client's order across different sets of groups"):
+                async with antiphon.connect(target, order="client"):
+                    pass
+            async with antiphon.connect(target, order="set") as client:
+                await client.multicast("a", b"x")
+        with pytest.raises(UsageError, match="that of a client or of a set, not 'all'"):
+            antiphon.connect(folder.path, order="all")  # type: ignore[arg-type]
 
     asyncio.run(run())
+
+
+def test_a_clients_order_holds_across_sets_of_groups_and_through_the_loss_of_a_primary(
+    make_cluster: MakeCluster,
+) -> None:
+    folder = make_cluster({"a": 3, "b": 1}, protocol="primcast", trace=True)
+    sets = [("a",), ("a", "b"), ("b",), ("a", "b"), ("a",)]
+    calls = [(sets[k // 2 % 5], b"%03d" % k) for k in range(80)]
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client:
+            sent = [asyncio.create_task(client.multicast(groups, payload)) for groups, payload in calls]
+            while sum(task.done() for task in sent) < 30:
+                await asyncio.sleep(0.002)
+            cluster.kill(folder, "a.1")
+            receipts = await asyncio.gather(*sent)
+            for group in ("a", "b"):
+                expected = [payload for groups, payload in calls if group in groups]
+                seen: list[bytes] = []
+                async with asyncio.timeout(30):
+                    async for delivery in client.subscribe(group):
+                        seen.append(delivery.payload)
+                        if len(seen) == len(expected):
+                            break
+                assert seen == expected
+            later = [b.timestamp > a.timestamp for a, b in pairwise(receipts) if a.destinations != b.destinations]
+            assert len(later) == 32
+            assert all(later)
+
+    asyncio.run(run())
+    cluster.start(folder)
+    assert cluster.stop(folder)
+    (facts,) = read_facts(folder.trace)
+    rows = read_rows(folder.trace, facts.run)
+    assert "client_order_across_sets" in facts.promises
+    assert check_run(facts, rows) == []
+    assert max(row.position or 0 for row in rows if row.kind == "receipt") == 32

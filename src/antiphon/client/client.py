@@ -29,7 +29,7 @@ from antiphon.core.requests import (
     join_payloads,
 )
 from antiphon.runtime.net.dial import parse_address
-from antiphon.runtime.net.frames import ReceiptKind
+from antiphon.runtime.net.frames import OrderKind, ReceiptKind
 
 TIMEOUT_SECONDS = 30.0
 BATCH_BYTES = 512 << 10
@@ -49,6 +49,7 @@ def connect(
     linger: float = 0.0,
     batch_bytes: int = BATCH_BYTES,
     receipt: ReceiptKind | None = None,
+    order: OrderKind | None = None,
 ) -> Client:
     """A client of the cluster in a folder, or at ``host:port[,host:port]``; use it with ``async with``.
 
@@ -58,8 +59,11 @@ def connect(
 
     ``receipt``: who holds what `multicast` returns for, on disk: a "majority" of each destination group, or one
     "member"; None: the first, where the cluster's protocol can tell.
+
+    ``order``: whether what this "client" sends is delivered in the order of its calls everywhere, whatever the groups,
+    or only what it sends to one "set" of groups; None: the first, where the cluster's protocol can keep that.
     """
-    return Client(target, name=name, linger=linger, batch_bytes=batch_bytes, receipt=receipt)
+    return Client(target, name=name, linger=linger, batch_bytes=batch_bytes, receipt=receipt, order=order)
 
 
 class Client:
@@ -73,6 +77,7 @@ class Client:
         linger: float = 0.0,
         batch_bytes: int = BATCH_BYTES,
         receipt: ReceiptKind | None = None,
+        order: OrderKind | None = None,
     ) -> None:
         if not isinstance(target, (str, Path)) or target == "":
             raise UsageError(f"Connect to a cluster's folder or to its addresses, not to {_shown(target)}.")
@@ -83,11 +88,15 @@ class Client:
         if type(batch_bytes) is not int or not 1 <= batch_bytes <= REQUEST_BYTES_MAX:
             raise UsageError(f"batch_bytes must be 1 to {REQUEST_BYTES_MAX}, not {_shown(batch_bytes)}.")
         _check_receipt(receipt)
+        if order not in (None, "client", "set"):
+            raise UsageError(f"The order is that of a client or of a set, not {_shown(order)}.")
         self.name = f"{name or 'client'}-{secrets.token_hex(6)}"
         self._target = target
         self._linger = linger
         self._batch_bytes = batch_bytes
         self._receipt = receipt
+        self._order = order
+        self._kept: OrderKind = "set"  # the strongest order that the cluster keeps
         self._given: ReceiptKind = "member"  # the strongest receipt that the cluster gives
         self._default: ReceiptKind = "member"
         self._cluster = ""
@@ -106,8 +115,12 @@ class Client:
         self._loop = asyncio.get_running_loop()
         await self._find_cluster()
         self._default = self._given if self._receipt is None else self._known_receipt(self._receipt)
+        if self._order == "client" and self._kept != self._order:
+            raise UsageError("This cluster's protocol cannot keep a client's order across different sets of groups.")
         assures = self._given == "majority"
-        self._sender = Sender(self.name, self._topology, self._join, self._linger, self._batch_bytes, assures=assures)
+        across_sets = (self._order or self._kept) == "client"
+        ways = (self._linger, self._batch_bytes)
+        self._sender = Sender(self.name, self._topology, self._join, *ways, assures=assures, across_sets=across_sets)
         self._spellings = self._sender.spellings
         self._is_open = self._was_opened = True
         return self
@@ -279,8 +292,9 @@ class Client:
 
         config = ClusterFolder.load(Path(target)).config
         protocol = protocol_named(config.protocol)
-        assures = Promise.DURABLE_RECEIPTS in protocol.promises(parse_options(protocol, config.options))
-        self._given = "majority" if assures else "member"
+        promises = protocol.promises(parse_options(protocol, config.options))
+        self._given = "majority" if Promise.DURABLE_RECEIPTS in promises else "member"
+        self._kept = "client" if Promise.CLIENT_ORDER_ACROSS_SETS in promises else "set"
         self._cluster, self._addresses = config.cluster, config.addresses
         self._topology = Topology(config.groups)
 
@@ -300,7 +314,7 @@ class Client:
                 found = connection.directory
                 self._cluster, self._addresses = found.cluster, found.addresses
                 self._topology = Topology(found.groups)
-                self._given = found.receipt
+                self._given, self._kept = found.receipt, found.order
                 return
             if not any(isinstance(failure, NoAnswer) for failure in failures):
                 break  # nobody is there

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable
 from itertools import islice
 
+from antiphon.client.turns import Turn
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import AntiphonError
@@ -40,9 +41,12 @@ class Outgoing:
         "receipt",
         "room",
         "service",
+        "turn",
     )
 
-    def __init__(self, room: int, service: Service | None = None, receipt: ReceiptKind = "member") -> None:
+    def __init__(
+        self, room: int, service: Service | None = None, receipt: ReceiptKind = "member", turn: Turn | None = None
+    ) -> None:
         # One for each call. What a call brings together stays together: as long as it waits, it is one piece.
         self.futures: list[asyncio.Future[Receipt]] = []
         self.deadlines: list[float] = []
@@ -54,6 +58,7 @@ class Outgoing:
         self.service = service  # of all its payloads
         self.receipt = receipt  # for which all its callers wait
         self.is_answered = False
+        self.turn = turn  # of its client, where these are counted
         self.is_doubtful = False  # somebody may have taken it, or was told so
         self.first = -1
         self.end = -1
@@ -86,7 +91,9 @@ class Outgoing:
 
     def settle(self, client: str, settled: int) -> None:
         """Say what is settled by now."""
-        self.head = encode_head(client, self.first, settled, self.count, self.packed.size, self.service)
+        turn = self.turn
+        place = (0, 0) if turn is None else (turn.floor, turn.number)
+        self.head = encode_head(client, self.first, settled, self.count, self.packed.size, self.service, *place)
 
     def withdraw(self) -> None:
         """Make a draft of it again. Only for what surely no member has taken or will take."""

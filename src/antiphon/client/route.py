@@ -17,6 +17,7 @@ from typing import Protocol
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS
 from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE, Outgoing
+from antiphon.client.turns import Turn, Turns
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import COPIED_MAX
 from antiphon.core.errors import AntiphonError, BadFrame, OutcomeUnknown, Unavailable, UsageError
@@ -37,7 +38,8 @@ class RouteOwner(Protocol):
     batch_bytes: int
     entry_bytes: int
     assures: bool
-    latest: int
+    turns: Turns
+    newest: Turn | None
     loop: asyncio.AbstractEventLoop
     members: Members
 
@@ -46,6 +48,7 @@ class RouteOwner(Protocol):
     def release(self, route: Route, size: int) -> None: ...
     def follow(self, route: Route) -> None: ...
     def hear(self, timestamp: int) -> None: ...
+    def begin_turn(self, route: Route) -> Turn: ...
 
 
 class Lane:
@@ -132,6 +135,7 @@ class Route:
         self.delivered: dict[str, int] = dict.fromkeys(destinations, 0)  # by group, as far as is known
         self.drafts: deque[Outgoing] = deque()
         self._open: Outgoing | None = None  # the newest draft, if others may join it
+        self._turn: Turn | None = None  # of the client, in which it last had a call
         self.numbered: deque[Outgoing] = deque()  # not known to be delivered everywhere
         # Those of them that no majority is known to hold; where nobody ever knows, that no member is known to hold.
         self.unanswered: deque[Outgoing] = deque()
@@ -160,6 +164,8 @@ class Route:
         receipt: ReceiptKind = "member",
     ) -> None:
         size = len(payload) + self._owner.entry_bytes
+        if self._turn is not self._owner.newest:
+            self._enter_turn()
         draft = self._open
         if draft is None or draft.room < size or draft.service != service or draft.receipt != receipt:
             draft = self._begin_draft(service, receipt)
@@ -176,10 +182,17 @@ class Route:
             self.flush()  # the member can take it while the callers go on
         elif full is not None and owner.linger:
             self._flush_soon()
-        draft = self._open = Outgoing(self._owner.batch_bytes, service, receipt)
+        draft = self._open = Outgoing(self._owner.batch_bytes, service, receipt, self._turn)
+        if self._turn is not None:
+            self._turn.pending += 1
         self.is_prompt = self.is_prompt or receipt == "member"
         self.drafts.append(draft)
         return draft
+
+    def _enter_turn(self) -> None:
+        """The last call was to another set of groups, or there was none."""
+        self._turn = self._owner.begin_turn(self)
+        self._open = None
 
     def add_batch(
         self,
@@ -192,6 +205,8 @@ class Route:
     ) -> None:
         """Several payloads in one piece, which are not to be divided; they do not linger."""
         size = len(payloads) + len(lengths) * self._owner.entry_bytes
+        if self._turn is not self._owner.newest:
+            self._enter_turn()
         draft = self._open
         if draft is None or draft.room < size or draft.service != service or draft.receipt != receipt:
             draft = self._begin_draft(service, receipt)
@@ -208,6 +223,8 @@ class Route:
     def expire(self, now: float) -> float:
         """Tell the callers whose time is over; returns the next deadline."""
         why = self._why if self.lane is None else "too much that was sent before is not delivered yet"
+        if self.drafts and not self._may_leave(self.drafts[0]):
+            why = "what was sent before to other groups has no receipt yet"
         for draft in self.drafts:
             draft.fail(lambda _: Unavailable(f"It was not multicast to {self._names()} in time: {why}."), now)
         self._drop_leavers()
@@ -240,8 +257,19 @@ class Route:
         for draft in self.drafts:
             draft.drop_done()
         if not all(draft.futures for draft in self.drafts):
+            dropped = [draft for draft in self.drafts if not draft.futures]
             self.drafts = deque(draft for draft in self.drafts if draft.futures)
             self._open = None
+            for draft in dropped:
+                self._done(draft)
+
+    def _done(self, request: Outgoing) -> None:
+        """Nothing that is sent in later turns has to wait for it any more."""
+        if request.turn is not None:
+            self._owner.turns.done(request.turn)
+
+    def _may_leave(self, draft: Outgoing) -> bool:
+        return draft.turn is None or self._owner.turns.has_begun(draft.turn)
 
     # To the member --------------------------------------------------------------------------------------------------
 
@@ -277,6 +305,8 @@ class Route:
                 request.settle(self._owner.client, self.settled)
                 lane.send(request)
         while self.drafts and not lane.unsent and lane.is_writable and self._owner.has_room(self):
+            if not self._may_leave(self.drafts[0]):
+                break
             draft = self.drafts.popleft()
             if draft is self._open:
                 self._open = None
@@ -355,7 +385,8 @@ class Route:
                 self.lane.assured_at = owner.loop.time()
             while unanswered and unanswered[0].end <= done:
                 request = unanswered.popleft()
-                request.answer(owner.client, self.destinations, member, owner.latest)
+                request.answer(owner.client, self.destinations, member, owner.turns.latest)
+                self._done(request)
         for request in unanswered if self.is_prompt else ():
             if request.end > taken:
                 break

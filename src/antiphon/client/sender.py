@@ -10,6 +10,7 @@ from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.progress import GroupProgress
 from antiphon.client.route import BUSY_SECONDS, Route
+from antiphon.client.turns import Turn, Turns
 from antiphon.core import Topology
 from antiphon.core.errors import BadFrame
 from antiphon.core.model import GroupId, ProcessId
@@ -24,13 +25,25 @@ SWEEP_SECONDS_MIN = 0.005
 SPELLINGS_MAX = 4096  # ways to name sets of groups that are remembered
 
 
+_BEFORE_ALL = Turn(-1, None)  # type: ignore[arg-type]
+
+
 class Sender:
     def __init__(
-        self, client: str, topology: Topology, join: Join, linger: float, batch_bytes: int, *, assures: bool
+        self,
+        client: str,
+        topology: Topology,
+        join: Join,
+        linger: float,
+        batch_bytes: int,
+        *,
+        assures: bool,
+        across_sets: bool,
     ) -> None:
         self.client = client
         self.assures = assures  # whether members tell what a majority of each group holds
-        self.latest = 0  # nothing of that is ordered behind this timestamp
+        self.turns = Turns()
+        self.newest: Turn | None = _BEFORE_ALL if across_sets else None  # of its turns, where these are counted
         self.linger = linger
         self.batch_bytes = batch_bytes
         self.entry_bytes = max(
@@ -97,7 +110,12 @@ class Sender:
             route.on_delivered(answer.group, delivered, connection.member)
 
     def hear(self, timestamp: int) -> None:
-        self.latest = max(self.latest, timestamp)
+        """Nothing that a majority of each group was said to hold is ordered behind this."""
+        self.turns.latest = max(self.turns.latest, timestamp)
+
+    def begin_turn(self, route: Route) -> Turn:
+        self.newest = turn = self.turns.add(route)
+        return turn
 
     # Room -----------------------------------------------------------------------------------------------------------
 

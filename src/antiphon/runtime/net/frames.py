@@ -97,7 +97,9 @@ class Welcome(Control, frozen=True):
     channels: list[ChannelMarks]
 
 
-ReceiptKind = Literal["member", "majority"]  # who holds what was acknowledged: see docs/clients.md
+# See docs/clients.md.
+ReceiptKind = Literal["member", "majority"]  # who holds what was acknowledged
+OrderKind = Literal["set", "client"]  # whether a client's order is kept for each set of groups, or across them
 
 
 class Directory(Control, frozen=True):
@@ -108,6 +110,7 @@ class Directory(Control, frozen=True):
     groups: dict[str, list[str]]
     addresses: dict[str, str]
     receipt: ReceiptKind = "member"  # the strongest that its protocol gives
+    order: OrderKind = "set"  # the strongest that its protocol keeps
 
 
 class Rejected(Control, frozen=True):

@@ -11,7 +11,7 @@ from antiphon.core.errors import JournalBehind
 from antiphon.core.requests import CLIENT_NAME
 from antiphon.runtime.cluster.folder import ClusterConfig
 from antiphon.runtime.net import Caller, FrameStream, Rejection
-from antiphon.runtime.net.frames import Directory, FrameKind, Hello, ReceiptKind, Welcome, encode
+from antiphon.runtime.net.frames import Directory, FrameKind, Hello, OrderKind, ReceiptKind, Welcome, encode
 from antiphon.runtime.node.commands import CommandCaller
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.gateway import Gateway
@@ -85,5 +85,6 @@ class Reception:
         config = self._config
         process = self._driver.process
         receipt: ReceiptKind = "majority" if process.assures else "member"
-        directory = Directory(config.cluster, process.me, config.groups, config.addresses, receipt)
+        order: OrderKind = "client" if process.heeds_floors else "set"
+        directory = Directory(config.cluster, process.me, config.groups, config.addresses, receipt, order)
         stream.write(encode(FrameKind.WELCOME, directory))
