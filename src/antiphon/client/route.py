@@ -146,6 +146,8 @@ class Route:
         start = random.randrange(len(members))
         self._members = deque([*members[start:], *members[:start]])  # the one to be tried next is first
         self._failures = 0  # since a member last took something
+        self._left = ""  # the member that failed last, until another one takes something
+        self._was_led = False  # to a member that leads, since something was last taken
         self._why = "no member answered"
         self._backoff = Backoff()
         self._search: asyncio.Task[None] | None = None
@@ -341,13 +343,26 @@ class Route:
                 if not connection.is_open:  # it was lost between its welcome and now
                     self._failed(f"{connection.member} closed the connection")
                     continue
+                if self._goes_to_leader(connection):
+                    continue
                 self.lane = Lane(self, connection)
                 self.flush()
         finally:
             self._search = None
 
+    def _goes_to_leader(self, connection: RequestConnection) -> bool:
+        """Whether somebody else leads the group of this member: asked first, it saves a hop. But a member that was just
+        left is not asked again because this one has not heard of it yet; and what they say is believed once."""
+        leader = connection.directory.leader
+        if self._was_led or leader in ("", connection.member, self._left) or leader not in self._members:
+            return False
+        self._was_led = True
+        self._members.rotate(-self._members.index(leader))
+        return True
+
     def _failed(self, why: str) -> None:
         self._why = why
+        self._left = self._members[0]
         self._failures += 1
         self._members.rotate(-1)
 
@@ -371,6 +386,7 @@ class Route:
             lane.taken = marks.taken
             lane.asked_at = connection.loop.time()
             self._failures = 0
+            self._left, self._was_led = "", False
             self._backoff.reset()
         self._owner.hear(marks.timestamp)
         self._answer(marks.taken, marks.assured, connection.member)

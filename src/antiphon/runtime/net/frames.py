@@ -111,6 +111,7 @@ class Directory(Control, frozen=True):
     addresses: dict[str, str]
     receipt: ReceiptKind = "member"  # the strongest that its protocol gives
     order: OrderKind = "set"  # the strongest that its protocol keeps
+    leader: str = ""  # who leads the group of the process that answers, as far as it knows; empty: nobody does
 
 
 class Rejected(Control, frozen=True):

@@ -86,5 +86,6 @@ class Reception:
         process = self._driver.process
         receipt: ReceiptKind = "majority" if process.assures else "member"
         order: OrderKind = "client" if process.heeds_floors else "set"
-        directory = Directory(config.cluster, process.me, config.groups, config.addresses, receipt, order)
+        leader = process.protocol.led_by() or ""
+        directory = Directory(config.cluster, process.me, config.groups, config.addresses, receipt, order, leader)
         stream.write(encode(FrameKind.WELCOME, directory))
