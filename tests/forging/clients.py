@@ -232,27 +232,27 @@ def _turn(t: Tape, turn: int, cell: RequestCell, to: tuple[str, ...]) -> str:
     return _ask(t, 1 + len(t.destinations), cell, member=f"{to[0]}.1", to=to)
 
 
-@breaks("client_order_across_sets")
+@breaks("client_turn_order")
 def turns_inverted_everywhere(t: Tape) -> None:
     first, second = _turn(t, 0, FIRST, BOTH), _turn(t, 1, FIRST, NEAR)
     t.deliver_all(second, first)
 
 
-@breaks("client_order_across_sets")
+@breaks("client_turn_order")
 def turns_inverted_in_the_only_common_group(t: Tape) -> None:
     """g2 alone delivers both, and acknowledged neither of them last."""
     first, second = _turn(t, 1, FIRST, BOTH), _turn(t, 2, FIRST, FAR)
     t.deliver_all(second, first)
 
 
-@breaks("client_order_across_sets")
+@breaks("client_turn_order")
 def back_in_a_set_too_early(t: Tape) -> None:
     """Its second request to one set, of the third turn, comes before that of the second, to another."""
     one, two, three = _turn(t, 0, DORAS, BOTH), _turn(t, 1, DORAS, NEAR), _turn(t, 2, request("dora", 1), BOTH)
     t.deliver_all(one, three, two)
 
 
-@breaks("client_order_across_sets", "fifo", "causal", "causal_extension")
+@breaks("client_turn_order", "fifo", "causal", "causal_extension")
 def turns_of_one_member_inverted(t: Tape) -> None:
     """Both came to the same member, and the protocol promised its order, too."""
     t.receipt("g2.1", FIRST, *BOTH)

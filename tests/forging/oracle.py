@@ -345,7 +345,7 @@ class Oracle:
                     return False
         return True
 
-    def client_order_across_sets(self) -> bool:
+    def client_turn_order(self) -> bool:
         turns: dict[tuple[object, ...], int] = {}
         for row, cell in _cells([row for row in self.rows if row.kind == "receipt" and row.layer != "majority"]):
             asked = (cell.client, frozenset(row.destinations or ()), cell.first)
@@ -401,7 +401,7 @@ class Oracle:
             *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
             *(self.causal_extension, self.view_client_order, self.request_order, self.durable_receipts),
-            self.client_order_across_sets,
+            self.client_turn_order,
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
         return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}

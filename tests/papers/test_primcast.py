@@ -202,7 +202,7 @@ def test_a_client_that_goes_on_with_another_set_needs_both_its_receipts_and_the_
     turned = sum(any(row.kind == "receipt" and row.position for row in outcome.rows) for outcome in outcomes)
     assert turned > 6, "most clients count their turns"
     broken = {violation.property for outcome in outcomes for violation in outcome.violations}
-    assert broken == (set() if left_out == "nothing" else {"client_order_across_sets"})
+    assert broken == (set() if left_out == "nothing" else {"client_turn_order"})
 
 
 # Schedules by hand ---------------------------------------------------------------------------------------------------

@@ -145,6 +145,6 @@ def test_a_clients_order_holds_across_sets_of_groups_and_through_the_loss_of_a_p
     assert cluster.stop(folder)
     (facts,) = read_facts(folder.trace)
     rows = read_rows(folder.trace, facts.run)
-    assert "client_order_across_sets" in facts.promises
+    assert "client_turn_order" in facts.promises
     assert check_run(facts, rows) == []
     assert max(row.position or 0 for row in rows if row.kind == "receipt") == 32

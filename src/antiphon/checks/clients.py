@@ -101,7 +101,7 @@ def _client_order(history: RunHistory, processes: Iterable[str]) -> Iterator[Vio
             expected = cell.first + cell.payloads
 
 
-def client_order_across_sets(history: RunHistory) -> list[Violation]:
+def client_turn_order(history: RunHistory) -> list[Violation]:
     """Of those who speak for all; and if anything is wrong there, of each process."""
     turns = _turns(history)
     if not any(turns.values()):
@@ -143,7 +143,7 @@ def _turned_back(history: RunHistory, turns: dict[Asked, int], processes: Iterab
                     f"behind {_text(other)}, of turn {before}."
                 )
                 messages = () if row.message is None else (row.message,)
-                yield Violation(Promise.CLIENT_ORDER_ACROSS_SETS.value, (process,), messages, detail)
+                yield Violation(Promise.CLIENT_TURN_ORDER.value, (process,), messages, detail)
 
 
 def receipts(history: RunHistory) -> list[Violation]:

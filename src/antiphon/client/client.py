@@ -294,7 +294,7 @@ class Client:
         protocol = protocol_named(config.protocol)
         promises = protocol.promises(parse_options(protocol, config.options))
         self._given = "majority" if Promise.DURABLE_RECEIPTS in promises else "member"
-        self._kept = "client" if Promise.CLIENT_ORDER_ACROSS_SETS in promises else "set"
+        self._kept = "client" if Promise.CLIENT_TURN_ORDER in promises else "set"
         self._cluster, self._addresses = config.cluster, config.addresses
         self._topology = Topology(config.groups)
 

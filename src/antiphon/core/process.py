@@ -104,7 +104,7 @@ class Process:
         self.alike = total and not protocol.services  # whether all members of a group have one log
         self.ordered = total or Promise.REQUEST_ORDER in self.promises
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
-        self.heeds_floors = Promise.CLIENT_ORDER_ACROSS_SETS in self.promises  # those of clients' requests
+        self.heeds_floors = Promise.CLIENT_TURN_ORDER in self.promises  # those of clients' requests
         self.assures = Promise.DURABLE_RECEIPTS in self.promises  # whether the protocol says what is decided on
         self.in_views = ClientsInViews(self)
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})

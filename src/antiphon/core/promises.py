@@ -30,7 +30,7 @@ class Promise(StrEnum):
     CAUSAL_EXTENSION = "causal_extension"
     REQUEST_ORDER = "request_order"
     CLIENT_ORDER = "client_order"
-    CLIENT_ORDER_ACROSS_SETS = "client_order_across_sets"
+    CLIENT_TURN_ORDER = "client_turn_order"
     VIEW_CLIENT_ORDER = "view_client_order"
     RECEIPTS = "receipts"
     DURABLE_RECEIPTS = "durable_receipts"
@@ -159,11 +159,11 @@ REGISTRY: dict[Promise, Definition] = {
         "clients",
         "client_order",
     ),
-    Promise.CLIENT_ORDER_ACROSS_SETS: _definition(
+    Promise.CLIENT_TURN_ORDER: _definition(
         "what a client that counts its turns sends in a later one, to whatever set of groups, is delivered after what "
         "it sends in an earlier one by every process that delivers both",
         "clients",
-        "client_order_across_sets",
+        "client_turn_order",
     ),
     Promise.VIEW_CLIENT_ORDER: _definition(
         "what one client sends to one set of groups is delivered in the order of its numbers; and of the processes "

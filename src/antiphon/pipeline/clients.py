@@ -92,9 +92,9 @@ def client_order(evidence: Evidence) -> DataFrame | None:
     return found(broken, struct)
 
 
-def client_order_across_sets(evidence: Evidence) -> DataFrame | None:
+def client_turn_order(evidence: Evidence) -> DataFrame | None:
     """Where a process delivers something of an earlier turn of a client behind something of a later one."""
-    outcomes = evidence.of_runs_with(evidence.outcomes, Promise.CLIENT_ORDER_ACROSS_SETS)
+    outcomes = evidence.of_runs_with(evidence.outcomes, Promise.CLIENT_TURN_ORDER)
     told = cells(outcomes, ["receipt"]).filter(~F.col("layer").eqNullSafe(MAJORITY))
     asked = ["run", "client", "destinations", "first"]
     turned = told.filter("position > 0").select("run", "client").distinct()
@@ -116,9 +116,7 @@ def client_order_across_sets(evidence: Evidence) -> DataFrame | None:
     )  # fmt: skip
     messages = F.array_compact(F.array("message"))
     where = rows_of(("process", "seq"))
-    struct = violation(
-        Promise.CLIENT_ORDER_ACROSS_SETS, F.array("process"), messages, detail, rank=F.col("seq"), rows=where
-    )
+    struct = violation(Promise.CLIENT_TURN_ORDER, F.array("process"), messages, detail, rank=F.col("seq"), rows=where)
     return found(broken, struct)
 
 

@@ -103,7 +103,7 @@ class Primcast(Epochs):
             Promise.UNIFORM_AGREEMENT,
             Promise.TOTAL_ORDER,
             Promise.ACYCLIC_ORDER,
-            Promise.CLIENT_ORDER_ACROSS_SETS,
+            Promise.CLIENT_TURN_ORDER,
             Promise.DURABLE_RECEIPTS,
             Promise.GENUINENESS,
         ),

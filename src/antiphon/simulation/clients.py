@@ -69,7 +69,7 @@ class MemberClient:
         waiting = random.Random(f"{world.scenario.seed}/waiting/{name}")
         promises = world.protocol.promises(parse_options(world.protocol, world.scenario.options))
         assures = Promise.DURABLE_RECEIPTS in promises
-        across = Promise.CLIENT_ORDER_ACROSS_SETS in promises
+        across = Promise.CLIENT_TURN_ORDER in promises
         self.waits = assures and waiting.random() >= ASKS_MEMBER  # for more than the one member
         self.falls = self.waits and waiting.random() < FALLS
         self.turns = self.waits and across and waiting.random() < TURNS
