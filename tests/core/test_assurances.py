@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from antiphon.core import Process, Topology
-from antiphon.core.assurances import Assurances
+from antiphon.core.assurances import Assurances, Told
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import AnyEffect, Assured, Reply
 from antiphon.core.inputs import Begin, Submit, TurnEnd
@@ -25,30 +25,33 @@ def told(effects: list[AnyEffect]) -> list[tuple[int, int, tuple[int, ...]]]:
     return [(each.assured, each.timestamp, tuple(r.first for r in each.requests)) for each in found]
 
 
-def firsts(found: tuple[list[Request], int]) -> tuple[list[int], int]:
-    return [each.first for each in found[0]], found[1]
+def firsts(found: list[Told]) -> list[tuple[list[int], int]]:
+    return [([request.first for request in each.requests], each.timestamp) for each in found]
+
+
+def taken(count: int) -> Assurances:
+    table = Assurances()
+    assert table.when_taken(SESSION, [request(number) for number in range(count)], count, count) == []
+    return table
 
 
 def test_requests_are_assured_in_the_order_in_which_they_were_taken() -> None:
-    table = Assurances()
-    for number in range(4):
-        table.take(SESSION, request(number))
+    table = taken(4)
     assert table.reached(SESSION, 4) == 0
-    assert firsts(table.assure(SESSION, request(2), 70)) == ([], 0)
-    assert firsts(table.assure(SESSION, request(0), 10)) == ([0], 10)
-    assert firsts(table.assure(SESSION, request(0), 10)) == ([], 0), "once is enough"
+    assert firsts(table.when_decided(A, [request(2)], 70)) == []
+    assert firsts(table.when_decided(A, [request(0)], 10)) == [([0], 10)]
+    assert firsts(table.when_decided(A, [request(0)], 10)) == [], "once is enough"
     assert table.reached(SESSION, 4) == 1
-    assert firsts(table.assure(SESSION, request(1), 20)) == ([1, 2], 70), "with what had waited for it"
-    assert firsts(table.delivered(SESSION, request(3), 80)) == ([3], 80)
+    assert firsts(table.when_decided(A, [request(1)], 20)) == [([1, 2], 70)], "with what had waited for it"
+    assert firsts(table.when_delivered(A, [request(3)], 80)) == [([3], 80)]
     assert table.reached(SESSION, 4) == 4
     assert table.waiting == {}
+    assert table.latest == 80
 
 
 def test_what_is_delivered_assures_all_that_came_before_it() -> None:
-    table = Assurances()
-    for number in range(3):
-        table.take(SESSION, request(number))
-    assert firsts(table.delivered(SESSION, request(1), 5)) == ([1], 5), "a client that lied about what is settled"
+    table = taken(3)
+    assert firsts(table.when_delivered(A, [request(1)], 5)) == [([1], 5)], "a client that lied about what is settled"
     assert table.reached(SESSION, 3) == 2
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from antiphon.core.buffers import Buffers
+from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
 from antiphon.core.sessions import SessionId
 
@@ -24,25 +25,62 @@ class Decided(NamedTuple):
     timestamp: int
 
 
+class Told(NamedTuple):
+    """What a client is to be told: it is assured of these requests, in their order."""
+
+    session: SessionId
+    requests: list[Request]
+    timestamp: int  # behind which none of them is ordered
+
+
 class Assurances(msgspec.Struct, array_like=True):
     """Of all clients of one member."""
 
     waiting: dict[SessionId, dict[int, Decided | None]] = {}  # taken and not assured, in order, by first number
     latest: int = 0  # the greatest timestamp of all that was decided on or delivered here
 
-    def take(self, session: SessionId, request: Request) -> None:
-        self.waiting.setdefault(session, {})[request.first] = None
+    def when_taken(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> list[Told]:
+        """A client has sent these, of which the last ones are ``fresh``; all below ``taken`` was taken.
+
+        Of what it sends again, it is told at once what is assured; the rest is told when it is.
+        """
+        again = len(requests) - fresh
+        if fresh:
+            waiting = self.waiting.setdefault(session, {})
+            for request in requests[again:]:
+                waiting[request.first] = None
+        reached = self.reached(session, taken)
+        told = [request for request in requests[:again] if request.end <= reached]
+        return [Told(session, told, self.latest)] if told else []
+
+    def when_decided(self, destinations: tuple[GroupId, ...], requests: list[Request], timestamp: int) -> list[Told]:
+        """All groups have decided on the message that brings these."""
+        self.latest = max(self.latest, timestamp)
+        told = []
+        for request in requests:
+            session = SessionId(request.client, destinations)
+            if session in self.waiting:
+                told += self._assure(session, request, timestamp)
+        return told
+
+    def when_delivered(self, destinations: tuple[GroupId, ...], admitted: list[Request], timestamp: int) -> list[Told]:
+        """These were, and so was all that their clients sent before them. Whoever multicast it, it is decided on."""
+        if self.waiting:
+            for request in admitted:
+                waiting = self.waiting.get(SessionId(request.client, destinations), {})
+                for first in [first for first in waiting if first < request.first]:
+                    del waiting[first]  # a client that calls settled what is not has given it up
+        return self.when_decided(destinations, admitted, timestamp)
 
     def reached(self, session: SessionId, taken: int) -> int:
         """The number below which all is assured of a session, of which all below ``taken`` was taken."""
         waiting = self.waiting.get(session)
         return next(iter(waiting)) if waiting else taken
 
-    def assure(self, session: SessionId, request: Request, timestamp: int) -> tuple[list[Request], int]:
-        """Its message is decided on. Returns what is assured by that, and the greatest of its timestamps."""
-        waiting = self.waiting.get(session)
-        if waiting is None or request.first not in waiting:
-            return [], 0
+    def _assure(self, session: SessionId, request: Request, timestamp: int) -> list[Told]:
+        waiting = self.waiting[session]
+        if request.first not in waiting:
+            return []
         waiting[request.first] = Decided(Buffers(request.data), timestamp)
         found, latest = list[Request](), 0
         for first in list(waiting):
@@ -54,13 +92,4 @@ class Assurances(msgspec.Struct, array_like=True):
             del waiting[first]
         if not waiting:
             del self.waiting[session]
-        return found, latest
-
-    def delivered(self, session: SessionId, request: Request, timestamp: int) -> tuple[list[Request], int]:
-        """It was delivered here, and so was all that its client sent before it."""
-        waiting = self.waiting.get(session)
-        if waiting is None:
-            return [], 0
-        for first in [first for first in waiting if first < request.first]:
-            del waiting[first]  # a client that calls settled what is not has given it up
-        return self.assure(session, request, timestamp)
+        return [Told(session, found, latest)] if found else []

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon.core import inputs
-from antiphon.core.assurances import Assurances
+from antiphon.core.assurances import Assurances, Told
 from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
@@ -353,30 +353,16 @@ class Process:
         if self.assures:
             timestamp = None if key is None else key[0]
             assert isinstance(timestamp, int), "what is decided on has a timestamp"
-            self._assure_delivered(destinations, admitted, timestamp)
+            self.tell_assured(state.assurances.when_delivered(destinations, admitted, timestamp))
 
     def assure(self, m: Message, timestamp: int) -> None:
         """A majority of each destination group holds m, which this process multicast, for good."""
-        assurances = self.state.assurances
-        assurances.latest = max(assurances.latest, timestamp)
-        for request in requests_of(m):
-            session = SessionId(request.client, m.destinations)
-            self._tell_assured(session, *assurances.assure(session, request, timestamp))
+        self.tell_assured(self.state.assurances.when_decided(m.destinations, requests_of(m), timestamp))
 
-    def _assure_delivered(self, destinations: tuple[GroupId, ...], admitted: list[Request], timestamp: int) -> None:
-        """Whoever multicast it, all groups have decided on what is delivered."""
-        assurances = self.state.assurances
-        assurances.latest = max(assurances.latest, timestamp)
-        if assurances.waiting:
-            for request in admitted:
-                session = SessionId(request.client, destinations)
-                self._tell_assured(session, *assurances.delivered(session, request, timestamp))
-
-    def _tell_assured(self, session: SessionId, requests: list[Request], timestamp: int) -> None:
-        if requests:
+    def tell_assured(self, told: Iterable[Told]) -> None:
+        for session, requests, timestamp in told:
             self.state.seq += 1
-            told = Assured(self.state.seq, *session, requests[-1].end, timestamp, tuple(requests))
-            self._effects.append(told)
+            self._effects.append(Assured(self.state.seq, *session, requests[-1].end, timestamp, tuple(requests)))
 
     def raise_floor(self, least: int) -> None:
         """Multicast to the own group, or to all where the protocol knows no other set, what brings nothing but a key
@@ -479,7 +465,7 @@ class Process:
             state.seq += 1
             self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
         if self.assures:
-            self._await_decisions(session, requests, fresh, taken)
+            self.tell_assured(state.assurances.when_taken(session, requests, fresh, taken))
 
     def _reply_by_turns(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> None:
         """Of several turns of a client: one answer for each, so that the trace can tell."""
@@ -490,15 +476,6 @@ class Process:
             self.state.seq += 1
             some = tuple(requests[place] for place in places)
             self._effects.append(Reply(self.state.seq, *session, taken, some, new))
-
-    def _await_decisions(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> None:
-        """Of what a client sends again, it is told at once what is assured; the rest is told when it is."""
-        assurances = self.state.assurances
-        for request in requests[len(requests) - fresh :]:
-            assurances.take(session, request)
-        reached = assurances.reached(session, taken)
-        again = [request for request in requests[: len(requests) - fresh] if request.end <= reached]
-        self._tell_assured(session, again, assurances.latest)
 
     def _on_turn_end(self, _: inputs.TurnEnd) -> None:
         while self.turn_is_open:  # what is done at a turn's end may give another part something to do at it
