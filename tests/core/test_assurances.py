@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from antiphon.core import Process, Topology
 from antiphon.core.assurances import Assurances, Told
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import AnyEffect, Assured, Reply
+from antiphon.core.errors import BadFrame, UsageError
+from antiphon.core.floors import least_number
 from antiphon.core.inputs import Begin, Submit, TurnEnd
 from antiphon.core.model import GroupId, Message, MessageId, ProcessId
 from antiphon.core.requests import Request, encode_request, parse_request
@@ -113,3 +117,45 @@ def test_other_protocols_assure_nobody() -> None:
     effects = submit(process, request(0))
     assert told(effects) == []
     assert process.state.assurances == Assurances()
+
+
+# Turns and floors ---------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_and_its_floor_are_among_the_bytes_that_a_request_keeps() -> None:
+    plain, turned = request(3), parse_request(encode_request("dora", 3, 0, [b"x"], None, 41, 2))
+    assert (plain.floor, plain.turn, turned.floor, turned.turn) == (0, 0, 41, 2)
+    assert list(plain.payloads()) == list(turned.payloads()) == [b"x"]
+    assert len(turned.data) == len(plain.data) + 16
+    assert turned.digest != plain.digest
+    assert not turned.goes_on(request(2))
+
+
+def test_the_greatest_floor_of_its_requests_is_that_of_a_message() -> None:
+    floors = [encode_request(f"c{floor}", 0, 0, [b"x"], None, floor, 1) for floor in (5, 90, 7)]
+    m = Message(MessageId(ProcessId("a.1"), 1), A, 3, Buffers(*floors))
+    assert least_number(m) == 90
+    assert least_number(Message(m.id, A, 1, Buffers(request(0).data))) == 0
+    process = alone()
+    process.protocol.tick(m)  # type: ignore[attr-defined]
+    assert process.protocol.clock == 90  # type: ignore[attr-defined]
+
+
+def test_protocols_that_do_not_heed_floors_take_no_turns() -> None:
+    process = Process(ProcessId("a.1"), Topology.sized({"a": 1}), protocols()["skeen"])
+    turned = encode_request("dora", 0, 0, [b"x"], None, 9, 1)
+    with pytest.raises(UsageError, match="clients do not count turns with it"):
+        process.check_request("dora", A, turned)
+    with pytest.raises(BadFrame, match="clients do not count turns with it"):
+        process.check_body(Message(MessageId(ProcessId("a.1"), 1), A, 1, Buffers(turned)))
+
+
+def test_requests_of_several_turns_have_an_answer_each() -> None:
+    process = alone()
+    requests = [parse_request(encode_request("dora", n, 0, [b"x"], None, n, n)) for n in range(3)]
+    replies = [effect for effect in submit(process, *requests) if type(effect) is Reply]
+    assert [(reply.taken, reply.fresh, [r.turn for r in reply.requests]) for reply in replies] == [
+        (3, 1, [0]),
+        (3, 1, [1]),
+        (3, 1, [2]),
+    ]

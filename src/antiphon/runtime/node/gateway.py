@@ -270,11 +270,16 @@ class ClientCaller:
 
     def _on_route(self, wanted: RouteNumber) -> None:
         process = self._driver.process
-        known_route = self._routes.get(wanted.route)
-        if known_route is not None and known_route.destinations == tuple(wanted.destinations):
-            known_route.prompt = known_route.prompt or wanted.prompt
+        named = self._routes.get(wanted.route)
+        if (
+            named is not None
+            and wanted.prompt
+            and not named.prompt
+            and named.destinations == tuple(wanted.destinations)
+        ):
+            named.prompt = True
             return
-        if not 0 <= wanted.route < ROUTES_MAX or known_route is not None:
+        if not 0 <= wanted.route < ROUTES_MAX or named is not None:
             raise BadFrame(f"{wanted.route} cannot be the number of a new route.")
         try:
             destinations = process.check_destinations(wanted.destinations)
