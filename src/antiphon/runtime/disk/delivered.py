@@ -4,6 +4,9 @@ It can always be made again from the journal, so it is synced lazily, and surely
 are kept in memory too, in the pieces in which they came: live subscribers share them and never wait for the disk.
 
 Positions count payloads, and records hold any number of them: where a position is, is found by bisection in the log.
+
+What is beyond what is to be retained is let go in whole segments, oldest first, by the disk thread. The segment that
+holds the newest record stays: it tells how far this process has come.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
+from itertools import pairwise
+from time import time
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull
+from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull, RecordsGone, UsageError
 from antiphon.core.events import Delivered, Event, decode_event, encode_event
 from antiphon.runtime.disk.log import SegmentedLog
+from antiphon.runtime.disk.retain import Retain
 from antiphon.runtime.disk.watch import UnderWay
 
 FLUSH_BYTES = 4 << 20
@@ -26,10 +33,16 @@ BEHIND_BYTES = 32 << 20  # kept in memory only while the disk does not keep up
 
 
 class DeliveredLog:
-    def __init__(self, log: SegmentedLog, write: Callable[[Callable[[], None]], None]) -> None:
-        """``write`` runs a job on the disk thread, in order."""
+    def __init__(
+        self,
+        log: SegmentedLog,
+        write: Callable[[Callable[[], None]], None],
+        retain: Callable[[], Retain] = Retain,
+    ) -> None:
+        """``write`` runs a job on the disk thread, in order; ``retain`` is asked there what to keep."""
         self._log = log
         self._write = write
+        self._retain = retain
         self._tail: list[Buffers] = []  # the newest records, beginning with record _tail_first
         self._ends: list[int] = []  # for each of these, the position after it
         self._tail_first = log.next_index
@@ -37,12 +50,16 @@ class DeliveredLog:
         self._unflushed = 0
         self._waiting: deque[Buffers] = deque()  # those at the end of the tail that found the disk full
         self._timer: asyncio.TimerHandle | None = None
+        self._is_cutting = False
+        self._heads: dict[int, tuple[int, int]] = {}  # position and time of segments' first records, by index
+        self.begin = 0  # the position of the oldest payload that is kept
         self.end = 0  # the position of the next payload
         self._floor = b""  # the greatest key of a record without payloads, of those at the end of the log
         if log.next_index:
             last = self._event(log.next_index - 1)
             self.end = last.position + last.count
             self._floor = (last.key or b"") if isinstance(last, Delivered) else b""
+            self.begin = self._event(log.first_index).position
 
     @property
     def next_index(self) -> int:
@@ -70,6 +87,10 @@ class DeliveredLog:
     @property
     def written_bytes(self) -> int:
         return self._log.written_bytes
+
+    @property
+    def bytes_on_disk(self) -> int:
+        return self._log.bytes_on_disk
 
     # In -----------------------------------------------------------------------------------------------------------
 
@@ -112,6 +133,7 @@ class DeliveredLog:
         taken = self._log.take_blocks()
         if taken is not None:
             self._write(lambda: self._log.write_blocks(taken))
+            self.let_go()
         if self._waiting:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
@@ -135,14 +157,57 @@ class DeliveredLog:
         del self._tail[:count], self._ends[:count]
         self._tail_first += count
 
+    def let_go(self) -> None:
+        """Have the disk thread let go of what is not to be kept any longer."""
+        if not self._is_cutting and self._log.has_segments_below(self._log.durable_index):
+            self._is_cutting = True
+            self._write(self._cut)
+
+    def _cut(self) -> None:
+        try:
+            retain = self._retain()
+            if retain.is_limited:
+                self._log.prepare_cut()
+                self._cut_beyond(retain)
+        except UsageError:
+            pass  # what is to be kept is not said in words that make sense: nothing goes
+        finally:
+            self._is_cutting = False
+
+    def _cut_beyond(self, retain: Retain) -> None:
+        size, now = self._log.bytes_on_disk, time()
+        begin: int | None = None
+        for (_, oldest), (following, _) in pairwise(self._log.extents()):
+            _, at = self._head(following)
+            if not retain.is_beyond(size, now - at / 1e9):  # all before it is older than it
+                break
+            begin, size = following, size - oldest
+        if begin is None:
+            return
+        position, _ = self._head(begin)
+        with suppress(JournalFull):  # it is tried again
+            self._log.cut(begin)
+            self.begin = position
+            self._heads = {index: head for index, head in self._heads.items() if index > begin}
+
+    def _head(self, index: int) -> tuple[int, int]:
+        """Position and time of the first record of a segment."""
+        if index not in self._heads:
+            event = self._event(index)
+            self._heads[index] = event.position, event.at
+        return self._heads[index]
+
     # Out ----------------------------------------------------------------------------------------------------------
 
     def locate(self, position: int) -> int:
-        """The index of the record that holds a position below ``end``."""
+        """The index of the record that holds a position below ``end``. RecordsGone: it may have been let go."""
         assert position < self.end, "it was not delivered yet"
         if self._ends and position >= self._start_of_tail():
             return self._tail_first + bisect_left(self._ends, position + 1)
-        return bisect_left(range(self._tail_first), position + 1, key=self._end_of)
+        if position < self.begin:
+            raise RecordsGone(f"The log begins at position {self.begin}.")
+        first = self._log.first_index
+        return first + bisect_left(range(first, self._tail_first), position + 1, key=self._end_of)
 
     def _start_of_tail(self) -> int:
         return decode_event(self._tail[0].joined()).position
@@ -173,7 +238,8 @@ class DeliveredLog:
         return found
 
     def history(self, index: int) -> Generator[bytes, None, None]:
-        """The durable records from ``index`` on, read as they are asked for; close it if not all of them are."""
+        """The durable records from ``index`` on, read as they are asked for; close it if not all of them are.
+        RecordsGone: when it comes to some that were let go."""
         return (record for _, record in self._log.replay(index))
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalF
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
-from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, InputJournal, SegmentedLog, Spills, UnderWay
+from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, InputJournal, Retain, SegmentedLog, Spills, UnderWay
 from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
@@ -65,6 +65,7 @@ class Driver:
         delivered_log: SegmentedLog,
         recorder: Recorder | None,
         snapshot_bytes: int,
+        retain: Callable[[], Retain] = Retain,
     ) -> None:
         self.process = process
         self.journal = journal
@@ -72,7 +73,7 @@ class Driver:
         self.recorder = recorder
         process.traced = recorder is not None
         self.spills: Spills
-        self.delivered = DeliveredLog(delivered_log, self.submit)
+        self.delivered = DeliveredLog(delivered_log, self.submit, retain)
         self._committer = Committer(journal, self._release, self._on_failed) if journal is not None else None
         self._snapshot_bytes = snapshot_bytes
         self._snapshot_index = 0  # of the newest snapshot

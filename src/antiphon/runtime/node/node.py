@@ -91,14 +91,15 @@ class Node:
             )
         plain = JournalIdentity(config.cluster, self.me, "")  # these logs mean the same to every version of the code
         try:
-            delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=config.segment_bytes, direct=True)
+            segment_bytes = cluster.retained().segment_bytes(config.segment_bytes)
+            delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=segment_bytes, direct=True)
         except BaseException:
             if journal is not None:
                 journal.abandon()
             raise
         if journal is not None:
             delivered.shares_room_with(journal)
-        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes)
+        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.send = self._send
         driver.on_durable = self._on_durable
@@ -235,6 +236,7 @@ class Node:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
+            self.driver.delivered.let_go()
             self.datagrams.sweep()
             for caller in self.reception.callers.values():
                 caller.look()
@@ -376,7 +378,9 @@ class Node:
         return StatusAnswer(
             process=self.me,
             incarnation=self.incarnation,
+            begins=driver.delivered.begin,
             delivered=driver.delivered.end,
+            delivered_bytes=driver.delivered.bytes_on_disk,
             pending=protocol.pending() + driver.host.held,
             waits_for=self._waits_for(),
             unacknowledged=self._unacknowledged(),
