@@ -200,12 +200,12 @@ class DeliveredLog:
     # Out ----------------------------------------------------------------------------------------------------------
 
     def locate(self, position: int) -> int:
-        """The index of the record that holds a position below ``end``. RecordsGone: it may have been let go."""
+        """The index of the record that holds a position below ``end``. RecordsGone: it was let go."""
         assert position < self.end, "it was not delivered yet"
-        if self._ends and position >= self._start_of_tail():
-            return self._tail_first + bisect_left(self._ends, position + 1)
         if position < self.begin:
             raise RecordsGone(f"The log begins at position {self.begin}.")
+        if self._ends and position >= self._start_of_tail():
+            return self._tail_first + bisect_left(self._ends, position + 1)
         first = self._log.first_index
         return first + bisect_left(range(first, self._tail_first), position + 1, key=self._end_of)
 

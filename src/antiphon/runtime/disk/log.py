@@ -245,9 +245,7 @@ class SegmentedLog:
         wanted = (segment for segment in segments[holder:] if segment.first < stop)
         return self._watched(chain.from_iterable(self._read_segment(each, start, stop, window) for each in wanted))
 
-    def _read_segment(
-        self, segment: Segment, start: int, stop: int, window: int
-    ) -> Iterator[tuple[int, list[bytes]]]:
+    def _read_segment(self, segment: Segment, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
         try:
             yield from disk.read_segment(segment, start, stop, window)
         except RecordsGone as error:

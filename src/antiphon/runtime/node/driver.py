@@ -20,7 +20,16 @@ from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalF
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
-from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, InputJournal, Retain, SegmentedLog, Spills, UnderWay
+from antiphon.runtime.disk import (
+    Committer,
+    DeliveredLog,
+    DiskWatch,
+    InputJournal,
+    Retain,
+    SegmentedLog,
+    Spills,
+    UnderWay,
+)
 from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
