@@ -362,7 +362,9 @@ async def read_on(reader: antiphon.Subscription, found: list[int]) -> None:
 
 
 def test_members_let_go_and_say_where_they_begin_through_kills_and_a_change(make_cluster: MakeCluster) -> None:
-    folder = make_cluster({"a": 2, "b": 1}, segment_bytes=64 << 10, snapshot_bytes=256 << 10, retain=["400kB"], gather=1)
+    folder = make_cluster(
+        {"a": 2, "b": 1}, segment_bytes=64 << 10, snapshot_bytes=256 << 10, retain=["400kB"], gather=1
+    )
 
     async def story() -> None:
         async with antiphon.connect(folder.path) as client:
