@@ -346,10 +346,15 @@ def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.05)
 
 
-async def send(client: antiphon.Client, count: int, size: int = 1000) -> None:
+async def send(client: antiphon.Client, count: int, size: int = 1000, *, paced: bool = False) -> None:
+    """``paced``: each batch when the one before it is delivered, so that no record holds many of them."""
     payloads = [b"%d " % number + bytes(size) for number in range(count)]
     for start in range(0, count, 40):
-        await client.multicast_many({"a", "b"}, payloads[start : start + 40])
+        receipt = await client.multicast_many({"a", "b"}, payloads[start : start + 40])
+        if paced:
+            async for delivery in client.subscribe("a", start="earliest"):
+                if delivery.client == receipt.client and delivery.number >= receipt.number:
+                    break
 
 
 async def read(client: antiphon.Client, start: Any) -> list[int]:
@@ -368,7 +373,7 @@ def test_members_let_go_and_say_where_they_begin_through_kills_and_a_change(make
 
     async def story() -> None:
         async with antiphon.connect(folder.path) as client:
-            await send(client, 2000)
+            await send(client, 2000, paced=True)
             await asyncio.to_thread(cluster.wait_idle, folder, 10)
             await asyncio.to_thread(wait_until, lambda: min(begins(folder).values()) > 1000)
             for status in cluster.statuses(folder).values():
@@ -390,7 +395,7 @@ def test_members_let_go_and_say_where_they_begin_through_kills_and_a_change(make
         assert all(after[name] >= before[name] for name in before)
         folder.retain(["all"])
         async with antiphon.connect(folder.path) as client:
-            await send(client, 1000)
+            await send(client, 1000, paced=True)
             await asyncio.to_thread(cluster.wait_idle, folder, 10)
             kept = begins(folder)
             assert await read(client, "earliest") == list(range(min(kept["a.1"], kept["a.2"]), 3000))

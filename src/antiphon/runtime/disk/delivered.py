@@ -22,7 +22,7 @@ from time import time
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull, RecordsGone, UsageError
 from antiphon.core.events import Delivered, Event, decode_event, encode_event
-from antiphon.runtime.disk.log import SegmentedLog
+from antiphon.runtime.disk.log import Blocks, SegmentedLog
 from antiphon.runtime.disk.retain import Retain
 from antiphon.runtime.disk.watch import UnderWay
 
@@ -50,6 +50,7 @@ class DeliveredLog:
         self._unflushed = 0
         self._waiting: deque[Buffers] = deque()  # those at the end of the tail that found the disk full
         self._timer: asyncio.TimerHandle | None = None
+        self._is_short = False  # there was no room for the next segment
         self._is_cutting = False
         self._heads: dict[int, tuple[int, int]] = {}  # position and time of segments' first records, by index
         self.begin = 0  # the position of the oldest payload that is kept
@@ -74,6 +75,12 @@ class DeliveredLog:
     @property
     def full(self) -> bool:
         return bool(self._waiting)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there is no room for more than the present segment: then nothing is to be taken that would have to be
+        delivered. So it is not this log that fills the disk, and a snapshot, which needs all of it, can make room."""
+        return self._is_short or bool(self._waiting)
 
     @property
     def is_behind(self) -> bool:
@@ -132,10 +139,19 @@ class DeliveredLog:
         self._retry()
         taken = self._log.take_blocks()
         if taken is not None:
-            self._write(lambda: self._log.write_blocks(taken))
+            self._write(lambda: self._write_blocks(taken))
             self.let_go()
-        if self._waiting:
+        elif self._is_short:
+            self._write(self._reserve)
+        if self.is_short:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
+    def _write_blocks(self, taken: Blocks) -> None:
+        self._log.write_blocks(taken)
+        self._reserve()
+
+    def _reserve(self) -> None:
+        self._is_short = not self._log.reserve_ahead()
 
     def _retry(self) -> None:
         while self._waiting:

@@ -27,7 +27,7 @@ from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.runtime.disk import recovery
 from antiphon.runtime.disk import segments as disk
-from antiphon.runtime.disk.files import FILE_BYTES_MAX, LogFiles, Spare
+from antiphon.runtime.disk.files import FILE_BYTES_MAX, NO_ROOM, LogFiles, Spare
 from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot
 from antiphon.runtime.disk.unwritten import Blocks, Unwritten
 from antiphon.runtime.disk.watch import UnderWay
@@ -104,7 +104,8 @@ class SegmentedLog:
         try:
             return cls(folder, identity, segment_bytes, recycled_max, direct, waiting)
         except OSError as error:
-            raise JournalError(f"Journal {folder} cannot be opened: {error.strerror}.") from error
+            kind = JournalFull if error.errno in NO_ROOM else JournalError  # even a folder takes some
+            raise kind(f"Journal {folder} cannot be opened: {error.strerror}.") from error
         except msgspec.MsgspecError as error:
             raise JournalError(f"Journal {folder} names its owner in an unknown format: {error}.") from error
 
@@ -171,6 +172,12 @@ class SegmentedLog:
                 if spare is not None:
                     self._roll(spare)
                 self._write_block(disk.RECORDS, records)
+
+    def reserve_ahead(self) -> bool:
+        """Have the next segment's file ready; whether there was room."""
+        with self._snapshot_lock:
+            self._check()
+            return self._files.reserve_ahead()
 
     def commit(self) -> int:
         """Make everything appended so far durable; returns `durable_index`."""

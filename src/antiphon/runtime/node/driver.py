@@ -116,7 +116,7 @@ class Driver:
         if self.stopped:
             return
         assert self.begun, "nothing is taken before the journal is known to be the newest"
-        if self.delivered.full:
+        if self.delivered.is_short:
             raise JournalFull("The disk is full: deliveries wait for room.")
         try:
             self.host.take(happened)
@@ -136,7 +136,15 @@ class Driver:
     @property
     def is_full(self) -> bool:
         """Whether inputs are being refused for want of room on the disk."""
-        return self.delivered.full or time.monotonic() - self._full_at < FULL_TOLD_SECONDS
+        return self.delivered.is_short or time.monotonic() - self._full_at < FULL_TOLD_SECONDS
+
+    def make_room(self) -> None:
+        """While the disk is full: a snapshot, before it is due, gives back what it makes superfluous."""
+        journal = self.journal
+        if not self.is_full or self.stopped or not self.begun or journal is None or self._snapshot_pending:
+            return
+        if not self.host.held and journal.has_segments_below(journal.durable_index):
+            self.snapshot()
 
     @property
     def is_held_up(self) -> bool:

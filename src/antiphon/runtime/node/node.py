@@ -237,6 +237,7 @@ class Node:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
             self.driver.delivered.let_go()
+            self.driver.make_room()
             self.datagrams.sweep()
             for caller in self.reception.callers.values():
                 caller.look()
@@ -269,8 +270,11 @@ class Node:
             ending = self.driver.close()
             if ending.is_clean:
                 self._folder.mark_clean(self.incarnation)
-        except (JournalError, OSError) as error:
+        except JournalError as error:
             self._on_failure(EXIT_DISK, str(error))
+            return
+        except OSError as error:
+            self._on_failure(EXIT_DISK, f"it ended cleanly, and could not note that: {error.strerror or error}.")
             return
         except Exception as error:
             self._on_failure(EXIT_BUG, f"The end failed: {error!r}.")
