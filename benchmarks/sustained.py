@@ -56,11 +56,11 @@ class Watch:
         self._seconds = seconds
 
     def __call__(self, begin: float) -> None:
-        print("".join(f"{name:>12}" for name in COLUMNS), flush=True)
+        print("".join(f"{name:>13}" for name in COLUMNS), flush=True)
         for look in range(LOOKS):
             time.sleep(max(0.0, begin + self._seconds * look / LOOKS - time.monotonic()))
             self.rows.append(self._look(time.monotonic() - begin))
-            print("".join(f"{value:12,.1f}" for value in self.rows[-1].values()), flush=True)
+            print("".join(f"{value:13,.1f}" for value in self.rows[-1].values()), flush=True)
 
     def _look(self, second: float) -> dict[str, float]:
         members = [pid for pid in cluster.alive(self._folder).values() if pid is not None]

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import antiphon
-from antiphon.core.errors import JournalError, RecordsGone, UsageError
+from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.core.events import Delivered, decode_event
 from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import encode_request, parse_request
@@ -273,6 +273,48 @@ def test_a_full_disk_gets_room_by_a_cut(tmp_path: Path, monkeypatch: pytest.Monk
         delivered.close()
 
     in_loop(story)
+
+
+def test_a_log_says_that_it_is_short_of_room_before_anything_has_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full = False
+    allocate = LogFiles._allocate
+
+    def allocated(files: LogFiles, fd: int, size: int) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        allocate(files, fd, size)
+
+    monkeypatch.setattr(LogFiles, "_allocate", allocated)
+
+    def story() -> None:
+        nonlocal is_full
+        log = opened(tmp_path / "log")
+        filled(log, 20)
+        is_full = True
+        while not log.is_short:
+            filled(log, 1)
+        assert not log.full, "a snapshot can be taken: all that was delivered can be written"
+        filled(log, 1)
+        assert not log.full
+        is_full = False
+        log.flush()
+        assert not log.is_short
+        filled(log, 20)
+        assert positions(log) == list(range(log.end))
+        log.close()
+
+    in_loop(story)
+
+
+def test_a_folder_for_which_there_is_no_room_is_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", no_room)
+    with pytest.raises(JournalFull, match="No space left"):
+        SegmentedLog.open(tmp_path / "log", IDENTITY)
 
 
 def test_a_reader_meets_the_end_of_what_is_kept_and_no_other_records(tmp_path: Path) -> None:
