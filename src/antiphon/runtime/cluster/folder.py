@@ -148,12 +148,15 @@ class ClusterFolder:
 
     def retained(self) -> Retain:
         """What is kept of the delivered logs: asked now and then, so that a change reaches processes that run."""
+        path = self.path / "retain"
         try:
-            return Retain.parse([(self.path / "retain").read_text()])
+            return Retain.parse([path.read_text()])
         except FileNotFoundError:
             return Retain()
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{self.path / 'retain'} cannot be read: {error}.") from None
+            raise UsageError(f"{path} cannot be read: {error}.") from None
 
     def retain(self, words: Sequence[str]) -> None:
         """Keep so much of the delivered logs from now on."""
