@@ -5,7 +5,7 @@
 
 All three processes of a group are on this one small disk, together with a file that takes 40 per cent of it. A client
 sends until it is refused 60 times; with --kill, all processes are killed and started again then. The file is removed,
-and the client sends some more. Exit code 1: a process ended by itself, or something acknowledged was not delivered
+and the client sends some more. Exit code 1: a process ended by itself or did not go on, or something acknowledged was not delivered
 once and in its client's order (of what is still kept), or nothing more was taken.
 """
 
@@ -117,13 +117,15 @@ def main() -> int:
         cluster.start(folder)
         time.sleep(ROOM_SECONDS)
         look(folder, "with room again")
+        stuck = [process for process, status in cluster.statuses(folder).items() if status is None or status.full]
         more, errors = asyncio.run(send(folder, MORE_SECONDS, REFUSALS, 60))
         print(f"{len(more)} more were acknowledged, {dict(errors)}")
         cluster.wait_idle(folder, 20)
         first, numbers = asyncio.run(read(folder))
         lost = missing(receipts + more, first, numbers)
-        print(f"read from position {first} on: {lost} acknowledged requests are missing; ended by themselves: {dead}")
-        return 1 if lost or dead or not more else 0
+        print(f"read from position {first} on: {lost} acknowledged requests are missing")
+        print(f"ended by themselves: {dead}; did not go on: {stuck}")
+        return 1 if lost or dead or stuck or not more else 0
     finally:
         cluster.stop(folder, drain_seconds=2.0)
         shutil.rmtree(path, ignore_errors=True)

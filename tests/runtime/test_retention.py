@@ -308,6 +308,37 @@ def test_a_log_says_that_it_is_short_of_room_before_anything_has_to_wait(
     in_loop(story)
 
 
+def test_a_log_that_is_short_of_room_looks_for_it_again_though_nothing_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk thread finds it out when the flush is over, and then nothing is taken that would be flushed."""
+    has_room = False
+    monkeypatch.setattr(delivered_module, "FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(SegmentedLog, "reserve_ahead", lambda log: has_room)
+    jobs: list[Callable[[], None]] = []
+
+    async def run() -> None:
+        nonlocal has_room
+        log = DeliveredLog(SegmentedLog.open(tmp_path / "log", IDENTITY), jobs.append)
+
+        def work() -> None:
+            while jobs:
+                jobs.pop(0)()
+                log.written()
+
+        log.append(event(0))
+        log.flush()
+        work()
+        assert log.is_short
+        has_room = True
+        await asyncio.sleep(0.05)
+        work()
+        assert not log.is_short
+        log.close()
+
+    asyncio.run(run())
+
+
 def test_a_folder_for_which_there_is_no_room_is_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -161,6 +161,13 @@ class DeliveredLog:
                 return
             self._waiting.popleft()
 
+    def written(self) -> None:
+        """A job of the disk thread is done. If it found no room for the next segment, look for some again: with nothing
+        taken, there may be nothing more to flush."""
+        if self._is_short and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+        self.trim()
+
     def trim(self) -> None:
         """Let go of the oldest records that are durable, when there are many."""
         if self._tail_bytes <= 2 * TAIL_BYTES:

@@ -415,7 +415,7 @@ class Driver:
             return
         if then is not None:
             then()
-        self.delivered.trim()
+        self.delivered.written()
         self._set_congested()
 
     @property
