@@ -5,8 +5,8 @@
 
 All three processes of a group are on this one small disk, together with a file that takes 40 per cent of it. A client
 sends until it is refused 60 times; with --kill, all processes are killed and started again then. The file is removed,
-and the client sends some more. Exit code 1: a process ended by itself or did not go on, or something acknowledged was not delivered
-once and in its client's order (of what is still kept), or nothing more was taken.
+and the client sends some more. Exit code 1: a process ended by itself or did not go on, something acknowledged was not
+delivered once and in its client's order (of what is still kept), or nothing more was taken.
 """
 
 from __future__ import annotations
