@@ -68,9 +68,11 @@ def merge_command(
         running = home if home is not None and is_running(home) else None
         if running is not None:
             await_disks(running, found)
-        floors, asked = floors_of(config, found), Asked([], [], [])
+        before = table.newest()
+        after = before.until if before is not None else b""
+        floors, asked = floors_of(config, found, after=after), Asked([], [], [])
         if running is not None and advance:
-            floors, asked = advanced(running, found, floors, wait)
+            floors, asked = advanced(running, found, floors, wait, after=after)
         steps.next("starting Spark")
         spark = quiet_session(ROWS_EXPECTED, where)
         from antiphon.merge.merge import merge

@@ -27,7 +27,7 @@ import msgspec
 
 from antiphon.core.buffers import COPIED_MAX, Buffers, Piece
 from antiphon.core.checksum import crc32
-from antiphon.core.errors import JournalCorrupt, JournalError
+from antiphon.core.errors import JournalCorrupt, JournalError, RecordsGone
 
 FORMAT = 4  # of what records and snapshots hold; the magics below are of the files' own layout
 
@@ -251,7 +251,16 @@ def list_files(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]
 
 def segment_files(folder: Path) -> list[tuple[int, Path]]:
     """The segments of a log, each with the index of its first record; none where there is no log."""
-    return list_files(folder, SEGMENT_NAME) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    files = list_files(folder, SEGMENT_NAME)
+    begin = max((index for index, _ in list_files(folder, SNAPSHOT_NAME)), default=0)
+    return files[first_needed(files, begin) :]
+
+
+def first_needed(files: list[tuple[int, Path]], begin: int) -> int:
+    """Which of a log's segments holds record ``begin``. A crash may have kept some of those before it, not all."""
+    return max(bisect_right(files, begin, key=lambda file: file[0]) - 1, 0)
 
 
 def identity_of(path: Path, first: int) -> JournalIdentity:
@@ -298,6 +307,8 @@ def read_segment(segment: Segment, start: int, stop: int, window: int) -> Iterat
                     records = _decode_records(segment, header, data, begin)
                     low = max(start - header.first, 0)
                     yield header.first + low, records[low : stop - header.first]
+    except FileNotFoundError:
+        raise RecordsGone(f"Journal file {segment.path} is gone.") from None
     except OSError as error:
         raise JournalError(f"Journal file {segment.path} cannot be read: {error.strerror}.") from error
 

@@ -128,12 +128,13 @@ class RouteNumber(Control, frozen=True):
 class Refused(Control, frozen=True):
     """What this member did not take: the route's requests from number ``first`` on, or (route -1) a subscription.
 
-    ``out of turn``: it takes them from number ``expected`` on; the client sends these again, in order.
+    ``out of turn``: it takes them from number ``expected`` on; the client sends these again, in order. ``gone``: it no
+    longer has the position from which to read on, and has those from ``expected`` on.
     """
 
     route: int
     first: int
-    error: Literal["usage", "unavailable", "out of turn"]
+    error: Literal["usage", "unavailable", "out of turn", "gone"]
     sentence: str
     expected: int = 0
 
@@ -169,7 +170,9 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     process: str
     incarnation: int
+    begins: int  # the position of the oldest payload that is kept
     delivered: int  # payloads
+    delivered_bytes: int  # what the log of these takes on disk, reserved space included
     pending: int  # messages
     waits_for: list[str]  # the processes that the oldest pending message waits for, as far as the protocol knows
     unacknowledged: int  # bytes for all peers together

@@ -20,7 +20,16 @@ from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalF
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
-from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, InputJournal, SegmentedLog, Spills, UnderWay
+from antiphon.runtime.disk import (
+    Committer,
+    DeliveredLog,
+    DiskWatch,
+    InputJournal,
+    Retain,
+    SegmentedLog,
+    Spills,
+    UnderWay,
+)
 from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
@@ -65,6 +74,7 @@ class Driver:
         delivered_log: SegmentedLog,
         recorder: Recorder | None,
         snapshot_bytes: int,
+        retain: Callable[[], Retain] = Retain,
     ) -> None:
         self.process = process
         self.journal = journal
@@ -72,7 +82,7 @@ class Driver:
         self.recorder = recorder
         process.traced = recorder is not None
         self.spills: Spills
-        self.delivered = DeliveredLog(delivered_log, self.submit)
+        self.delivered = DeliveredLog(delivered_log, self.submit, retain)
         self._committer = Committer(journal, self._release, self._on_failed) if journal is not None else None
         self._snapshot_bytes = snapshot_bytes
         self._snapshot_index = 0  # of the newest snapshot
@@ -106,7 +116,7 @@ class Driver:
         if self.stopped:
             return
         assert self.begun, "nothing is taken before the journal is known to be the newest"
-        if self.delivered.full:
+        if self.delivered.is_short:
             raise JournalFull("The disk is full: deliveries wait for room.")
         try:
             self.host.take(happened)
@@ -126,7 +136,15 @@ class Driver:
     @property
     def is_full(self) -> bool:
         """Whether inputs are being refused for want of room on the disk."""
-        return self.delivered.full or time.monotonic() - self._full_at < FULL_TOLD_SECONDS
+        return self.delivered.is_short or time.monotonic() - self._full_at < FULL_TOLD_SECONDS
+
+    def make_room(self) -> None:
+        """While the disk is full: a snapshot, before it is due, gives back what it makes superfluous."""
+        journal = self.journal
+        if not self.is_full or self.stopped or not self.begun or journal is None or self._snapshot_pending:
+            return
+        if not self.host.held and journal.has_segments_below(journal.durable_index):
+            self.snapshot()
 
     @property
     def is_held_up(self) -> bool:
@@ -397,7 +415,7 @@ class Driver:
             return
         if then is not None:
             then()
-        self.delivered.trim()
+        self.delivered.written()
         self._set_congested()
 
     @property

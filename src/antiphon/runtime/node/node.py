@@ -91,14 +91,15 @@ class Node:
             )
         plain = JournalIdentity(config.cluster, self.me, "")  # these logs mean the same to every version of the code
         try:
-            delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=config.segment_bytes, direct=True)
+            segment_bytes = cluster.retained().segment_bytes(config.segment_bytes)
+            delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=segment_bytes, direct=True)
         except BaseException:
             if journal is not None:
                 journal.abandon()
             raise
         if journal is not None:
             delivered.shares_room_with(journal)
-        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes)
+        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.send = self._send
         driver.on_durable = self._on_durable
@@ -237,6 +238,8 @@ class Node:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
+            self.driver.delivered.let_go()
+            self.driver.make_room()
             self.datagrams.sweep()
             for caller in self.reception.callers.values():
                 caller.look()
@@ -269,8 +272,11 @@ class Node:
             ending = self.driver.close()
             if ending.is_clean:
                 self._folder.mark_clean(self.incarnation)
-        except (JournalError, OSError) as error:
+        except JournalError as error:
             self._on_failure(EXIT_DISK, str(error))
+            return
+        except OSError as error:
+            self._on_failure(EXIT_DISK, f"it ended cleanly, and could not note that: {error.strerror or error}.")
             return
         except Exception as error:
             self._on_failure(EXIT_BUG, f"The end failed: {error!r}.")
@@ -378,7 +384,9 @@ class Node:
         return StatusAnswer(
             process=self.me,
             incarnation=self.incarnation,
+            begins=driver.delivered.begin,
             delivered=driver.delivered.end,
+            delivered_bytes=driver.delivered.bytes_on_disk,
             pending=protocol.pending() + driver.host.held,
             waits_for=self._waits_for(),
             unacknowledged=self._unacknowledged(),
