@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece, decoder_beside, encode_beside, lay_beside
+from antiphon.core.buffers import COPIED_MAX, Buffers, Piece, decoder_beside, encode_beside
 from antiphon.core.channel import Transport
 from antiphon.core.model import GroupId, ProcessId, Service
 
@@ -77,16 +80,26 @@ AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recov
 
 _decode = decoder_beside(AnyInput)
 _encode_head = msgspec.msgpack.Encoder().encode
+_pack_length = struct.Struct("<I").pack
 
 
 def encode_input(value: AnyInput) -> Buffers:
     """A journal record: a small head, and what came from outside as it came."""
+    return Buffers(*pieces_of_input(value)[1])
+
+
+def pieces_of_input(value: AnyInput) -> tuple[int, Sequence[Piece]]:
+    """The same, as its size and its pieces."""
     if type(value) is not Receive:
-        return encode_beside(b"", value)
+        record = encode_beside(b"", value)
+        return record.size, record.pieces
     # Most are frames. Written out it takes half the time: nobody has to look for what goes beside the head.
     frame = value.frame
-    head = _encode_head((1, value.at, value.sender, value.transport, value.number, frame.size))
-    return lay_beside(b"", head, frame)
+    size = frame.size
+    head = _encode_head((1, value.at, value.sender, value.transport, value.number, size))
+    start = _pack_length(len(head)) + head
+    pieces = (start, *frame.pieces)
+    return len(start) + size, (b"".join(pieces),) if size <= COPIED_MAX else pieces
 
 
 def decode_input(record: Piece) -> AnyInput:

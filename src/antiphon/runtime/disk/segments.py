@@ -17,7 +17,7 @@ import re
 import struct
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -117,8 +117,9 @@ class Segment:
 
     def add(self, kind: int, count: int, at: int, length: int, crc: int) -> None:
         """Take note of a whole block behind the others."""
-        if count and (not self.entries or at - self.entries[-1][1] >= _INDEX_SPACING):
-            self.entries.append((self.next_index, at))
+        entries = self.entries
+        if count and (not entries or at - entries[-1][1] >= _INDEX_SPACING):
+            entries.append((self.next_index, at))
         self.last_block = at
         self.end = at + block_bytes(length)
         self.next_index += count
@@ -126,9 +127,27 @@ class Segment:
         self.closed = kind == CLOSE
 
 
+class Records:
+    """Records that are to become one block: their sizes, and their bytes in the pieces in which they came."""
+
+    __slots__ = ("pieces", "sizes")
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.pieces: list[Piece] = []
+
+    @classmethod
+    def of(cls, records: Iterable[Buffers]) -> Records:
+        found = cls()
+        for record in records:
+            found.sizes.append(record.size)
+            found.pieces.extend(record.pieces)
+        return found
+
+
 def block_bytes(length: int) -> int:
     """What a block with a payload of so many bytes takes."""
-    return HEADER_BYTES + length + trailer_bytes(length)
+    return HEADER_BYTES + length + 4 * (-(-length // RUN_BYTES) + 1)  # as `trailer_bytes` has it
 
 
 def trailer_bytes(length: int) -> int:
@@ -190,27 +209,41 @@ def _plain_memory(size: int) -> memoryview:
 
 
 def encode_block(
-    kind: int, segment: Segment, records: Sequence[Buffers], memory: Callable[[int], memoryview] = _plain_memory
+    kind: int, segment: Segment, records: Records, memory: Callable[[int], memoryview] = _plain_memory
 ) -> tuple[memoryview, int, int]:
     """The segment's next block, its payload's length and its header's checksum. The block is put together in the memory
     that is given for its size: so its bytes are copied once.
 
     The records' lengths come first, as a table: packing and unpacking then costs no Python code per record.
     """
-    number = len(records)
-    sizes = [record.size for record in records]
+    sizes = records.sizes
+    number = len(sizes)
     length = 4 * number + sum(sizes)
     data = memory(block_bytes(length))
     end = HEADER_BYTES + length
-    pieces = [struct.pack(f"<{number}I", *sizes), *[piece for record in records for piece in record.pieces]]
-    _lay(pieces, data[HEADER_BYTES:end])
+    _lay([struct.pack(f"<{number}I", *sizes), *records.pieces], data[HEADER_BYTES:end])
     sums = sums_of(data[HEADER_BYTES:end])
+    head, crc = _block_head(kind, segment, number, length, sums)
+    data[:HEADER_BYTES] = head
+    data[end:] = sums + head[_BLOCK.size :]
+    return data, length, crc
+
+
+def encode_small_block(kind: int, segment: Segment, records: Records, length: int) -> tuple[bytes, int]:
+    """The same of a block whose payload is one run of ``length`` bytes, or nothing: most are a few hundred bytes, and
+    then joining them is quicker than finding them a place. The block, and its header's checksum."""
+    sizes = records.sizes
+    number = len(sizes)
+    payload = b"".join((struct.pack(f"<{number}I", *sizes), *records.pieces))
+    sums = CRC.pack(crc32(payload)) if number else b""
+    head, crc = _block_head(kind, segment, number, length, sums)
+    return b"".join((head, payload, sums, head[_BLOCK.size :])), crc
+
+
+def _block_head(kind: int, segment: Segment, number: int, length: int, sums: bytes) -> tuple[bytes, int]:
     head = _BLOCK.pack(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
     crc = crc32(head, segment.salt)
-    own = CRC.pack(crc)
-    data[:HEADER_BYTES] = head + own
-    data[end:] = sums + own
-    return data, length, crc
+    return head + CRC.pack(crc), crc
 
 
 def _lay(pieces: list[Piece], room: memoryview) -> None:
