@@ -14,6 +14,7 @@ class Undelivered:
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.taken_bytes = 0  # of all that were ever taken
         self._sessions: dict[SessionId, deque[tuple[int, int]]] = {}  # (the number after it, its size) of each request
 
     def taken(self, reply: Reply) -> None:
@@ -21,8 +22,10 @@ class Undelivered:
             return
         waiting = self._sessions.setdefault(SessionId(reply.client, reply.destinations), deque())
         for request in reply.requests[-reply.fresh :]:
-            waiting.append((request.end, len(request.data)))
-            self.bytes += len(request.data)
+            size = len(request.data)
+            waiting.append((request.end, size))
+            self.bytes += size
+            self.taken_bytes += size
 
     def delivered(self, client: str, destinations: tuple[GroupId, ...], end: int) -> None:
         session = SessionId(client, destinations)
