@@ -72,6 +72,9 @@ class TakeOver(Wire, frozen=True, tag=5):
     message: Message
 
 
+_WITH_MESSAGE, _WITH_TIMESTAMP = (Start, TakeOver), (Propose, Final)
+
+
 class Held(msgspec.Struct):
     """A message in the hold-back queue."""
 
@@ -152,10 +155,10 @@ class Skeen(OrderingProtocol):
             self.watch()
 
     def validate(self, message: Wire) -> None:
-        if isinstance(message, Start | TakeOver):
+        if isinstance(message, _WITH_MESSAGE):
             if self.topology.group_of.get(self.me) not in message.message.destinations:
                 raise BadFrame(f"A message to {', '.join(message.message.destinations)} is not for {self.me}.")
-        elif isinstance(message, Propose | Final):
+        elif isinstance(message, _WITH_TIMESTAMP):
             time, process = message.proposal if isinstance(message, Propose) else message.timestamp
             known = process in self.topology.group_of
             if self.options.causal and isinstance(message, Final):

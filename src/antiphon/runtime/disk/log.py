@@ -229,8 +229,7 @@ class SegmentedLog:
 
     def _write_block(self, kind: int, records: disk.Records) -> None:
         active, writer = self._segments[-1], self._writer
-        count = len(records.sizes)
-        length = 4 * count + sum(records.sizes)
+        count, length = len(records.sizes), records.length
         at = writer.place(active.end, length)
         if length < DIRECT_BYTES:
             small, crc = disk.encode_small_block(kind, active, records, length)

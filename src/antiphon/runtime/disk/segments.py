@@ -136,6 +136,11 @@ class Records:
         self.sizes: list[int] = []
         self.pieces: list[Piece] = []
 
+    @property
+    def length(self) -> int:
+        """Of the block's payload."""
+        return 4 * len(self.sizes) + sum(self.sizes)
+
     @classmethod
     def of(cls, records: Iterable[Buffers]) -> Records:
         found = cls()
@@ -218,7 +223,7 @@ def encode_block(
     """
     sizes = records.sizes
     number = len(sizes)
-    length = 4 * number + sum(sizes)
+    length = records.length
     data = memory(block_bytes(length))
     end = HEADER_BYTES + length
     _lay([struct.pack(f"<{number}I", *sizes), *records.pieces], data[HEADER_BYTES:end])

@@ -40,7 +40,6 @@ class Unwritten:
         self._blocks: list[Block] = []  # finished ones
         self._growing = Records()  # those of the block that is still growing ...
         self._growing_spare: Spare | None = None  # ... and the new segment it is to begin, if any
-        self._growing_bytes = 0  # of these
         self._begin_in(active.end, active.size)
 
     def append(self, size: int, pieces: Iterable[Piece]) -> None:
@@ -49,16 +48,15 @@ class Unwritten:
         if taken > self._free:
             self._make_room(taken)
         self._free -= taken
-        self._growing_bytes += taken
         growing = self._growing
         growing.sizes.append(size)
-        growing.pieces.extend(pieces)
+        growing.pieces += pieces
         self.bytes += taken
         self.next_index += 1
 
     def take(self) -> Blocks | None:
         """Move all of it out; None if there is nothing."""
-        if not self._growing_bytes:
+        if not self._growing.sizes:
             return None
         self._finish_block()
         self._free = self._limit - self._writer.latest_place(self._end)
@@ -91,8 +89,9 @@ class Unwritten:
         return size - overhead - GRAIN - block_bytes(0)
 
     def _finish_block(self) -> None:
-        length = self._growing_bytes
-        if length:
-            self._blocks.append(Block(self._growing_spare, self._growing))
+        growing = self._growing
+        if growing.sizes:
+            length = growing.length
+            self._blocks.append(Block(self._growing_spare, growing))
             self._end = self._writer.place(self._end, length) + block_bytes(length)
-            self._growing, self._growing_spare, self._growing_bytes = Records(), None, 0
+            self._growing, self._growing_spare = Records(), None

@@ -14,9 +14,10 @@ has run, and somebody else could be at work on it meanwhile. What the socket doe
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from os import writev
 from typing import Any
 
 from antiphon.core.buffers import Piece
@@ -60,6 +61,15 @@ def _number_of_socket(transport: asyncio.BaseTransport) -> int:
     return -1 if socket is None or transport.get_extra_info("sslcontext") is not None else socket.fileno()
 
 
+def _behind(written: int, pieces: list[Piece]) -> list[Piece]:
+    """What is left of pieces of which so many bytes were written."""
+    for at, piece in enumerate(pieces):
+        if len(piece) > written:
+            return [memoryview(piece)[written:], *pieces[at + 1 :]]
+        written -= len(piece)
+    return []
+
+
 ReceivedFrame = tuple[int, memoryview]  # kind, body
 
 
@@ -83,6 +93,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._is_paused = False
         self._pieces: list[Piece] = []
         self._socket = -1  # its number, where what is written goes to it as it is
+        self.handler: Callable[[list[ReceivedFrame]], None] = self.on_frames  # who gets the frames now
 
     # For subclasses -----------------------------------------------------------------------------------------------
 
@@ -121,28 +132,20 @@ class FrameStream(asyncio.BufferedProtocol):
         if not pieces:
             return
         self._pieces = []
-        if self.is_open:
-            if self._socket >= 0 and len(pieces) <= PIECES_MAX:
-                pieces = self._write_now(pieces)
-            if pieces:
-                self.transport.writelines(pieces)
-
-    def _write_now(self, pieces: list[Piece]) -> list[Piece]:
-        """Write to the socket, if nothing waits before it; returns what is left."""
+        if not self.is_open:
+            return
         transport = self.transport
-        if transport.get_write_buffer_size() or transport.is_closing():
-            return pieces
-        try:
-            written = os.writev(self._socket, pieces)
-        except OSError:  # it takes nothing now; or it is broken, of which the transport will tell
-            return pieces
-        if written == sum(map(len, pieces)):
-            return []
-        for at, piece in enumerate(pieces):
-            if len(piece) > written:
-                return [memoryview(piece)[written:], *pieces[at + 1 :]]
-            written -= len(piece)
-        raise AssertionError("more was written than there is")
+        if self._socket >= 0 and not transport.get_write_buffer_size() and len(pieces) <= PIECES_MAX:
+            if transport.is_closing():
+                return
+            try:
+                written = writev(self._socket, pieces)
+            except OSError:  # it takes nothing now; or it is broken, of which the transport will tell
+                written = 0
+            if written == sum(map(len, pieces)):
+                return
+            pieces = _behind(written, pieces)
+        transport.writelines(pieces)
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -223,8 +226,22 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self.heard_at = self.loop.time()
-        end = self._end = self._end + size
-        if end == len(self._chunk) == FIRST_CHUNK_BYTES:
+        begin, end, view = self._begin, self._end + size, self._view
+        self._end = end
+        if end - begin >= _HEADER_BYTES and end < len(view):
+            length, kind = _unpack_header(view, begin)
+            begin += _HEADER_BYTES
+            # Most often one short frame came, and nothing else: what follows for any others is then done at once.
+            is_short = length <= self.limit and length <= self.chunk_bytes // VIEWS_MAX
+            if begin + length == end and is_short and 1 <= kind <= KIND_MAX and self.is_open and not self._is_paused:
+                frame = (kind, memoryview(bytes(view[begin:end])))
+                self._begin = self._end = end if self._is_viewed else 0
+                try:
+                    self.handler([frame])
+                except BadFrame as error:
+                    self.on_bad_frame(error)
+                return
+        elif end == len(view) == FIRST_CHUNK_BYTES:
             self._go_on_in(_new_chunk(self.chunk_bytes))  # there is much to come
         self._hand_on()
 
@@ -235,7 +252,7 @@ class FrameStream(asyncio.BufferedProtocol):
                 frames = self._whole_frames()
                 is_all = len(frames) < FRAMES_AT_ONCE
                 if frames:
-                    self.on_frames(frames)
+                    self.handler(frames)
                 if is_all:
                     return
                 self.flush()

@@ -216,9 +216,10 @@ class Driver:
                 self._run_due(index)
             if self.recorder is not None and self.recorder.is_due:
                 self.recorder.hand_over()
-            if self.journal is not None and not host.held and self._snapshot_is_due():
+            if not host.held and self._snapshot_is_due():
                 self.snapshot()
-            self._set_congested()
+            if host.held or self.congested or self.delivered.is_behind or self.recorder is not None:
+                self._set_congested()
         except Exception as error:
             self._on_failed(error)
             raise

@@ -45,19 +45,22 @@ MARK_BYTES = 64 << 10  # how finely a lag is known
 class Lag:
     """How many bytes of a channel the peer has not acknowledged, wherever they are kept; to some 64 KiB."""
 
-    __slots__ = ("_marked", "_marks", "acknowledged", "sent")
+    __slots__ = ("_marks", "acknowledged", "marked_at", "sent")
 
     def __init__(self) -> None:
         self.sent = 0  # bytes
         self.acknowledged = 0  # of these
+        self.marked_at = MARK_BYTES  # when so many are sent, the frame is marked
         self._marks: deque[tuple[int, int]] = deque()  # (frame, bytes up to it)
-        self._marked = 0
 
     def add(self, number: int, size: int) -> None:
-        sent = self.sent = self.sent + size
-        if sent - self._marked >= MARK_BYTES:
-            self._marked = sent
-            self._marks.append((number, sent))
+        self.sent += size
+        if self.sent >= self.marked_at:
+            self.mark(number)
+
+    def mark(self, number: int) -> None:
+        self.marked_at = self.sent + MARK_BYTES
+        self._marks.append((number, self.sent))
 
     def acknowledge(self, number: int, *, is_all: bool) -> None:
         marks = self._marks
@@ -201,7 +204,9 @@ class PeerLink:
         lag = channel.lag
         if lag.sent == lag.acknowledged:
             self._progress_at = asyncio.get_running_loop().time()  # until now there was nothing to acknowledge
-        lag.add(number, size)
+        lag.sent += size  # as lag.add does: there are many
+        if lag.sent >= lag.marked_at:
+            lag.mark(number)
         if channel.next == number and self.ready and stream is not None and stream.is_writable:
             stream.add(data_head(transport, number, size), *frame.pieces)
             channel.next = number + 1

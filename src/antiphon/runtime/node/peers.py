@@ -102,10 +102,11 @@ class PeerCaller:
             raise BadFrame("Datagrams do not come over a connection.")
         if not driver.host.is_new(channel, number):
             return
-        frame = Buffers(bytes(view) if len(view) < COPIED_MAX else view)
+        size = len(view)
+        frame = Buffers(bytes(view) if size < COPIED_MAX else view)
         driver.process.check_frame(frame)
         driver.take(Receive(driver.clock(), self.peer, transport, number, frame))
-        self._bytes += frame.size
+        self._bytes += size
 
     def _wait_for_room(self) -> None:
         self._stream.pause_reading()
