@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from antiphon.core.buffers import COPIED_MAX, Buffers, Piece, decoder_beside, encode_beside
+from antiphon.core.buffers import COPIED_MAX, Buffers, Piece, decoder_beside
 from antiphon.core.channel import Transport
 from antiphon.core.model import GroupId, ProcessId, Service
 
@@ -90,15 +90,21 @@ def encode_input(value: AnyInput) -> Buffers:
 
 def pieces_of_input(value: AnyInput) -> tuple[int, Sequence[Piece]]:
     """The same, as its size and its pieces."""
-    if type(value) is not Receive:
-        record = encode_beside(b"", value)
-        return record.size, record.pieces
-    # Most are frames. Written out it takes half the time: nobody has to look for what goes beside the head.
-    frame = value.frame
-    size = frame.size
-    head = _encode_head((1, value.at, value.sender, value.transport, value.number, size))
+    # As `encode_beside` does it. Written out it takes half the time: nobody has to look for what goes beside the head.
+    kind = type(value)
+    if kind is Receive:
+        beside = value.frame  # type: ignore[union-attr]
+        size = beside.size
+        head = _encode_head((1, value.at, value.sender, value.transport, value.number, size))  # type: ignore[union-attr]
+    elif kind is Submit:
+        beside = value.requests  # type: ignore[union-attr]
+        size = beside.size
+        head = _encode_head((3, value.at, value.destinations, size))  # type: ignore[union-attr]
+    else:
+        head = _encode_head(value)
+        return 4 + len(head), (_pack_length(len(head)) + head,)
     start = _pack_length(len(head)) + head
-    pieces = (start, *frame.pieces)
+    pieces = (start, *beside.pieces)
     return len(start) + size, (b"".join(pieces),) if size <= COPIED_MAX else pieces
 
 

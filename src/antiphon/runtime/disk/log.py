@@ -174,10 +174,10 @@ class SegmentedLog:
             try:
                 if taken.first != self.durable_index:
                     raise UsageError(f"Block {taken.first} cannot come after record {self.durable_index}.")
-                for spare, records in taken.blocks:
+                for spare, records, at, length in taken.blocks:
                     if spare is not None:
                         self._roll(spare)
-                    self._write_block(disk.RECORDS, records)
+                    self._write_block(disk.RECORDS, records, at, length)
             except BaseException as error:
                 self._on_failure(error)
                 raise
@@ -203,7 +203,8 @@ class SegmentedLog:
             self.commit()
             if not self._segments[-1].closed:
                 with self._write_lock, self._final_failure():
-                    self._write_block(disk.CLOSE, disk.Records())
+                    at = self._writer.place(self._segments[-1].end, 0)
+                    self._write_block(disk.CLOSE, disk.Records(), at, 0)
         finally:
             self.abandon()
 
@@ -227,21 +228,19 @@ class SegmentedLog:
         with self._segments_lock:
             self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
 
-    def _write_block(self, kind: int, records: disk.Records) -> None:
+    def _write_block(self, kind: int, records: disk.Records, at: int, length: int) -> None:
         active, writer = self._segments[-1], self._writer
-        count, length = len(records.sizes), records.length
-        at = writer.place(active.end, length)
         if length < DIRECT_BYTES:
             small, crc = disk.encode_small_block(kind, active, records, length)
             writer.write_small(small, at, active.size)
         else:
-            block, length, crc = disk.encode_block(kind, active, records, writer.stage)
+            block, _, crc = disk.encode_block(kind, active, records, writer.stage)
             writer.write_staged(len(block), at, length, active.size)
         begun = perf_counter()
         os.fdatasync(writer.fd)
         self.last_sync_seconds = perf_counter() - begun
         self.syncs += 1
-        active.add(kind, count, at, length, crc)
+        active.add(kind, len(records.sizes), at, length, crc)
         self.durable_index = active.next_index
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:

@@ -19,6 +19,8 @@ _LENGTH_BYTES = 4
 class Block(NamedTuple):
     spare: Spare | None  # begin a new segment in this file first
     records: Records
+    at: int  # where in its file it begins
+    length: int  # of its payload
 
 
 class Blocks(NamedTuple):
@@ -92,6 +94,7 @@ class Unwritten:
         growing = self._growing
         if growing.sizes:
             length = growing.length
-            self._blocks.append(Block(self._growing_spare, growing))
-            self._end = self._writer.place(self._end, length) + block_bytes(length)
+            at = self._writer.place(self._end, length)
+            self._blocks.append(Block(self._growing_spare, growing, at, length))
+            self._end = at + block_bytes(length)
             self._growing, self._growing_spare = Records(), None

@@ -29,6 +29,7 @@ CHUNK_BYTES = 256 << 10
 LARGE_CHUNK_BYTES = 1 << 20  # for streams of whole messages, of which a chunk should hold some: peers', readers', ...
 # ... and those of clients whose requests have shown to be longer than a chunk.
 ROOM_MIN = 4 << 10  # a chunk with less room than this is left to its views
+SHORT_BYTES = 2 << 10  # a frame that is not longer is never handed on as a view
 VIEWS_MAX = 8  # a frame that is shorter than this part of a chunk is copied: that takes a microsecond or two, or ten
 FRAMES_AT_ONCE = 1024  # handed on; then it is seen whether there is room for their answers
 WRITE_BUFFER_BYTES = 1 << 20  # above this the transport pushes back
@@ -228,20 +229,18 @@ class FrameStream(asyncio.BufferedProtocol):
         self.heard_at = self.loop.time()
         begin, end, view = self._begin, self._end + size, self._view
         self._end = end
-        if end - begin >= _HEADER_BYTES and end < len(view):
+        if _HEADER_BYTES <= size <= SHORT_BYTES and end - begin == size and self.is_open and not self._is_paused:
             length, kind = _unpack_header(view, begin)
-            begin += _HEADER_BYTES
-            # Most often one short frame came, and nothing else: what follows for any others is then done at once.
-            is_short = length <= self.limit and length <= self.chunk_bytes // VIEWS_MAX
-            if begin + length == end and is_short and 1 <= kind <= KIND_MAX and self.is_open and not self._is_paused:
-                frame = (kind, memoryview(bytes(view[begin:end])))
+            # Most often one short frame came, and nothing else: then what follows is done at once.
+            if length + _HEADER_BYTES == size and length <= self.limit and 1 <= kind <= KIND_MAX:
+                frame = (kind, memoryview(bytes(view[begin + _HEADER_BYTES : end])))
                 self._begin = self._end = end if self._is_viewed else 0
                 try:
                     self.handler([frame])
                 except BadFrame as error:
                     self.on_bad_frame(error)
                 return
-        elif end == len(view) == FIRST_CHUNK_BYTES:
+        if end == len(view) == FIRST_CHUNK_BYTES:
             self._go_on_in(_new_chunk(self.chunk_bytes))  # there is much to come
         self._hand_on()
 

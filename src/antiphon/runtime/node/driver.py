@@ -216,10 +216,13 @@ class Driver:
                 self._run_due(index)
             if self.recorder is not None and self.recorder.is_due:
                 self.recorder.hand_over()
-            if not host.held and self._snapshot_is_due():
-                self.snapshot()
-            if host.held or self.congested or self.delivered.is_behind or self.recorder is not None:
+            if host.held:
                 self._set_congested()
+            else:  # it is between two turns
+                if host.journaled_bytes >= self._snapshot_bytes or index >= self._snapshot_index + SNAPSHOT_INPUTS:
+                    self._snapshot_if_due()
+                if self.congested or self.delivered.is_behind or self.recorder is not None:
+                    self._set_congested()
         except Exception as error:
             self._on_failed(error)
             raise
@@ -345,6 +348,10 @@ class Driver:
             return False
         # A large state is written less often, so that snapshots never cost more than the journal itself.
         return not self._snapshot_pending and written >= host.state_bytes * times
+
+    def _snapshot_if_due(self) -> None:
+        if self._snapshot_is_due():
+            self.snapshot()
 
     def snapshot(self) -> None:
         """Take a snapshot now, between two turns: all is released. The disk thread writes it, after the trace's."""

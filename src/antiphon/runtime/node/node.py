@@ -345,17 +345,14 @@ class Node:
             sent_to[link] = None
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
-        """First what others wait for, then what is kept of it."""
+        """First what others wait for; acknowledgements have time."""
         gateway, sent_to = self.gateway, self._sent_to
         gateway.answer()  # a few bytes, for which clients wait who have much to send
         self.datagrams.flush()
         for link in sent_to:
             link.flush()  # peers before readers: others wait for them
+        sent_to.clear()
         gateway.serve()
-        if sent_to:
-            self._sent_to = {}
-            for link in sent_to:
-                link.relieve()
         callers = self.reception.callers
         for channel in channels:
             caller = callers.get(channel[0])
