@@ -179,8 +179,7 @@ class Skeen(OrderingProtocol):
 
     def addressees(self, m: Message) -> tuple[ProcessId, ...]:
         """Of those who are not known to be dead."""
-        found = self.topology.addressees(m.destinations)
-        dead = self.dead
+        found, dead = self.process.topology.addressees(m.destinations), self.dead
         return tuple([p for p in found if p not in dead]) if dead else found
 
     def on_start(self, sender: ProcessId, start: Start) -> None:  # L4

@@ -106,11 +106,9 @@ class Committer:
             self.is_stopped = True  # whatever else happens: nothing after this is ever called durable
             raise
         seconds = perf_counter() - begun
-        if seconds > SLOW_SECONDS:
-            self._quick = 0
-        elif seconds < QUICK_SECONDS:
+        if seconds < QUICK_SECONDS:
             self._quick += 1
-        elif not self.is_inline:
+        elif seconds > SLOW_SECONDS or not self.is_inline:
             self._quick = 0
 
     def _hand_over(self, taken: Blocks) -> None:

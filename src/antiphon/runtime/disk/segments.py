@@ -50,6 +50,7 @@ CRC = struct.Struct("<I")
 # then its own checksum
 _BLOCK = struct.Struct("<4sBIIQII")
 
+_pack_crc, _pack_block = CRC.pack, _BLOCK.pack
 HEADER_BYTES = _BLOCK.size + CRC.size
 # The payload has a checksum for each run of so many bytes, so that a flipped bit is found by looking at one of them.
 # They stand behind it, and behind them the header's own again: so far the write got.
@@ -121,7 +122,7 @@ class Segment:
         if count and (not entries or at - entries[-1][1] >= _INDEX_SPACING):
             entries.append((self.next_index, at))
         self.last_block = at
-        self.end = at + block_bytes(length)
+        self.end = at + HEADER_BYTES + length + 4 * (-(-length // RUN_BYTES) + 1)  # as `block_bytes` has it
         self.next_index += count
         self.chain = crc
         self.closed = kind == CLOSE
@@ -228,9 +229,11 @@ def encode_block(
     end = HEADER_BYTES + length
     _lay([struct.pack(f"<{number}I", *sizes), *records.pieces], data[HEADER_BYTES:end])
     sums = sums_of(data[HEADER_BYTES:end])
-    head, crc = _block_head(kind, segment, number, length, sums)
-    data[:HEADER_BYTES] = head
-    data[end:] = sums + head[_BLOCK.size :]
+    head = _pack_block(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
+    crc = crc32(head, segment.salt)
+    own = _pack_crc(crc)
+    data[:HEADER_BYTES] = head + own
+    data[end:] = sums + own
     return data, length, crc
 
 
@@ -239,16 +242,13 @@ def encode_small_block(kind: int, segment: Segment, records: Records, length: in
     then joining them is quicker than finding them a place. The block, and its header's checksum."""
     sizes = records.sizes
     number = len(sizes)
-    payload = b"".join((struct.pack(f"<{number}I", *sizes), *records.pieces))
-    sums = CRC.pack(crc32(payload)) if number else b""
-    head, crc = _block_head(kind, segment, number, length, sums)
-    return b"".join((head, payload, sums, head[_BLOCK.size :])), crc
-
-
-def _block_head(kind: int, segment: Segment, number: int, length: int, sums: bytes) -> tuple[bytes, int]:
-    head = _BLOCK.pack(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
+    table = _pack_crc(*sizes) if number == 1 else struct.pack(f"<{number}I", *sizes)
+    payload = b"".join((table, *records.pieces))
+    sums = _pack_crc(crc32(payload)) if number else b""
+    head = _pack_block(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
     crc = crc32(head, segment.salt)
-    return head + CRC.pack(crc), crc
+    own = _pack_crc(crc)
+    return b"".join((head, own, payload, sums, own)), crc
 
 
 def _lay(pieces: list[Piece], room: memoryview) -> None:

@@ -40,6 +40,7 @@ class Unwritten:
         self._writer = writer
         self._header_bytes = header_bytes
         self._blocks: list[Block] = []  # finished ones
+        self._finished_bytes = 0  # of these
         self._growing = Records()  # those of the block that is still growing ...
         self._growing_spare: Spare | None = None  # ... and the new segment it is to begin, if any
         self._begin_in(active.end, active.size)
@@ -58,13 +59,13 @@ class Unwritten:
 
     def take(self) -> Blocks | None:
         """Move all of it out; None if there is nothing."""
-        if not self._growing.sizes:
+        if not self.bytes:
             return None
         self._finish_block()
-        self._free = self._limit - self._writer.latest_place(self._end)
-        self.bytes = 0
-        first, self._first = self._first, self.next_index
         blocks, self._blocks = self._blocks, []
+        first, self._first = self._first, self.next_index
+        self.bytes = self._finished_bytes = 0
+        self._free = self._limit - self._writer.latest_place(self._end)
         return Blocks(first, blocks)
 
     def _make_room(self, size: int) -> None:
@@ -91,10 +92,10 @@ class Unwritten:
         return size - overhead - GRAIN - block_bytes(0)
 
     def _finish_block(self) -> None:
-        growing = self._growing
-        if growing.sizes:
-            length = growing.length
+        length = self.bytes - self._finished_bytes
+        if length:
             at = self._writer.place(self._end, length)
-            self._blocks.append(Block(self._growing_spare, growing, at, length))
+            self._blocks.append(Block(self._growing_spare, self._growing, at, length))
             self._end = at + block_bytes(length)
+            self._finished_bytes = self.bytes
             self._growing, self._growing_spare = Records(), None

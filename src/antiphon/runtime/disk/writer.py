@@ -45,11 +45,13 @@ class Writer:
 
     def place(self, end: int, length: int) -> int:
         """Where a block with so many bytes of records begins, behind ``end``."""
-        return rounded(end, PAGE_BYTES if self._may_be_direct and length >= DIRECT_BYTES else GRAIN)
+        grain = PAGE_BYTES if length >= DIRECT_BYTES and self._may_be_direct else GRAIN
+        return -(-end // grain) * grain
 
     def latest_place(self, end: int) -> int:
         """Where a block of unknown size begins at the latest."""
-        return rounded(end, PAGE_BYTES if self._may_be_direct else GRAIN)
+        grain = PAGE_BYTES if self._may_be_direct else GRAIN
+        return -(-end // grain) * grain
 
     def write_small(self, block: bytes, at: int, limit: int) -> None:
         """Write a block that is shorter than those that are staged, and zeros as `write_staged` does."""

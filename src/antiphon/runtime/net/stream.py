@@ -136,9 +136,9 @@ class FrameStream(asyncio.BufferedProtocol):
         if not self.is_open:
             return
         transport = self.transport
-        if self._socket >= 0 and not transport.get_write_buffer_size() and len(pieces) <= PIECES_MAX:
+        if self._socket >= 0 and len(pieces) <= PIECES_MAX and not transport.get_write_buffer_size():
             if transport.is_closing():
-                return
+                return  # the socket may be closed already, and its number another's
             try:
                 written = writev(self._socket, pieces)
             except OSError:  # it takes nothing now; or it is broken, of which the transport will tell

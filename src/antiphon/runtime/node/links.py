@@ -122,8 +122,7 @@ class PeerLink:
         self._stream: LinkStream | None = None
         self._progress_at = 0.0
         self._is_pumping = False
-        self._spill_bytes = driver.spills.spill_bytes
-        self._is_heavy = False  # whether more than that may be kept for a channel
+        self._is_heavier = False  # by some 64 KiB since it was last relieved
         self._awake = asyncio.Event()
 
     async def run(self) -> None:
@@ -209,17 +208,16 @@ class PeerLink:
         lag.sent += size  # as lag.add does: there are many
         if lag.sent >= lag.marked_at:
             lag.mark(number)
-        if channel.box.size > self._spill_bytes:
-            self._is_heavy = True
+            self._is_heavier = True
         if channel.next == number and self.ready and stream is not None and stream.is_writable:
             stream.add(data_head(transport, number, size), *frame.pieces)
             channel.next = number + 1
 
     def flush(self) -> None:
-        """What was sent leaves now; and where much is kept, it is seen whether it may stay in memory."""
+        """What was sent leaves now; and where it was much, it is seen whether all that is kept may stay in memory."""
         if self._stream is not None:
             self._stream.flush()
-        if self._is_heavy:
+        if self._is_heavier:
             self.relieve()
 
     def heartbeat(self) -> None:
@@ -291,10 +289,10 @@ class PeerLink:
 
     def relieve(self) -> None:
         """Move to disk what fills the memory; for a peer that takes what it is sent, only when it is very much."""
-        self._is_heavy = False
+        self._is_heavier = False
         for channel in self.channels.values():
             size = channel.box.size
-            if size > self._spill_bytes and (size > LIVE_BYTES_MAX or not self.is_live):
+            if size > self.driver.spills.spill_bytes and (size > LIVE_BYTES_MAX or not self.is_live):
                 self.driver.spills.relieve(channel.id, channel.box)
 
 

