@@ -204,7 +204,7 @@ class Skeen(OrderingProtocol):
         collection = self.collections.get(propose.id)
         if collection is None or sender not in self.addressees(collection.message):
             return
-        if collection.stale.get(sender):
+        if collection.stale and collection.stale.get(sender):
             collection.stale[sender] -= 1
         else:
             collection.proposals[sender] = propose.proposal

@@ -92,7 +92,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._end = 0
         self._is_viewed = False  # whether somebody may have a view of the chunk
         self._is_paused = False
-        self._pieces: list[Piece] = []
+        self.pieces: list[Piece] = []  # that leave with the next ``flush``
         self._socket = -1  # its number, where what is written goes to it as it is
         self.handler: Callable[[list[ReceivedFrame]], None] = self.on_frames  # who gets the frames now
 
@@ -119,20 +119,20 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def write(self, *pieces: Piece) -> None:
         """Everything written in one turn of the event loop leaves together."""
-        if not self._pieces:
+        if not self.pieces:
             self.loop.call_soon(self.flush)
-        self._pieces.extend(pieces)
+        self.pieces.extend(pieces)
 
     def add(self, *pieces: Piece) -> None:
         """The same, of one who calls ``flush`` afterwards: the event loop need not turn once more for it."""
-        self._pieces.extend(pieces)
+        self.pieces.extend(pieces)
 
     def flush(self) -> None:
         """Hand over what was written so far."""
-        pieces = self._pieces
+        pieces = self.pieces
         if not pieces:
             return
-        self._pieces = []
+        self.pieces = []
         if not self.is_open:
             return
         transport = self.transport
@@ -184,7 +184,7 @@ class FrameStream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._socket = -1  # the number may soon be another's
-        self._pieces.clear()
+        self.pieces.clear()
         self._begin = self._end
         self._go_on_in(bytearray())  # who still knows of this connection keeps no chunk for it
         self.on_lost()

@@ -210,7 +210,7 @@ class PeerLink:
             lag.mark(number)
             self._is_heavier = True
         if channel.next == number and self.ready and stream is not None and stream.is_writable:
-            stream.add(data_head(transport, number, size), *frame.pieces)
+            stream.pieces += (data_head(transport, number, size), *frame.pieces)
             channel.next = number + 1
 
     def flush(self) -> None:
