@@ -159,6 +159,11 @@ def test_what_is_kept_of_a_short_frame_holds_no_more_than_itself() -> None:
     assert len(long[1].obj) == 1024, "a long one is a view of what was received"  # type: ignore[arg-type]
 
 
+def test_what_is_held_of_a_long_frame_is_not_written_over_by_short_ones_that_come_alone() -> None:
+    found = fed(framed(4, b"L" * 400), framed(4, b"short"), framed(4, b"s" * 200), framed(4, b"M" * 300)).found
+    assert [bytes(body) for _, body in found] == [b"L" * 400, b"short", b"s" * 200, b"M" * 300]
+
+
 def test_a_connection_that_says_little_or_is_lost_holds_little() -> None:
     quiet = fed(*[framed(4, b"short")] * 1000)
     assert len(quiet._chunk) == 256
