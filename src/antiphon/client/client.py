@@ -177,6 +177,12 @@ class Client:
             raise
 
     def _route(self, groups: Iterable[str]) -> Route:
+        if type(groups) is list:
+            groups = tuple(groups)
+            try:
+                return self._spellings[groups]
+            except (KeyError, TypeError):
+                pass
         return self._check_open().route(groups)
 
     def _check_open(self) -> Sender:

@@ -252,8 +252,10 @@ class DeliveredLog:
         at = index - self._tail_first
         if at < 0:
             return None
-        found: list[Buffers] = []
         tail = self._tail
+        if at == len(tail) - 1:  # a reader that keeps up
+            return [tail[at]]
+        found: list[Buffers] = []
         while at < len(tail) and size > 0:
             found.append(tail[at])
             size -= tail[at].size

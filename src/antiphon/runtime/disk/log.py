@@ -14,7 +14,7 @@ import errno
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from operator import attrgetter
@@ -23,7 +23,7 @@ from time import perf_counter
 
 import msgspec
 
-from antiphon.core.buffers import Buffers
+from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.runtime.disk import recovery
 from antiphon.runtime.disk import segments as disk
@@ -31,7 +31,7 @@ from antiphon.runtime.disk.files import FILE_BYTES_MAX, NO_ROOM, LogFiles, Spare
 from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot
 from antiphon.runtime.disk.unwritten import Blocks, Unwritten
 from antiphon.runtime.disk.watch import UnderWay
-from antiphon.runtime.disk.writer import Writer
+from antiphon.runtime.disk.writer import DIRECT_BYTES, Writer
 
 __all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
 
@@ -154,9 +154,13 @@ class SegmentedLog:
 
     def append(self, record: Buffers) -> None:
         """Buffer a record, in the pieces in which it came. JournalFull means that nothing has changed."""
+        self.append_pieces(record.size, record.pieces)
+
+    def append_pieces(self, size: int, pieces: Iterable[Piece]) -> None:
+        """The same of a record of which nobody else knows."""
         if self._refusal is not None:
             raise JournalError(self._refusal)
-        self._unwritten.append(record)
+        self._unwritten.append(size, pieces)
 
     def take_blocks(self) -> Blocks | None:
         """Move all that is buffered out for `write_blocks`; None if there is nothing."""
@@ -165,13 +169,18 @@ class SegmentedLog:
 
     def write_blocks(self, taken: Blocks) -> None:
         """Make blocks durable, in the order taken. A failure is final: no later call is served."""
-        with self._write_lock, self._final_failure():
-            if taken.first != self.durable_index:
-                raise UsageError(f"Block {taken.first} cannot come after record {self.durable_index}.")
-            for spare, records in taken.blocks:
-                if spare is not None:
-                    self._roll(spare)
-                self._write_block(disk.RECORDS, records)
+        with self._write_lock:
+            self._check()
+            try:
+                if taken.first != self.durable_index:
+                    raise UsageError(f"Block {taken.first} cannot come after record {self.durable_index}.")
+                for spare, records, at, length in taken.blocks:
+                    if spare is not None:
+                        self._roll(spare)
+                    self._write_block(disk.RECORDS, records, at, length)
+            except BaseException as error:
+                self._on_failure(error)
+                raise
 
     def reserve_ahead(self) -> bool:
         """Have the next segment's file ready; whether there was room."""
@@ -194,7 +203,8 @@ class SegmentedLog:
             self.commit()
             if not self._segments[-1].closed:
                 with self._write_lock, self._final_failure():
-                    self._write_block(disk.CLOSE, [])
+                    at = self._writer.place(self._segments[-1].end, 0)
+                    self._write_block(disk.CLOSE, disk.Records(), at, 0)
         finally:
             self.abandon()
 
@@ -218,16 +228,19 @@ class SegmentedLog:
         with self._segments_lock:
             self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
 
-    def _write_block(self, kind: int, records: list[Buffers]) -> None:
-        active = self._segments[-1]
-        block, length, crc = disk.encode_block(kind, active, records, self._writer.stage)
-        at = self._writer.place(active.end, length)
-        self._writer.write_staged(len(block), at, length, active.size)
+    def _write_block(self, kind: int, records: disk.Records, at: int, length: int) -> None:
+        active, writer = self._segments[-1], self._writer
+        if length < DIRECT_BYTES:
+            small, crc = disk.encode_small_block(kind, active, records, length)
+            writer.write_small(small, at, active.size)
+        else:
+            block, _, crc = disk.encode_block(kind, active, records, writer.stage)
+            writer.write_staged(len(block), at, length, active.size)
         begun = perf_counter()
-        os.fdatasync(self._writer.fd)
+        os.fdatasync(writer.fd)
         self.last_sync_seconds = perf_counter() - begun
         self.syncs += 1
-        active.add(kind, len(records), at, length, crc)
+        active.add(kind, len(records.sizes), at, length, crc)
         self.durable_index = active.next_index
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
@@ -344,14 +357,17 @@ class SegmentedLog:
 
     @contextmanager
     def _final_failure(self) -> Iterator[None]:
-        """After a failed write or sync nobody knows what is on disk, and a repeat may succeed wrongly."""
         self._check()
         try:
             yield
-        except (JournalFull, UsageError):
-            raise
         except BaseException as error:
-            self._refusal = f"Journal {self._folder} stopped after a failed write or sync: {error}."
-            if isinstance(error, OSError):
-                raise JournalError(self._refusal) from error
+            self._on_failure(error)
             raise
+
+    def _on_failure(self, error: BaseException) -> None:
+        """After a failed write or sync nobody knows what is on disk, and a repeat may succeed wrongly."""
+        if isinstance(error, (JournalFull, UsageError)):
+            return
+        self._refusal = f"Journal {self._folder} stopped after a failed write or sync: {error}."
+        if isinstance(error, OSError):
+            raise JournalError(self._refusal) from error

@@ -17,7 +17,7 @@ import re
 import struct
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -50,6 +50,7 @@ CRC = struct.Struct("<I")
 # then its own checksum
 _BLOCK = struct.Struct("<4sBIIQII")
 
+_pack_crc, _pack_block = CRC.pack, _BLOCK.pack
 HEADER_BYTES = _BLOCK.size + CRC.size
 # The payload has a checksum for each run of so many bytes, so that a flipped bit is found by looking at one of them.
 # They stand behind it, and behind them the header's own again: so far the write got.
@@ -117,18 +118,42 @@ class Segment:
 
     def add(self, kind: int, count: int, at: int, length: int, crc: int) -> None:
         """Take note of a whole block behind the others."""
-        if count and (not self.entries or at - self.entries[-1][1] >= _INDEX_SPACING):
-            self.entries.append((self.next_index, at))
+        entries = self.entries
+        if count and (not entries or at - entries[-1][1] >= _INDEX_SPACING):
+            entries.append((self.next_index, at))
         self.last_block = at
-        self.end = at + block_bytes(length)
+        self.end = at + HEADER_BYTES + length + 4 * (-(-length // RUN_BYTES) + 1)  # as `block_bytes` has it
         self.next_index += count
         self.chain = crc
         self.closed = kind == CLOSE
 
 
+class Records:
+    """Records that are to become one block: their sizes, and their bytes in the pieces in which they came."""
+
+    __slots__ = ("pieces", "sizes")
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.pieces: list[Piece] = []
+
+    @property
+    def length(self) -> int:
+        """Of the block's payload."""
+        return 4 * len(self.sizes) + sum(self.sizes)
+
+    @classmethod
+    def of(cls, records: Iterable[Buffers]) -> Records:
+        found = cls()
+        for record in records:
+            found.sizes.append(record.size)
+            found.pieces.extend(record.pieces)
+        return found
+
+
 def block_bytes(length: int) -> int:
     """What a block with a payload of so many bytes takes."""
-    return HEADER_BYTES + length + trailer_bytes(length)
+    return HEADER_BYTES + length + 4 * (-(-length // RUN_BYTES) + 1)  # as `trailer_bytes` has it
 
 
 def trailer_bytes(length: int) -> int:
@@ -190,27 +215,40 @@ def _plain_memory(size: int) -> memoryview:
 
 
 def encode_block(
-    kind: int, segment: Segment, records: Sequence[Buffers], memory: Callable[[int], memoryview] = _plain_memory
+    kind: int, segment: Segment, records: Records, memory: Callable[[int], memoryview] = _plain_memory
 ) -> tuple[memoryview, int, int]:
     """The segment's next block, its payload's length and its header's checksum. The block is put together in the memory
     that is given for its size: so its bytes are copied once.
 
     The records' lengths come first, as a table: packing and unpacking then costs no Python code per record.
     """
-    number = len(records)
-    sizes = [record.size for record in records]
-    length = 4 * number + sum(sizes)
+    sizes = records.sizes
+    number = len(sizes)
+    length = records.length
     data = memory(block_bytes(length))
     end = HEADER_BYTES + length
-    pieces = [struct.pack(f"<{number}I", *sizes), *[piece for record in records for piece in record.pieces]]
-    _lay(pieces, data[HEADER_BYTES:end])
+    _lay([struct.pack(f"<{number}I", *sizes), *records.pieces], data[HEADER_BYTES:end])
     sums = sums_of(data[HEADER_BYTES:end])
-    head = _BLOCK.pack(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
+    head = _pack_block(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
     crc = crc32(head, segment.salt)
-    own = CRC.pack(crc)
+    own = _pack_crc(crc)
     data[:HEADER_BYTES] = head + own
     data[end:] = sums + own
     return data, length, crc
+
+
+def encode_small_block(kind: int, segment: Segment, records: Records, length: int) -> tuple[bytes, int]:
+    """The same of a block whose payload is one run of ``length`` bytes, or nothing: most are a few hundred bytes, and
+    then joining them is quicker than finding them a place. The block, and its header's checksum."""
+    sizes = records.sizes
+    number = len(sizes)
+    table = _pack_crc(*sizes) if number == 1 else struct.pack(f"<{number}I", *sizes)
+    payload = b"".join((table, *records.pieces))
+    sums = _pack_crc(crc32(payload)) if number else b""
+    head = _pack_block(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
+    crc = crc32(head, segment.salt)
+    own = _pack_crc(crc)
+    return b"".join((head, own, payload, sums, own)), crc
 
 
 def _lay(pieces: list[Piece], room: memoryview) -> None:

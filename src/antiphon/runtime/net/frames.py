@@ -33,6 +33,7 @@ HEADER = struct.Struct("<IB")
 _DATA = struct.Struct("<IBBQ")  # header; transport, number
 _NUMBERED = struct.Struct("<BQ")
 _REQUEST = struct.Struct("<IBH")  # header; route
+_pack_data, _NUMBERED_BYTES, _unpack_numbered = _DATA.pack, _NUMBERED.size, _NUMBERED.unpack_from
 _ROUTE = struct.Struct("<H")
 _TAKEN = struct.Struct("<IBHQQ")  # header; route, taken, delivered
 _MARKS = struct.Struct("<HQQ")
@@ -61,6 +62,9 @@ class FrameKind(IntEnum):
     DRAIN = 19
     TELL = 20
     TOLD = 21
+
+
+_DATA_KIND = int(FrameKind.DATA)  # looking a member up in its class is slow
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -229,14 +233,14 @@ def decode(kind: type[ControlBody], body: Piece) -> ControlBody:
 
 def data_head(transport: Transport, number: int, size: int) -> bytes:
     """What stands before a protocol's frame of ``size`` bytes."""
-    return _DATA.pack(_NUMBERED.size + size, FrameKind.DATA, transport, number)
+    return _pack_data(_NUMBERED_BYTES + size, _DATA_KIND, transport, number)
 
 
 def decode_data(body: memoryview) -> tuple[Transport, int, memoryview]:
-    transport, number = _unpack(_NUMBERED, body)
-    if transport not in _TRANSPORTS or len(body) == _NUMBERED.size:
+    if len(body) <= _NUMBERED_BYTES or body[0] not in _TRANSPORTS:
         raise BadFrame("A channel's frame is empty, or of no transport.")
-    return _TRANSPORTS[transport], number, body[_NUMBERED.size :]
+    transport, number = _unpack_numbered(body)
+    return _TRANSPORTS[transport], number, body[_NUMBERED_BYTES:]
 
 
 def encode_ack(transport: Transport, number: int) -> bytes:

@@ -63,6 +63,7 @@ class Node:
         self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
         self.datagrams = Datagrams(self._config, self.incarnation, self.driver, self.reception.callers)
         self._met: set[ProcessId] = set()  # the peers whose numbers fit this journal
+        self._sent_to: dict[PeerLink, None] = {}  # those for whom the present release has something
         self._last_resort: threading.Timer | None = None
         self._last_resort_at = 0.0
         self._last_resort_lock = threading.Lock()  # signals come on a thread of their own
@@ -225,13 +226,15 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _beat(self) -> None:
-        """Say to all peers that this process takes part: a connection that is open and silent is broken."""
+        """Say to all peers that this process takes part: a connection that is open and silent is broken. And see what
+        is kept for those who have come to lag since they were last sent something."""
         driver = self.driver
         while True:
             self._begin_if_known()
-            if driver.begun and not driver.is_held_up:
-                for link in self.links.values():
+            for link in self.links.values():
+                if driver.begun and not driver.is_held_up:
                     link.heartbeat()
+                link.relieve()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _keep_alive(self) -> None:
@@ -335,20 +338,26 @@ class Node:
             for peer in send.to:
                 self.datagrams.send(peer, send)
             return
-        for peer, number in zip(send.to, send.numbers, strict=True):
-            self.links[peer].send(transport, number, frame)
+        links, sent_to = self.links, self._sent_to
+        for peer, number in zip(send.to, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
+            link = links[peer]
+            link.send(transport, number, frame)
+            sent_to[link] = None
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
-        self.gateway.answer()  # a few bytes, for which clients wait who have much to send
-        for peer in {channel.peer: None for channel in channels}:
-            caller = self.reception.callers.get(peer)
+        """First what others wait for; acknowledgements have time."""
+        gateway, sent_to = self.gateway, self._sent_to
+        gateway.answer()  # a few bytes, for which clients wait who have much to send
+        self.datagrams.flush()
+        for link in sent_to:
+            link.flush()  # peers before readers: others wait for them
+        sent_to.clear()
+        gateway.serve()
+        callers = self.reception.callers
+        for channel in channels:
+            caller = callers.get(channel[0])
             if caller is not None:
                 caller.acknowledge()
-        self.datagrams.flush()
-        for link in self.links.values():
-            link.flush()  # peers before readers: others wait for them
-            link.relieve()
-        self.gateway.serve()
 
     def _set_reading(self) -> None:
         for caller in self.reception.callers.values():
