@@ -233,6 +233,8 @@ class Process:
     def snapshot(self) -> bytes:
         assert not self.turn_is_open, "a snapshot is taken between two turns"
         self.state.now = self.now
+        for inbox in self.state.inboxes.values():
+            inbox.settle()
         self.state.parts = [part.snapshot() for part in self.parts]
         return encode_inside(self.state)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import Transport
+from antiphon.core.channel import NUMBERED, ChannelId, Transport
 from antiphon.core.effects import AnyEffect, CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
+from antiphon.core.prompt import PromptHost
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 from antiphon.simulation.values import Crash
@@ -29,6 +30,9 @@ class Observer(Protocol):
     """Who keeps what sites let out."""
 
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None: ...
+    def add_received(
+        self, site: Site, now: int, sender: ProcessId, frame: Buffers, seq: int, effects: list[AnyEffect], note: Any
+    ) -> None: ...
     def answered(self, site: Site, now: int, reply: Reply) -> None: ...
 
 
@@ -46,7 +50,7 @@ class Surroundings(Protocol):
     def transmit(
         self,
         links: Sequence[Link],
-        transport: Transport,
+        channel: ChannelId | None,
         numbers: Sequence[int],
         frame: Buffers,
         carried: Steps | None,
@@ -62,10 +66,16 @@ class Site:
 
     def __init__(self, world: Surroundings, process: Process, disk: Disk | None) -> None:
         self.world = world
-        self._transmit, self._observe = world.transmit, world.observations.add
+        self._transmit, self._observe, self._observe_received = (
+            world.transmit,
+            world.observations.add,
+            world.observations.add_received,
+        )
         self.id = process.me
         self.disk = disk
-        self.host = Host(process, disk, self)
+        self.host = PromptHost(process, self) if disk is None else Host(process, disk, self)
+        # Its numbered channels, as their receivers see them; a datagram comes on none.
+        self._channels = {**{t: ChannelId(process.me, t) for t in NUMBERED}, Transport.DATAGRAM: None}
         self.up = True
         self.life = 0  # counts restarts: timers and syncs of an earlier life are void
         self.crashed_at = 0
@@ -75,7 +85,7 @@ class Site:
         self.delay_ns = 0
         self.slowness: object = None
         self.last_release = 0
-        self.is_prompt = False  # what comes of an input leaves at once, and was never made to wait
+        self.is_prompt = False  # what comes is taken, and what comes of it leaves at once; it never was otherwise
         self.doom: Crash | None = None  # it strikes in the middle of a release that is yet to come
         self._left: int | None = None  # effects that may leave before it strikes, in the present release
         self._last_words = False  # whether it strikes after the first delivery of the present release
@@ -134,14 +144,20 @@ class Site:
     # What the host lets out -----------------------------------------------------------------------------------------
 
     def on_send(self, send: Send, note: Steps | None) -> None:
-        left, count = self._left, len(send.to)
-        if left is not None:
-            send.cut_to(left)
-            self._left = left - len(send.to)
+        if self._left is not None:
+            self._send_some(send, note, self._left)
+            return
         links = self._routes.get(send.to)
         if links is None:
             links = self._routes[send.to] = tuple([self.links[peer] for peer in send.to])
-        self._transmit(links, send.transport, send.numbers, send.frame, note)
+        self._transmit(links, self._channels[send.transport], send.numbers, send.frame, note)
+
+    def _send_some(self, send: Send, note: Steps | None, left: int) -> None:
+        count = len(send.to)
+        send.cut_to(left)
+        self._left = None
+        self.on_send(send, note)
+        self._left = left - len(send.to)
         if len(send.to) < count:
             raise Interrupted
 
@@ -173,6 +189,12 @@ class Site:
         self.monitored = processes
         world = self.world
         world.at(world.now, world.asked, self)  # after all other effects: none may come in between
+
+    def on_received(
+        self, sender: ProcessId, frame: Buffers, seq: int, seq_last: int, effects: list[AnyEffect], note: Steps | None
+    ) -> None:
+        self._observe_received(self, self.world.now, sender, frame, seq, effects, note)
+        self.released_seq = seq_last
 
     def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         if replayed:  # only what was not released in an earlier life has yet to be counted

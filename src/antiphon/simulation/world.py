@@ -22,6 +22,7 @@ from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Reco
 from antiphon.core.model import ProcessId, Service, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
+from antiphon.core.prompt import PromptHost
 from antiphon.simulation.detector import FailureDetector
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
@@ -32,7 +33,6 @@ from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
 EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
-ACKNOWLEDGE_EVERY = 4096  # things that happen between two rounds of acknowledgements, where nothing is ever taken back
 
 
 class Livelock(Exception):
@@ -79,9 +79,9 @@ class World:
                     latency = (
                         apart.get(frozenset((site.id, target.id)), scenario.latency) if apart else scenario.latency
                     )
-                    site.links[target.id] = Link(site.id, target.id, latency, scenario.seed)
+                    site.links[target.id] = Link(site.id, target, latency, scenario.seed)
         for site in self.sites.values():
-            site.is_prompt = self._at_once
+            site.is_prompt = self._at_once and not self._steps
             self.take(site, Begin(0))
 
     def _fresh(self, process: ProcessId) -> Process:
@@ -101,24 +101,36 @@ class World:
 
     def run(self) -> None:
         """Let things happen until nothing is left to happen or time is up. Livelock: they happen without end."""
-        heap, arrive = self._heap, self._arrive
+        heap = self._heap
         scenario = self.scenario
         most = scenario.events_max or EVENTS_MAX + EVENTS_MAX_PER_PLAN * len(scenario.plans)
-        for happened in range(1, most + 1):
+        for _ in range(most):
             if not heap:
                 return
-            if not happened % ACKNOWLEDGE_EVERY:
-                self._acknowledge_all()
             happening = heappop(heap)
             time = happening[0]
             if time > self.end_ns:
                 return
             self.now = time
-            if happening[2] is None:
+            link = happening[2]
+            if link is None:
                 happening[3](*happening[4])
+                continue
+            # A frame; nearly all are taken at once. See _arrive.
+            _, _, _, channel, number, frame, carried = happening
+            site = link.site
+            if site.is_prompt and channel is not None and not (link.cuts or link.lost):
+                self.events += 1
+                if not site.host.receive_at_once(channel, time, number, frame):
+                    self.events -= 1
             else:
-                arrive(happening)
+                self._arrive(happening)
         raise Livelock(f"The run is not at rest after {most} events and {self.now / MILLISECOND:.0f} ms.")
+
+    def close(self) -> None:
+        """Nothing will happen any more: let go of what is large. A world is full of cycles, and outlives its use."""
+        for site in self.sites.values():
+            site.host.close()
 
     # Inputs -----------------------------------------------------------------------------------------------------
 
@@ -135,36 +147,37 @@ class World:
     def _arrive(self, arriving: tuple[Any, ...]) -> None:
         """A frame, as ``transmit`` sent it on its way."""
         link: Link
-        transport: Transport
-        _, ticket, link, transport, number, frame, carried = arriving
-        site = self.sites[link.target]
+        channel: ChannelId | None
+        _, ticket, link, channel, number, frame, carried = arriving
+        site = link.site
         if ticket in link.lost or not site.up:
             return
         if link.cuts:
             self.effective(link.cuts[-1])
             return
-        if site.held is not None or transport is _DATAGRAM:
+        if site.held is not None or channel is None:
+            transport = _DATAGRAM if channel is None else channel.transport
             self.take(site, Receive(self.now, link.source, transport, number, frame), carried)
             return
         note = self.observations.arrived(site, carried) if self._steps else None
-        happened = Receive(self.now, link.source, transport, number, frame)
-        if site.is_prompt or self._is_prompt(site):
+        host = site.host
+        if self._is_prompt(site) and type(host) is PromptHost:
             self.events += 1
-            if not site.host.receive_at_once(link.channels[transport], happened, note):
+            if not host.receive_at_once(channel, self.now, number, frame, note):
                 self.events -= 1
             return
         try:
-            if not site.host.is_new(link.channels[transport], number):
+            if not host.is_new(channel, number):
                 return
         except BadFrame:
             return  # one before it was lost with its connection, and both will be resent
-        self._handle(site, happened, note)
+        self._handle(site, Receive(self.now, link.source, channel.transport, number, frame), note)
 
     def _handle(self, site: Site, happened: AnyInput, note: Steps | None) -> None:
         """Have an input journaled and handled, end the turn now or soon, and let out what is durable."""
         self.events += 1
         host, turn_ns = site.host, self._turn_ns
-        if site.is_prompt or self._is_prompt(site):
+        if self._is_prompt(site) and type(host) is PromptHost:
             host.take_at_once(happened, note)
             return
         host.take(happened, note)
@@ -177,7 +190,7 @@ class World:
 
     def _is_prompt(self, site: Site) -> bool:
         """Whether what comes of an input leaves at once; what was ever held back left at the last release."""
-        return self._at_once and site.last_release < self.now and not (site.delay_ns or site.doom)
+        return site.is_prompt or (self._at_once and site.last_release < self.now and not (site.delay_ns or site.doom))
 
     def _end_turn(self, site: Site, life: int) -> None:
         if site.up and site.life == life:
@@ -243,11 +256,6 @@ class World:
         """The process asks about others than before."""
         self.detector.tell(site)
 
-    def _acknowledge_all(self) -> None:
-        for site in self.sites.values():
-            if site.up:
-                self.acknowledge(site)
-
     def acknowledge(self, site: Site) -> None:
         """Tell the peers what is held durably, so that they keep no copy. Acknowledgements take no time here."""
         received = site.host.received
@@ -262,17 +270,17 @@ class World:
     def transmit(
         self,
         links: Sequence[Link],
-        transport: Transport,
+        channel: ChannelId | None,
         numbers: Sequence[int],
         frame: Buffers,
         carried: Steps | None,
     ) -> None:
-        """A frame sets out on some links, with its number on each."""
-        if transport is _DATAGRAM:
+        """A frame sets out on some links, with its number on each; without a channel, it is a datagram."""
+        if channel is None:
             for link in links:
                 self._transmit_datagram(link, frame, carried)
             return
-        now, heap, ticket, ordered = self.now, self._heap, self._ticket, self._fifo or transport is _FIFO
+        now, heap, ticket, ordered = self.now, self._heap, self._ticket, self._fifo or channel[1] is _FIFO
         for link, number in zip(links, numbers):  # noqa: B905 - saying how to compare lengths is slow
             if link.cuts:
                 self.effective(link.cuts[-1])
@@ -285,7 +293,7 @@ class World:
             else:
                 self.overtakings += 1
             ticket += 1
-            heappush(heap, (due, ticket, link, transport, number, frame, carried))
+            heappush(heap, (due, ticket, link, channel, number, frame, carried))
         self._ticket = ticket
 
     def _transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None:
@@ -299,7 +307,7 @@ class World:
             self.overtakings += due < link.last_datagram
             link.last_datagram = max(due, link.last_datagram)
             self._ticket = ticket = self._ticket + 1
-            heappush(self._heap, (due, ticket, link, _DATAGRAM, 0, frame, carried))
+            heappush(self._heap, (due, ticket, link, None, 0, frame, carried))
 
     def reconnect(self, link: Link) -> None:
         """The handshake of a connection: the receiver says what it holds, the sender resends the rest.
@@ -322,7 +330,7 @@ class World:
             box.acknowledge(min(held.frames, box.sent))
             steps = dict(source.steps)
             for number, frame in list(box.frames_from(box.acknowledged + 1)):
-                self.transmit((link,), transport, (number,), frame, steps)
+                self.transmit((link,), channel, (number,), frame, steps)
 
     # Faults -----------------------------------------------------------------------------------------------------
 
@@ -331,7 +339,7 @@ class World:
             self.took_effect.append(fault)
 
     def crash(self, site: Site, down_ns: int | None) -> None:
-        site.up = False
+        site.up = site.is_prompt = False
         site.life += 1
         site.crashed_at = self.now
         site.held = site.pause = site.turn_ends_at = None
@@ -354,15 +362,15 @@ class World:
         """Of what is under way from a process some is lost: any frames to any receivers, but from a channel that keeps
         its order only the last ones."""
         chance = rng.choice(LOST)
-        broken: set[tuple[Link, Transport]] = set()
+        broken: set[tuple[Link, ChannelId]] = set()
         under_way = [happening for happening in self._heap if happening[2] is not None]
-        for _, ticket, link, transport, *_ in sorted(under_way, key=lambda happening: happening[1]):
+        for _, ticket, link, channel, *_ in sorted(under_way, key=lambda happening: happening[1]):
             if link.source != crashed.id:
                 continue
-            ordered = transport is _FIFO or (self._fifo and transport is not _DATAGRAM)
-            if rng.random() < chance or (ordered and (link, transport) in broken):
+            ordered = channel is not None and (self._fifo or channel.transport is _FIFO)
+            if rng.random() < chance or (ordered and (link, channel) in broken):
                 link.lost.add(ticket)
-                broken.add((link, transport))
+                broken.add((link, channel))
 
     def _restart(self, site: Site) -> None:
         """The newest snapshot, and the rest replayed; then what the peers do not hold is sent again."""
@@ -387,10 +395,12 @@ class World:
 
     def _receive_late(self, site: Site, received: Receive, carried: Steps | None) -> None:
         link = self.sites[received.sender].links[site.id]
-        self._arrive((self.now, 0, link, received.transport, received.number, received.frame, carried))
+        channel = ChannelId(received.sender, received.transport)
+        self._arrive((self.now, 0, link, channel, received.number, received.frame, carried))
 
     def pause(self, site: Site, fault: object) -> None:
         site.pause = fault
+        site.is_prompt = False
         if site.held is None:
             site.held = []
 

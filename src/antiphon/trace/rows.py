@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 
+from antiphon.core.buffers import Buffers
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
 from antiphon.core.events import Delivered, Gap, View
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
-from antiphon.core.model import MessageId
+from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
 from antiphon.core.requests import Request
 from antiphon.trace.schema import RequestCell, Row
@@ -30,10 +31,7 @@ class RowMaker:
         beyond ``after`` are rows."""
         happened = turn.happened
         if type(happened) is Receive and turn.seq > after:
-            layer = process.parts[happened.frame.joined()[0]].layer
-            me, peers, size = process.me, (happened.sender,), happened.frame.size
-            cells = (me, turn.seq, time_ns, "receive", None, None, None, peers, None, layer, size, None, None, None)
-            rows.append(_row(cells))
+            rows.append(receive_row(process, turn.seq, time_ns, happened.sender, happened.frame))
         self.add_effects(rows, process.me, turn.effects, time_ns, step_of, after)
 
     def add_effects(
@@ -111,6 +109,13 @@ def rows_of(process: Process, turn: Turn, time_ns: int, *, after: int = 0) -> li
     rows: list[Row] = []
     RowMaker().add(rows, process, turn, time_ns, None, after)
     return rows
+
+
+def receive_row(process: Process, seq: int, time_ns: int, sender: ProcessId, frame: Buffers) -> Row:
+    """Of a frame that came."""
+    me, layer = process.me, process.parts[frame.joined()[0]].layer
+    cells = (me, seq, time_ns, "receive", None, None, None, (sender,), None, layer, frame.size, None, None, None)
+    return _row(cells)
 
 
 @lru_cache(maxsize=1 << 16)
