@@ -155,9 +155,9 @@ class Seen:
         self.turns += turns
 
     def on_received(
-        self, sender: ProcessId, frame: Buffers, seq: int, seq_last: int, effects: list[AnyEffect], note: Any
+        self, at: int, sender: ProcessId, frame: Buffers, seq: int, seq_last: int, effects: list[AnyEffect], note: Any
     ) -> None:
-        self.received.append((sender, frame, seq, seq_last, effects, note))
+        self.received.append((at, sender, frame, seq, seq_last, effects, note))
 
     def take(self) -> list[tuple[Any, ...]]:
         taken, self.seen = self.seen, []
@@ -270,7 +270,7 @@ def test_to_receive_at_once_is_to_ask_whether_a_frame_is_new_and_to_take_it_at_o
         assert taken == is_new
     assert seen_by_one.take() == seen_by_other.take()
     assert seen_by_one.received == [
-        (turn.happened.sender, turn.happened.frame, turn.seq, turn.seq_last, turn.effects, turn.note)
+        (turn.happened.at, turn.happened.sender, turn.happened.frame, turn.seq, turn.seq_last, turn.effects, turn.note)
         for turn in seen_by_other.turns
         if isinstance(turn.happened, Receive)
     ]

@@ -1,7 +1,7 @@
 """A host without a journal: nothing waits for a disk, so what comes of an input can leave at once.
 
-The contract is the host's (core/host.py). As nearly all inputs of a simulation are frames that are taken so, that way is
-written out, and what somebody may ask for is worked out when somebody does: what is held of each channel, and which
+The contract is the host's (core/host.py). As nearly all inputs of a simulation are frames that are taken so, that way
+is written out, and what somebody may ask for is worked out when somebody does: what is held of each channel, and which
 frames no peer has acknowledged.
 """
 
@@ -24,7 +24,7 @@ class Attentive(Outside, Protocol):
     """Where the effects of such a host go."""
 
     def on_received(
-        self, sender: ProcessId, frame: Buffers, seq: int, seq_last: int, effects: list[AnyEffect], note: Any
+        self, at: int, sender: ProcessId, frame: Buffers, seq: int, seq_last: int, effects: list[AnyEffect], note: Any
     ) -> None:
         """A frame was taken at once, and what came of it let out: all that ``on_turns`` says, without a turn."""
 
@@ -36,6 +36,7 @@ class PromptHost(Host):
         super().__init__(process, None, outside)
         self._is_behind = False  # whether more is held of some channels than ``_received`` says
         self._let_out: list[list[AnyEffect]] = []  # of whose frames the outboxes do not know yet
+        self._keep = self._let_out.append  # type: ignore[method-assign, assignment]
 
     # Inputs -----------------------------------------------------------------------------------------------------
 
@@ -65,7 +66,8 @@ class PromptHost(Host):
             return False
         self._is_behind = True
         seq = state.seq + 1
-        effects = process.receive(at, channel[0], frame)
+        sender = channel[0]
+        effects = process.receive(at, sender, frame)
         if state.turn or state.gathering.messages:
             happened = Receive(at, *channel, number, frame)
             self._end_at_once(Turn(self._index, happened, seq, state.seq, effects, note, channel))
@@ -74,7 +76,7 @@ class PromptHost(Host):
             if effects:
                 self._release_effects(effects, note)
         finally:
-            self.outside.on_received(channel[0], frame, seq, state.seq, effects, note)
+            self.outside.on_received(at, sender, frame, seq, state.seq, effects, note)
         return True
 
     def _may_take(self, channel: ChannelId, number: int) -> bool:
@@ -97,14 +99,11 @@ class PromptHost(Host):
 
     # Channels ---------------------------------------------------------------------------------------------------
 
-    def _keep(self, effects: list[AnyEffect]) -> None:
-        self._let_out.append(effects)
-
     @property
     def outboxes(self) -> dict[ChannelId, Outbox]:
-        let_out, self._let_out = self._let_out, []
-        for effects in let_out:
+        for effects in self._let_out:
             super()._keep(effects)
+        self._let_out.clear()
         return self._outboxes
 
     @property

@@ -10,6 +10,7 @@ from antiphon.core.model import ProcessId
 from antiphon.simulation.values import Constant, Latency, Uniform
 
 if TYPE_CHECKING:
+    from antiphon.core.prompt import PromptHost
     from antiphon.simulation.site import Site
 
 
@@ -22,6 +23,7 @@ class Link:
         "_seed",
         "cuts",
         "draw",
+        "host",
         "last_arrival",
         "last_datagram",
         "least",
@@ -36,6 +38,8 @@ class Link:
         self.source = source
         self.site = site  # to which it leads
         self.target = site.id
+        # Who takes at once what comes; None, if it may be lost or have to wait, or if that was ever so.
+        self.host: PromptHost | None = None
         self.last_arrival = 0
         self.last_datagram = 0  # the latest arrival of one; they hold nobody up
         self.cuts: list[object] = []  # the partitions that keep it down

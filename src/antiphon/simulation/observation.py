@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from antiphon.checks import Frame
-from antiphon.core.buffers import Buffers
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
 from antiphon.core.events import Delivered
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
-from antiphon.core.model import MessageId, ProcessId
+from antiphon.core.model import MessageId
 from antiphon.core.process import Process
 from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
-from antiphon.simulation.site import Site, Steps
+from antiphon.simulation.site import Seen, Site, Steps
 from antiphon.trace import Row, RowMaker, names_of, receive_row
 
 FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
-
-
-# What one input led to: whose it was; when it was let out; the seq beyond which its rows are new; its effects; the steps
-# behind them, where they are followed; and of a frame: the seq of its row, the sender, and the frame itself.
-Seen = tuple[Process, int, int, list[AnyEffect], "Steps | None", int, "ProcessId | None", "Buffers | None"]
 
 
 class Observations:
@@ -41,19 +34,16 @@ class Observations:
         for turn in turns:
             effects, note, happened = turn.effects, turn.note, turn.happened
             if self._follow:
-                self._begin_to_follow(site, effects, note)
+                self.follow(site, effects, note)
             if type(happened) is Receive:
                 self._seen.append((process, now, after, effects, note, turn.seq, happened.sender, happened.frame))
             else:
                 self._seen.append((process, now, after, effects, note, turn.seq, None, None))
 
-    def add_received(
-        self, site: Site, now: int, sender: ProcessId, frame: Buffers, seq: int, effects: list[AnyEffect], note: Any
-    ) -> None:
-        """The same of a frame of which no turn was made."""
-        if self._follow:
-            self._begin_to_follow(site, effects, note)
-        self._seen.append((site.host.process, now, site.released_seq, effects, note, seq, sender, frame))
+    @property
+    def see(self) -> Callable[[Seen], None]:
+        """To be told of what an input led to, one by one."""
+        return self._seen.append
 
     def answered(self, site: Site, now: int, reply: Reply) -> None:
         self._answers.append((site, now, reply))
@@ -98,16 +88,20 @@ class Observations:
         rows: list[Row] = []
         frames: list[Frame] = []
         maker = RowMaker()
-        add, add_frame = maker.add_effect, frames.append
+        add_delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, frames.append
         for process, now, after, effects, note, _, _, _ in self._seen:
             if not effects:
                 continue
-            step_of = partial(_step, note) if note else None
+            me, step_of = process.me, partial(_step, note) if note else None
             for effect in effects:
-                if type(effect) is not Send:
-                    add(rows, process.me, effect, now, step_of, after)
-                elif effect.seq > after:
-                    add_frame((process.me, "send", effect.to, names_of(effect.about), effect.layer, effect.frame.size))
+                if type(effect) is Send:
+                    if effect.seq > after:
+                        add_frame((me, "send", effect.to, names_of(effect.about), effect.layer, effect.frame.size))
+                elif type(effect) is Log and type(effect.event) is Delivered and step_of is None:
+                    if effect.seq > after:
+                        add_row(add_delivery(me, effect.seq, now, effect.event, None))
+                else:
+                    add_other(rows, me, effect, now, step_of, after)
         return rows, frames
 
     def came(self) -> Iterator[Wire]:
@@ -147,7 +141,7 @@ class Observations:
     def departing(self, site: Site) -> Steps:
         return {id: step + 1 for id, step in site.steps.items()}
 
-    def _begin_to_follow(self, site: Site, effects: list[AnyEffect], note: Steps | None) -> None:
+    def follow(self, site: Site, effects: list[AnyEffect], note: Steps | None) -> None:
         for effect in effects:
             if type(effect) is Record and effect.kind == "multicast" and effect.message is not None:
                 id = effect.message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVarTuple
+from typing import Protocol, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED, ChannelId, Transport
@@ -22,6 +22,11 @@ Steps = dict[MessageId, int]  # for a message in flight: the longest chain of fr
 Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
 
+# What one input led to: whose it was; when it was let out; the seq beyond which its rows are new; its effects; the
+# steps behind them, where they are followed; and of a frame: the seq of its row, the sender, and the frame itself.
+Seen = tuple[Process, int, int, list[AnyEffect], Steps | None, int, ProcessId | None, Buffers | None]
+
+
 class Interrupted(Exception):
     """The process crashes here, in the middle of a release."""
 
@@ -30,9 +35,9 @@ class Observer(Protocol):
     """Who keeps what sites let out."""
 
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None: ...
-    def add_received(
-        self, site: Site, now: int, sender: ProcessId, frame: Buffers, seq: int, effects: list[AnyEffect], note: Any
-    ) -> None: ...
+    def follow(self, site: Site, effects: list[AnyEffect], note: Steps) -> None: ...
+    @property
+    def see(self) -> Callable[[Seen], None]: ...
     def answered(self, site: Site, now: int, reply: Reply) -> None: ...
 
 
@@ -66,11 +71,7 @@ class Site:
 
     def __init__(self, world: Surroundings, process: Process, disk: Disk | None) -> None:
         self.world = world
-        self._transmit, self._observe, self._observe_received = (
-            world.transmit,
-            world.observations.add,
-            world.observations.add_received,
-        )
+        self._transmit, self._see = world.transmit, world.observations.see
         self.id = process.me
         self.disk = disk
         self.host = PromptHost(process, self) if disk is None else Host(process, disk, self)
@@ -85,7 +86,7 @@ class Site:
         self.delay_ns = 0
         self.slowness: object = None
         self.last_release = 0
-        self.is_prompt = False  # what comes is taken, and what comes of it leaves at once; it never was otherwise
+        self.is_prompt = False  # what comes of an input leaves at once; it never was otherwise
         self.doom: Crash | None = None  # it strikes in the middle of a release that is yet to come
         self._left: int | None = None  # effects that may leave before it strikes, in the present release
         self._last_words = False  # whether it strikes after the first delivery of the present release
@@ -191,9 +192,18 @@ class Site:
         world.at(world.now, world.asked, self)  # after all other effects: none may come in between
 
     def on_received(
-        self, sender: ProcessId, frame: Buffers, seq: int, seq_last: int, effects: list[AnyEffect], note: Steps | None
+        self,
+        at: int,
+        sender: ProcessId,
+        frame: Buffers,
+        seq: int,
+        seq_last: int,
+        effects: list[AnyEffect],
+        note: Steps | None,
     ) -> None:
-        self._observe_received(self, self.world.now, sender, frame, seq, effects, note)
+        if note is not None:
+            self.world.observations.follow(self, effects, note)
+        self._see((self.host.process, at, self.released_seq, effects, note, seq, sender, frame))
         self.released_seq = seq_last
 
     def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
@@ -209,7 +219,7 @@ class Site:
         elif self._left is not None and turns[-1].effects:
             self._newest = turns[-1].effects[-1]
         world = self.world
-        self._observe(self, world.now, turns)
+        world.observations.add(self, world.now, turns)
         newest = turns[-1].seq_last
         if newest > self.released_seq:  # noqa: PLR1730 - max is slow
             self.released_seq = newest

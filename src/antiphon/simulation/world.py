@@ -59,8 +59,8 @@ class World:
         self.on_crash: Callable[[Site], None] = lambda site: None
         self.on_restart: Callable[[Site], None] = lambda site: None
         self.on_gone: Callable[[Site], None] = lambda site: None
-        # What is to happen, by time and ticket: (..., None, action, arguments), or a frame that is under way, as
-        # ``transmit`` puts it. No two have the same ticket, so nothing behind it is ever compared.
+        # What is to happen, by time and ticket: (..., None, action, arguments, None, None), or a frame that is under
+        # way, as ``transmit`` puts it. No two have the same ticket, so nothing behind it is ever compared.
         self._heap: list[tuple[Any, ...]] = []
         self._ticket = 0
         self._fifo = scenario.fifo
@@ -81,7 +81,11 @@ class World:
                     )
                     site.links[target.id] = Link(site.id, target, latency, scenario.seed)
         for site in self.sites.values():
-            site.is_prompt = self._at_once and not self._steps
+            site.is_prompt = self._at_once
+            for link in site.links.values():
+                if isinstance(link.site.host, PromptHost) and self._at_once and not self._steps:
+                    link.host = link.site.host
+        for site in self.sites.values():
             self.take(site, Begin(0))
 
     def _fresh(self, process: ProcessId) -> Process:
@@ -97,34 +101,29 @@ class World:
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         """Have ``action(*arguments)`` happen at a time; what is due at the same time happens in the order of asking."""
         self._ticket += 1
-        heappush(self._heap, (max(time, self.now), self._ticket, None, action, arguments))
+        heappush(self._heap, (max(time, self.now), self._ticket, None, action, arguments, None, None))
 
     def run(self) -> None:
         """Let things happen until nothing is left to happen or time is up. Livelock: they happen without end."""
-        heap = self._heap
+        heap, arrive = self._heap, self._arrive
         scenario = self.scenario
         most = scenario.events_max or EVENTS_MAX + EVENTS_MAX_PER_PLAN * len(scenario.plans)
         for _ in range(most):
             if not heap:
                 return
-            happening = heappop(heap)
-            time = happening[0]
+            time, _, link, channel, number, frame, _ = happening = heappop(heap)
             if time > self.end_ns:
                 return
             self.now = time
-            link = happening[2]
             if link is None:
-                happening[3](*happening[4])
-                continue
-            # A frame; nearly all are taken at once. See _arrive.
-            _, _, _, channel, number, frame, carried = happening
-            site = link.site
-            if site.is_prompt and channel is not None and not (link.cuts or link.lost):
+                action, arguments = channel, number
+                action(*arguments)
+            elif channel is None or (host := link.host) is None:
+                arrive(happening)
+            else:  # as nearly all do
                 self.events += 1
-                if not site.host.receive_at_once(channel, time, number, frame):
+                if not host.receive_at_once(channel, time, number, frame):
                     self.events -= 1
-            else:
-                self._arrive(happening)
         raise Livelock(f"The run is not at rest after {most} events and {self.now / MILLISECOND:.0f} ms.")
 
     def close(self) -> None:
@@ -338,8 +337,15 @@ class World:
         if fault is not None and fault not in self.took_effect:
             self.took_effect.append(fault)
 
+    def hinder(self, site: Site) -> None:
+        """What comes to a process, or comes of it, may have to wait from now on."""
+        site.is_prompt = False
+        for peer in site.links:
+            self.sites[peer].links[site.id].host = None
+
     def crash(self, site: Site, down_ns: int | None) -> None:
-        site.up = site.is_prompt = False
+        self.hinder(site)
+        site.up = False
         site.life += 1
         site.crashed_at = self.now
         site.held = site.pause = site.turn_ends_at = None
@@ -370,6 +376,7 @@ class World:
             ordered = channel is not None and (self._fifo or channel.transport is _FIFO)
             if rng.random() < chance or (ordered and (link, channel) in broken):
                 link.lost.add(ticket)
+                link.host = None
                 broken.add((link, channel))
 
     def _restart(self, site: Site) -> None:
@@ -399,8 +406,8 @@ class World:
         self._arrive((self.now, 0, link, channel, received.number, received.frame, carried))
 
     def pause(self, site: Site, fault: object) -> None:
+        self.hinder(site)
         site.pause = fault
-        site.is_prompt = False
         if site.held is None:
             site.held = []
 

@@ -87,11 +87,13 @@ class RowMaker:
             name, position = str(event.id), event.position
             return Row(process, log.seq, time_ns, "view", name, peers=event.members, position=position)
         assert type(event) is Delivered
-        requests, to, key, at = self._cells(event.requests), event.destinations, event.key, event.position
-        message = _name(event.id)
-        return _row(
-            (process, log.seq, time_ns, "deliver", message, to, requests, None, None, None, None, step, key, at)
-        )
+        return self.delivery(process, log.seq, time_ns, event, step)
+
+    def delivery(self, process: str, seq: int, time_ns: int, event: Delivered, step: int | None) -> Row:
+        name, to, requests, key, at = _name(event.id), event.destinations, event.requests, event.key, event.position
+        known = self._known.get(id(requests[0])) if len(requests) == 1 else None
+        cells = self._cells(requests) if known is None else known[1]  # others delivered it before, nearly always
+        return _row((process, seq, time_ns, "deliver", name, to, cells, None, None, None, None, step, key, at))
 
     def _cells(self, requests: tuple[Request, ...]) -> tuple[RequestCell, ...]:
         if len(requests) == 1:
