@@ -24,12 +24,13 @@ from antiphon.core import (
 )
 from antiphon.core.buffers import encode_beside
 from antiphon.core.channel import NO_FRAMES, ChannelId, Prefix
-from antiphon.core.effects import AnyEffect, CancelTimer, Log, Record, Reply, Send, SetTimer
+from antiphon.core.effects import CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, JournalFull, UsageError
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Multicast, Receive, Submit, TurnEnd, decode_input, encode_input
 from antiphon.core.prompt import PromptHost
+from antiphon.core.prompt import Seen as SeenTuple
 from antiphon.core.requests import encode_request
 
 TOPOLOGY = Topology.sized({"a": 3, "b": 1})
@@ -115,7 +116,8 @@ class Seen:
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
         self.turns: Sequence[Turn] = []
-        self.received: list[tuple[Any, ...]] = []
+        self.received: list[SeenTuple] = []
+        self.on_received = self.received.append
         self.left: int | None = None
 
     def note(self, *what: Any) -> None:
@@ -153,11 +155,6 @@ class Seen:
 
     def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         self.turns += turns
-
-    def on_received(
-        self, at: int, sender: ProcessId, frame: Buffers, seq: int, seq_last: int, effects: list[AnyEffect], note: Any
-    ) -> None:
-        self.received.append((at, sender, frame, seq, seq_last, effects, note))
 
     def take(self) -> list[tuple[Any, ...]]:
         taken, self.seen = self.seen, []
@@ -269,11 +266,13 @@ def test_to_receive_at_once_is_to_ask_whether_a_frame_is_new_and_to_take_it_at_o
             other.durable(other.next_index)
         assert taken == is_new
     assert seen_by_one.take() == seen_by_other.take()
-    assert seen_by_one.received == [
-        (turn.happened.at, turn.happened.sender, turn.happened.frame, turn.seq, turn.seq_last, turn.effects, turn.note)
+    told = [
+        (one.process, got.at, 0, turn.effects, turn.note, turn.seq, got.sender, got.frame)
         for turn in seen_by_other.turns
-        if isinstance(turn.happened, Receive)
+        if isinstance(got := turn.happened, Receive)
     ]
+    assert seen_by_one.received == told
+    assert one.released_seq == seen_by_other.turns[-1].seq_last
     assert len(seen_by_one.received) == (3 if transport is Transport.FIFO else 4)
     assert one.received == other.received
     assert list(one.take_fresh()) == list(other.take_fresh()) == [channel]

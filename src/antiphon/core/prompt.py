@@ -7,7 +7,7 @@ frames no peer has acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from antiphon.core.buffers import Buffers
@@ -19,14 +19,17 @@ from antiphon.core.inputs import AnyInput, Receive, TurnEnd
 from antiphon.core.model import ProcessId
 from antiphon.core.process import Process
 
+# What one input led to: whose it was; when it was let out; the seq beyond which its rows are new; its effects; the
+# driver's note; and of a frame: the seq of its row, the sender, and the frame itself.
+Seen = tuple[Process, int, int, list[AnyEffect], Any, int, ProcessId | None, Buffers | None]
+
 
 class Attentive(Outside, Protocol):
     """Where the effects of such a host go."""
 
-    def on_received(
-        self, at: int, sender: ProcessId, frame: Buffers, seq: int, seq_last: int, effects: list[AnyEffect], note: Any
-    ) -> None:
-        """A frame was taken at once, and what came of it let out: all that ``on_turns`` says, without a turn."""
+    @property
+    def on_received(self) -> Callable[[Seen], None]:
+        """Called when a frame was taken at once, and what came of it let out: instead of ``on_turns``."""
 
 
 class PromptHost(Host):
@@ -76,7 +79,7 @@ class PromptHost(Host):
             if effects:
                 self._release_effects(effects, note)
         finally:
-            self.outside.on_received(at, sender, frame, seq, state.seq, effects, note)
+            self.outside.on_received((process, at, 0, effects, note, seq, sender, frame))
         return True
 
     def _may_take(self, channel: ChannelId, number: int) -> bool:
@@ -96,6 +99,11 @@ class PromptHost(Host):
                 self._release_turn(turn)
         finally:
             self.outside.on_turns((turn,), replayed=False)
+
+    @property
+    def released_seq(self) -> int:
+        """Of the newest traced event that was let out, unless that was interrupted."""
+        return self._held[0].seq - 1 if self._held else self.process.state.seq
 
     # Channels ---------------------------------------------------------------------------------------------------
 

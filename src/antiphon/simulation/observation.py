@@ -12,11 +12,11 @@ from antiphon.core.events import Delivered
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
 from antiphon.core.model import MessageId
-from antiphon.core.process import Process
+from antiphon.core.prompt import Seen
 from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
-from antiphon.simulation.site import Seen, Site, Steps
+from antiphon.simulation.site import Site, Steps
 from antiphon.trace import Row, RowMaker, names_of, receive_row
 
 FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
@@ -34,16 +34,19 @@ class Observations:
         for turn in turns:
             effects, note, happened = turn.effects, turn.note, turn.happened
             if self._follow:
-                self.follow(site, effects, note)
+                self._begin_to_follow(site, effects, note)
             if type(happened) is Receive:
                 self._seen.append((process, now, after, effects, note, turn.seq, happened.sender, happened.frame))
             else:
                 self._seen.append((process, now, after, effects, note, turn.seq, None, None))
 
-    @property
-    def see(self) -> Callable[[Seen], None]:
-        """To be told of what an input led to, one by one."""
-        return self._seen.append
+    def of(self, site: Site) -> Callable[[Seen], None]:
+        """To be told, one by one, what the inputs of a site led to."""
+        return partial(self._follow_and_add, site) if self._follow else self._seen.append
+
+    def _follow_and_add(self, site: Site, seen: Seen) -> None:
+        self._begin_to_follow(site, seen[3], seen[4])
+        self._seen.append(seen)
 
     def answered(self, site: Site, now: int, reply: Reply) -> None:
         self._answers.append((site, now, reply))
@@ -141,7 +144,7 @@ class Observations:
     def departing(self, site: Site) -> Steps:
         return {id: step + 1 for id, step in site.steps.items()}
 
-    def follow(self, site: Site, effects: list[AnyEffect], note: Steps | None) -> None:
+    def _begin_to_follow(self, site: Site, effects: list[AnyEffect], note: Steps | None) -> None:
         for effect in effects:
             if type(effect) is Record and effect.kind == "multicast" and effect.message is not None:
                 id = effect.message

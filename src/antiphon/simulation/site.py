@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVarTuple
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappush
+from typing import Any, Protocol, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED, ChannelId, Transport
@@ -13,18 +14,13 @@ from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
-from antiphon.core.prompt import PromptHost
+from antiphon.core.prompt import PromptHost, Seen
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 from antiphon.simulation.values import Crash
 
 Steps = dict[MessageId, int]  # for a message in flight: the longest chain of frames since its multicast
 Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
-
-
-# What one input led to: whose it was; when it was let out; the seq beyond which its rows are new; its effects; the
-# steps behind them, where they are followed; and of a frame: the seq of its row, the sender, and the frame itself.
-Seen = tuple[Process, int, int, list[AnyEffect], Steps | None, int, ProcessId | None, Buffers | None]
 
 
 class Interrupted(Exception):
@@ -35,9 +31,7 @@ class Observer(Protocol):
     """Who keeps what sites let out."""
 
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None: ...
-    def follow(self, site: Site, effects: list[AnyEffect], note: Steps) -> None: ...
-    @property
-    def see(self) -> Callable[[Seen], None]: ...
+    def of(self, site: Site) -> Callable[[Seen], None]: ...
     def answered(self, site: Site, now: int, reply: Reply) -> None: ...
 
 
@@ -45,21 +39,20 @@ class Surroundings(Protocol):
     """What a site needs of the world that it is in."""
 
     now: int
+    overtakings: int
     on_multicast: Callable[[Site, Record], None]
     on_delivered: Callable[[Site, Delivered], None]
     on_reply: Callable[[Site, Reply], None]
 
     @property
     def observations(self) -> Observer: ...
+    @property
+    def heap(self) -> list[tuple[Any, ...]]: ...
+    @property
+    def tickets(self) -> Iterator[int]: ...
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None: ...
-    def transmit(
-        self,
-        links: Sequence[Link],
-        channel: ChannelId | None,
-        numbers: Sequence[int],
-        frame: Buffers,
-        carried: Steps | None,
-    ) -> None: ...
+    def transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None: ...
+    def effective(self, fault: object) -> None: ...
     def fire(self, site: Site, life: int, timer: SetTimer) -> None: ...
     def acknowledge(self, site: Site) -> None: ...
     def asked(self, site: Site) -> None:
@@ -69,14 +62,15 @@ class Surroundings(Protocol):
 class Site:
     """The outside of one host: what it lets out goes into the world from here."""
 
-    def __init__(self, world: Surroundings, process: Process, disk: Disk | None) -> None:
+    def __init__(self, world: Surroundings, process: Process, disk: Disk | None, *, fifo: bool) -> None:
         self.world = world
-        self._transmit, self._see = world.transmit, world.observations.see
+        self._heap, self._tickets = world.heap, world.tickets
         self.id = process.me
         self.disk = disk
+        self.on_received = world.observations.of(self)
         self.host = PromptHost(process, self) if disk is None else Host(process, disk, self)
-        # Its numbered channels, as their receivers see them; a datagram comes on none.
-        self._channels = {**{t: ChannelId(process.me, t) for t in NUMBERED}, Transport.DATAGRAM: None}
+        # Its numbered channels, as their receivers see them, and whether they keep their order.
+        self._channels = {t: (ChannelId(process.me, t), fifo or t is Transport.FIFO) for t in NUMBERED}
         self.up = True
         self.life = 0  # counts restarts: timers and syncs of an earlier life are void
         self.crashed_at = 0
@@ -132,6 +126,12 @@ class Site:
         self.host = Host(process, self.disk, self)
         self.last_release = 0
 
+    def count_released(self) -> None:
+        """What left while nothing waited is counted when something may."""
+        host = self.host
+        if isinstance(host, PromptHost) and self.doom is None:
+            self.released_seq = max(self.released_seq, host.released_seq)
+
     def undoom(self) -> None:
         self.doom = self._left = None
         self._last_words = False
@@ -151,7 +151,28 @@ class Site:
         links = self._routes.get(send.to)
         if links is None:
             links = self._routes[send.to] = tuple([self.links[peer] for peer in send.to])
-        self._transmit(links, self._channels[send.transport], send.numbers, send.frame, note)
+        world, frame = self.world, send.frame
+        if not send.channels:
+            for link in links:
+                world.transmit_datagram(link, frame, note)
+            return
+        (channel, ordered), now, heap, tickets = self._channels[send.transport], world.now, self._heap, self._tickets
+        for link, number in zip(links, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
+            if link.cuts:
+                world.effective(link.cuts[-1])
+                continue  # it stays in the outbox and is resent when the link heals
+            due = now + link.least + int(link.span * link.draw())
+            if due >= link.last_arrival:
+                link.last_arrival = due
+            elif ordered:
+                due = link.last_arrival
+            else:
+                world.overtakings += 1
+            heappush(heap, (due, next(tickets), link, channel, number, frame, note))
+
+    def resend(self, link: Link, channel: ChannelId, number: int, frame: Buffers) -> None:
+        """What its receiver does not hold sets out again."""
+        self.on_send(Send(0, (link.target,), (channel,), (number,), channel.transport, frame, "", ()), dict(self.steps))
 
     def _send_some(self, send: Send, note: Steps | None, left: int) -> None:
         count = len(send.to)
@@ -190,21 +211,6 @@ class Site:
         self.monitored = processes
         world = self.world
         world.at(world.now, world.asked, self)  # after all other effects: none may come in between
-
-    def on_received(
-        self,
-        at: int,
-        sender: ProcessId,
-        frame: Buffers,
-        seq: int,
-        seq_last: int,
-        effects: list[AnyEffect],
-        note: Steps | None,
-    ) -> None:
-        if note is not None:
-            self.world.observations.follow(self, effects, note)
-        self._see((self.host.process, at, self.released_seq, effects, note, seq, sender, frame))
-        self.released_seq = seq_last
 
     def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
         if replayed:  # only what was not released in an earlier life has yet to be counted

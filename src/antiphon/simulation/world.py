@@ -7,8 +7,9 @@ are time, the network, disks that take time to sync, and crashes.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 from antiphon.core.buffers import Buffers
@@ -60,9 +61,9 @@ class World:
         self.on_restart: Callable[[Site], None] = lambda site: None
         self.on_gone: Callable[[Site], None] = lambda site: None
         # What is to happen, by time and ticket: (..., None, action, arguments, None, None), or a frame that is under
-        # way, as ``transmit`` puts it. No two have the same ticket, so nothing behind it is ever compared.
-        self._heap: list[tuple[Any, ...]] = []
-        self._ticket = 0
+        # way, as ``Site.on_send`` puts it. No two have the same ticket, so nothing behind it is ever compared.
+        self.heap: list[tuple[Any, ...]] = []
+        self.tickets = count(1)
         self._fifo = scenario.fifo
         self._turn_ns = scenario.turn_ns
         self._at_once = not (scenario.journal or scenario.turn_ns)  # each input is a turn, and waits for no disk
@@ -94,18 +95,17 @@ class World:
 
     def _site(self, process: ProcessId) -> Site:
         disk = Disk(self.scenario.snapshot_every) if self.scenario.journal else None
-        return Site(self, self._fresh(process), disk)
+        return Site(self, self._fresh(process), disk, fifo=self._fifo)
 
     # Time -------------------------------------------------------------------------------------------------------
 
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         """Have ``action(*arguments)`` happen at a time; what is due at the same time happens in the order of asking."""
-        self._ticket += 1
-        heappush(self._heap, (max(time, self.now), self._ticket, None, action, arguments, None, None))
+        heappush(self.heap, (max(time, self.now), next(self.tickets), None, action, arguments, None, None))
 
     def run(self) -> None:
         """Let things happen until nothing is left to happen or time is up. Livelock: they happen without end."""
-        heap, arrive = self._heap, self._arrive
+        heap, arrive = self.heap, self._arrive
         scenario = self.scenario
         most = scenario.events_max or EVENTS_MAX + EVENTS_MAX_PER_PLAN * len(scenario.plans)
         for _ in range(most):
@@ -144,7 +144,7 @@ class World:
         self._handle(site, happened, self.observations.arrived(site, carried) if self._steps else None)
 
     def _arrive(self, arriving: tuple[Any, ...]) -> None:
-        """A frame, as ``transmit`` sent it on its way."""
+        """A frame, as ``Site.on_send`` sent it on its way."""
         link: Link
         channel: ChannelId | None
         _, ticket, link, channel, number, frame, carried = arriving
@@ -266,36 +266,7 @@ class World:
 
     # The network ------------------------------------------------------------------------------------------------
 
-    def transmit(
-        self,
-        links: Sequence[Link],
-        channel: ChannelId | None,
-        numbers: Sequence[int],
-        frame: Buffers,
-        carried: Steps | None,
-    ) -> None:
-        """A frame sets out on some links, with its number on each; without a channel, it is a datagram."""
-        if channel is None:
-            for link in links:
-                self._transmit_datagram(link, frame, carried)
-            return
-        now, heap, ticket, ordered = self.now, self._heap, self._ticket, self._fifo or channel[1] is _FIFO
-        for link, number in zip(links, numbers):  # noqa: B905 - saying how to compare lengths is slow
-            if link.cuts:
-                self.effective(link.cuts[-1])
-                continue  # it stays in the outbox and is resent when the link heals
-            due = now + link.least + int(link.span * link.draw())
-            if due >= link.last_arrival:
-                link.last_arrival = due
-            elif ordered:
-                due = link.last_arrival
-            else:
-                self.overtakings += 1
-            ticket += 1
-            heappush(heap, (due, ticket, link, channel, number, frame, carried))
-        self._ticket = ticket
-
-    def _transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None:
+    def transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None:
         if link.cuts:
             self.effective(link.cuts[-1])
             return
@@ -305,8 +276,7 @@ class World:
             due = self.now + link.least + int(link.span * link.draw())
             self.overtakings += due < link.last_datagram
             link.last_datagram = max(due, link.last_datagram)
-            self._ticket = ticket = self._ticket + 1
-            heappush(self._heap, (due, ticket, link, None, 0, frame, carried))
+            heappush(self.heap, (due, next(self.tickets), link, None, 0, frame, carried))
 
     def reconnect(self, link: Link) -> None:
         """The handshake of a connection: the receiver says what it holds, the sender resends the rest.
@@ -327,9 +297,8 @@ class World:
                 source.host.check_peer(ChannelId(link.target, transport), held=held)
             target.host.check_peer(channel, forgotten=box.acknowledged)
             box.acknowledge(min(held.frames, box.sent))
-            steps = dict(source.steps)
             for number, frame in list(box.frames_from(box.acknowledged + 1)):
-                self.transmit((link,), channel, (number,), frame, steps)
+                source.resend(link, channel, number, frame)
 
     # Faults -----------------------------------------------------------------------------------------------------
 
@@ -339,6 +308,7 @@ class World:
 
     def hinder(self, site: Site) -> None:
         """What comes to a process, or comes of it, may have to wait from now on."""
+        site.count_released()
         site.is_prompt = False
         for peer in site.links:
             self.sites[peer].links[site.id].host = None
@@ -369,7 +339,7 @@ class World:
         its order only the last ones."""
         chance = rng.choice(LOST)
         broken: set[tuple[Link, ChannelId]] = set()
-        under_way = [happening for happening in self._heap if happening[2] is not None]
+        under_way = [happening for happening in self.heap if happening[2] is not None]
         for _, ticket, link, channel, *_ in sorted(under_way, key=lambda happening: happening[1]):
             if link.source != crashed.id:
                 continue
