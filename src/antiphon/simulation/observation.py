@@ -91,18 +91,18 @@ class Observations:
         rows: list[Row] = []
         frames: list[Frame] = []
         maker = RowMaker()
-        add_delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, frames.append
+        delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, frames.append
         for process, now, after, effects, note, _, _, _ in self._seen:
             if not effects:
                 continue
-            me, step_of = process.me, partial(_step, note) if note else None
+            me, step_of = process.me, None if note is None else partial(_step, note)
             for effect in effects:
                 if type(effect) is Send:
                     if effect.seq > after:
                         add_frame((me, "send", effect.to, names_of(effect.about), effect.layer, effect.frame.size))
-                elif type(effect) is Log and type(effect.event) is Delivered and step_of is None:
+                elif step_of is None and type(effect) is Log and type(effect.event) is Delivered:
                     if effect.seq > after:
-                        add_row(add_delivery(me, effect.seq, now, effect.event, None))
+                        add_row(delivery(me, effect.seq, now, effect.event, None))
                 else:
                     add_other(rows, me, effect, now, step_of, after)
         return rows, frames

@@ -90,20 +90,19 @@ class RowMaker:
         return self.delivery(process, log.seq, time_ns, event, step)
 
     def delivery(self, process: str, seq: int, time_ns: int, event: Delivered, step: int | None) -> Row:
-        name, to, requests, key, at = _name(event.id), event.destinations, event.requests, event.key, event.position
-        known = self._known.get(id(requests[0])) if len(requests) == 1 else None
-        cells = self._cells(requests) if known is None else known[1]  # others delivered it before, nearly always
+        name, to, cells = _name(event.id), event.destinations, self._cells(event.requests)
+        key, at = event.key, event.position
         return _row((process, seq, time_ns, "deliver", name, to, cells, None, None, None, None, step, key, at))
 
     def _cells(self, requests: tuple[Request, ...]) -> tuple[RequestCell, ...]:
-        if len(requests) == 1:
-            (request,) = requests
-            known = self._known.get(id(request))
-            if known is None:
-                cell = _cell((request.client, request.first, request.count, request.digest))
-                known = self._known[id(request)] = request, (cell,)
-            return known[1]
-        return tuple([cell for request in requests for cell in self._cells((request,))])
+        if len(requests) != 1:
+            return tuple([cell for request in requests for cell in self._cells((request,))])
+        known = self._known.get(id(requests[0]))
+        if known is None:
+            request = requests[0]
+            cell = _cell((request.client, request.first, request.count, request.digest))
+            known = self._known[id(request)] = request, (cell,)
+        return known[1]
 
 
 def rows_of(process: Process, turn: Turn, time_ns: int, *, after: int = 0) -> list[Row]:
