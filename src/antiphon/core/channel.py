@@ -98,14 +98,14 @@ class FrameInbox(Inbox, array_like=True):
 
     @property
     def prefix(self) -> Prefix:
-        self.settle()
+        if self.undigested:
+            self.settle()
         return Prefix(self.received, self.digest)
 
     def settle(self) -> None:
         """Have the digest be one of all frames up to ``received``."""
-        if self.undigested:
-            self.digest = digest_with(self.digest, checksums_of(self.undigested))
-            self.undigested.clear()
+        self.digest = digest_with(self.digest, checksums_of(self.undigested))
+        self.undigested.clear()
 
     def take_frame(self, number: int, frame: Buffers) -> None:
         if self.undigested:
@@ -155,6 +155,12 @@ class Outbox:
         if number <= self.spilled:
             return
         popleft = self.frames.popleft
+        if number == self.spilled + 1:  # as where each is acknowledged by itself
+            frame = popleft()
+            self.size -= frame.size
+            self.digest = crc32(frame.known_checksum or frame.checksum, self.digest)
+            self.spilled = number
+            return
         gone = [popleft() for _ in range(self.spilled, number)]
         self.size -= sum([frame.size for frame in gone])
         self.digest = digest_with(self.digest, checksums_of(gone))

@@ -235,7 +235,8 @@ class Process:
         assert not self.turn_is_open, "a snapshot is taken between two turns"
         self.state.now = self.now
         for inbox in self.state.inboxes.values():
-            inbox.settle()
+            if inbox.undigested:
+                inbox.settle()
         self.state.parts = [part.snapshot() for part in self.parts]
         return encode_inside(self.state)
 

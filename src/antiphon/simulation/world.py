@@ -160,7 +160,7 @@ class World:
             return
         note = self.observations.arrived(site, carried) if self._steps else None
         host = site.host
-        if self._is_prompt(site) and type(host) is PromptHost:
+        if self._at_once and isinstance(host, PromptHost) and self._is_prompt(site):
             self.events += 1
             if not host.receive_at_once(channel, self.now, number, frame, note):
                 self.events -= 1
@@ -176,7 +176,7 @@ class World:
         """Have an input journaled and handled, end the turn now or soon, and let out what is durable."""
         self.events += 1
         host, turn_ns = site.host, self._turn_ns
-        if self._is_prompt(site) and type(host) is PromptHost:
+        if self._at_once and isinstance(host, PromptHost) and self._is_prompt(site):
             host.take_at_once(happened, note)
             return
         host.take(happened, note)
@@ -188,8 +188,8 @@ class World:
         self._commit(site)
 
     def _is_prompt(self, site: Site) -> bool:
-        """Whether what comes of an input leaves at once; what was ever held back left at the last release."""
-        return site.is_prompt or (self._at_once and site.last_release < self.now and not (site.delay_ns or site.doom))
+        """Without a disk: whether what comes of an input leaves at once; what was held back left at the last release."""
+        return site.is_prompt or (site.last_release < self.now and not (site.delay_ns or site.doom))
 
     def _end_turn(self, site: Site, life: int) -> None:
         if site.up and site.life == life:
@@ -259,9 +259,10 @@ class World:
         """Tell the peers what is held durably, so that they keep no copy. Acknowledgements take no time here."""
         received = site.host.received
         for channel in site.host.take_fresh():
-            source = self.sites[channel.peer]
+            peer, transport = channel
+            source = self.sites[peer]
             if source.up:
-                box = source.host.outbox(channel_to(site.id, channel.transport))
+                box = source.host.outbox(channel_to(site.id, transport))
                 box.acknowledge(min(received[channel].frames, box.sent))
 
     # The network ------------------------------------------------------------------------------------------------
