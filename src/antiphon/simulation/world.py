@@ -188,7 +188,7 @@ class World:
         self._commit(site)
 
     def _is_prompt(self, site: Site) -> bool:
-        """Without a disk: whether what comes of an input leaves at once; what was held back left at the last release."""
+        """No disk: whether what comes of an input leaves at once. What was held back left at ``last_release``."""
         return site.is_prompt or (site.last_release < self.now and not (site.delay_ns or site.doom))
 
     def _end_turn(self, site: Site, life: int) -> None:
