@@ -162,13 +162,13 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
             raise BadFrame("A frame is too short for a head.")
         (length,) = _unpack_length(data, offset)
         end = begin + length
-        if length > HEAD_BYTES_MAX or end > size:
-            raise BadFrame("A frame is shorter than its head.")
-        if end == size:  # most frames are all head
+        if end == size and length <= HEAD_BYTES_MAX:  # most frames are all head
             try:
                 return decode_alone(data[begin:])
             except UNDECODABLE as error:
                 raise BadFrame(f"A frame does not hold a message of this protocol: {error}.") from None
+        if length > HEAD_BYTES_MAX or end > size:
+            raise BadFrame("A frame is shorter than its head.")
         try:
             taking = idle.pop()
         except IndexError:
