@@ -1,4 +1,4 @@
-"""primcast with order=realtime: what its page counts, the two counter-examples, and who speaks when somebody is gone."""
+"""primcast with order=realtime: what its page counts, two counter-examples, and who speaks when somebody is gone."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ FOLLOWERS = [member for member in MEMBERS if not member.endswith("1")]
 
 
 def multicast_to_both(kind: type[Primcast], *silent: str) -> Wires:
-    """c:1 to a and b, of three each. All arrives but what these primaries have to say in the end: that they are ready."""
+    """c:1 to a and b, of three each. All arrives but what these primaries say in the end: that they are ready."""
     wires = Wires(kind, {"a": 3, "b": 3}, "c", options=REAL_TIME)
     wires.multicast("c", "a", "b")
     for member in MEMBERS:

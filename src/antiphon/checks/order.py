@@ -92,7 +92,7 @@ class Lanes:
         """A shortest way from one message to another that comes after it, by breadth, and the work it took.
 
         One hop goes from a message to any later one of the same process, not only to the next: that keeps proofs short.
-        Of each process's lane only the part before ``seen`` has not been looked at yet, so each place is looked at once.
+        Of each process's lane only the part before ``seen`` has not been looked at yet: each place is looked at once.
         """
         reached: dict[str, tuple[str, str]] = {}
         seen = {process: len(lane) for process, lane in self.lanes.items()}

@@ -1,10 +1,10 @@
 """One order, in which what is multicast after a delivery, anywhere, comes after what was delivered.
 
-A cycle through several such pairs has a shorter one. Say x1 was delivered before m1 was multicast, and x2 before m2, and
-so on; and each m comes before the x of the next pair in the order of deliveries. Take the x that was delivered first of
-them all: it was delivered before the m that comes before it was multicast. So one pair is enough: m, and an x that comes
-after it though it was delivered before m was multicast. It is found by one look at each message, the last first, if it
-is known of each when anything was first delivered that comes after it.
+A cycle through several such pairs has a shorter one. Say x1 was delivered before m1 was multicast, x2 before m2, and so
+on; and each m comes before the x of the next pair in the order of deliveries. Take the x that was delivered first of
+them all: it was delivered before the m that comes before it was multicast. So one pair is enough: m, and an x that
+comes after it though it was delivered before m was multicast. It is found by one look at each message, the last first,
+if it is known of each when anything was first delivered that comes after it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A log for each group, led by a primary; messages to several groups are ordered by the greatest of their timestamps.
 
 L1-L26 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
-services/epochs.py; what is known of messages, and how long, services/retention.py; the order of real time, where that is
-asked for, services/real_time.py.
+services/epochs.py; what is known of messages, and how long, services/retention.py; the order of real time, where that
+is asked for, services/real_time.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether everything that comes before a message has been delivered somewhere, in each group that it addresses.
 
-R1-R9 are the lines of docs/protocols/real_time.md. A group's order is known to its members alone, so one of them tells the
-other destination groups: all of ours that come before this message are delivered, and nothing more will come before it.
-That is said of a message once and stays true, whatever becomes of who said it.
+R1-R8 are the lines of docs/protocols/real_time.md. A group's order is known to its members alone, so one of them tells
+the other destination groups: all of ours that come before this message are delivered, and nothing more will come before
+it. That stays true, whatever becomes of who said it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from antiphon.core import Component, GroupId, Message, MessageId, ProcessId, Table, Transport, Wire
-from antiphon.core.model import without
 from antiphon.services.label import Label
 
 
@@ -54,7 +53,7 @@ class RealTime(Component):
             return True  # R1
         if speaks and self.said != m.id:
             self.said = m.id
-            others = without(self.group, m.destinations)
+            others = tuple(group for group in m.destinations if group != self.group)
             self.send(self.topology.addressees(others), Ready(m.id, m.destinations, numbers))  # R2
         return not self.missing(m)  # R3
 
