@@ -25,7 +25,7 @@ def untimely(outcomes: DataFrame, facts: DataFrame) -> DataFrame:
     # A delivery at the very moment of a multicast is not before it.
     within = Window.partitionBy("run", "block").orderBy("at", "delivered").rowsBetween(Window.unboundedPreceding, -1)
     delivered_key = F.when(F.col("delivered"), F.col("key"))
-    all_ = moments(outcomes, facts).withColumn("block", F.floor(F.col("at") / BLOCK_NS))
+    all_ = moments(outcomes, facts).withColumn("block", F.expr(f"at div {BLOCK_NS}"))
     tops = (
         all_.groupBy("run", "block")
         .agg(F.max(delivered_key).alias("top"))
