@@ -8,8 +8,9 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.core.inputs import AnyInput, Multicast
+from antiphon.core.promises import Promise
 from antiphon.protocols.primcast import Primcast, Retry
-from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, simulate
+from antiphon.simulation import MILLISECOND, Outcome, Plan, Scenario, random_scenario, simulate
 from antiphon.trace import Row, RunFacts
 from mutants import realtime as mutants
 from mutants.realtime import IsReadyBeforeWhatIsAhead
@@ -164,6 +165,17 @@ def test_it_is_not_enough_that_the_clocks_of_all_groups_have_come_so_far() -> No
     """The half measure: a group says that it is ready as soon as it gives no lower timestamp any more."""
     assert later_to_one_of_the_groups(IsReadyBeforeWhatIsAhead, "realtime").broken() == set()
     assert by_way_of_a_third_group(IsReadyBeforeWhatIsAhead, "realtime").broken() == {"real_time_order"}
+
+
+def test_a_random_run_in_which_it_matters() -> None:
+    """g1.1 delivers g2.1:7 before g2.1 multicasts g2.1:8, which g2 delivers first."""
+    outcome = simulate(random_scenario(Primcast, 500_054, {"hybrid": "false", "order": "total"}))
+    assert Promise.REAL_TIME_ORDER not in outcome.facts.promises
+    outcome.facts.promises = [Promise.REAL_TIME_ORDER.value]
+    assert {violation.property for violation in check_run(outcome.facts, outcome.rows)} == {"real_time_order"}
+    with_it = simulate(random_scenario(Primcast, 500_054, {"hybrid": "false", "order": "realtime"}))
+    assert Promise.REAL_TIME_ORDER in with_it.facts.promises
+    assert with_it.violations == []
 
 
 @and_mutants("LeavesOutReady", "CountsItself")
