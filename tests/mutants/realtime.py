@@ -30,7 +30,7 @@ class IsReadyBeforeWhatIsAhead(Primcast):
             reached = self.reached()
             for known in self.waiting():
                 if known.timestamp and self.is_final(known) and known.bound <= reached:
-                    self.real_time.admits(known.message, known.numbers, speaks=True)
+                    self.speak(known)
         super().deliver_lowest()
 
 
@@ -86,17 +86,17 @@ class AnswersOnlyOfWhatIsDelivered(RealTime):
 
 
 class SpeaksWhenItDelivers(RealTime):
-    def admits(self, m: Message, numbers: tuple[int, ...], *, speaks: bool) -> bool:
-        return super().admits(m, numbers, speaks=speaks and not self.missing(m))
+    def speak(self, m: Message, numbers: tuple[int, ...]) -> None:
+        if not self.missing(m):
+            super().speak(m, numbers)
 
 
 class SpeaksToPrimariesOnly(RealTime):
-    def admits(self, m: Message, numbers: tuple[int, ...], *, speaks: bool) -> bool:
-        if speaks and len(m.destinations) > 1 and self.said != m.id:
+    def speak(self, m: Message, numbers: tuple[int, ...]) -> None:
+        others = [self.topology.members(group)[0] for group in m.destinations if group != self.group]
+        if others and self.said != m.id:
             self.said = m.id
-            others = [self.topology.members(group)[0] for group in m.destinations if group != self.group]
             self.send(others, Ready(m.id, m.destinations, numbers))
-        return super().admits(m, numbers, speaks=False)
 
 
 class DropsWhatComesFirst(RealTime):
@@ -108,9 +108,9 @@ class DropsWhatComesFirst(RealTime):
         super().initialise()
         self.known = {}
 
-    def admits(self, m: Message, numbers: tuple[int, ...], *, speaks: bool) -> bool:
+    def admits(self, m: Message) -> bool:
         self.known[m.id] = True
-        return super().admits(m, numbers, speaks=speaks)
+        return super().admits(m)
 
     def on_ready(self, sender: ProcessId, ready: Ready) -> None:
         if ready.id in self.known:
@@ -120,9 +120,9 @@ class DropsWhatComesFirst(RealTime):
 class NewPrimariesAreSilent(Primcast):
     """They leave it to the first one to speak."""
 
-    def may_deliver(self, known: Known) -> bool:
-        speaks = self.leads and self.epoch == 0
-        return not self.keeps_real_time or self.real_time.admits(known.message, known.numbers, speaks=speaks)
+    def speak(self, known: Known) -> None:
+        if self.epoch == 0:
+            super().speak(known)
 
 
 class KeepsWhatIsDelivered(RealTime):

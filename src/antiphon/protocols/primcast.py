@@ -142,7 +142,7 @@ class Primcast(Epochs):
                 RealTime,
                 "realtime",
                 was_delivered=lambda label: self.done.has(label, self.group),
-                comes_next=lambda id: (known := self.next_one()) is not None and known.message.id == id,
+                comes_next=lambda id: (known := self.next_one(self.limit())) is not None and known.message.id == id,
                 heard=self.deliver_lowest,
             )
 
@@ -372,19 +372,20 @@ class Primcast(Epochs):
     # Delivery -------------------------------------------------------------------------------------------------------
 
     def deliver_lowest(self) -> None:
-        while (known := self.next_one()) is not None and self.may_deliver(known):
+        limit = self.limit()
+        while (known := self.next_one(limit)) is not None and self.may_deliver(known):
             heappop(self.queue)
             self.failed = self.retries = 0
             self.finish(known, known.bound)  # L23
-            self.forget_ready(known)
 
-    def next_one(self) -> Known | None:
-        """The first in the queue, if nothing can come before it any more. What has been cut before the log was
-        delivered by others: it comes first, from one of them."""
-        if not self.queue or not self.is_active or self.is_behind:
-            return None
-        reached = self.reached()
-        while self.queue and self.queue[0][0] <= reached:
+    def limit(self) -> int:
+        """How far it may deliver now. What has been cut before the log was delivered by others: it comes first, from
+        one of them."""
+        return self.reached() if self.queue and self.is_active and not self.is_behind else 0
+
+    def next_one(self, limit: int) -> Known | None:
+        """The first in the queue, if nothing can come before it any more."""
+        while self.queue and self.queue[0][0] <= limit:
             bound, id = self.queue[0]
             known = self.known.get(id)
             if known is not None and not known.final and known.timestamp and known.bound == bound:
@@ -402,17 +403,20 @@ class Primcast(Epochs):
         return min(self.present(self.owner(self.epoch)).clock, clocks)  # L22
 
     def may_deliver(self, known: Known) -> bool:
-        """The primary speaks for its group, where that is needed."""
-        return not self.keeps_real_time or self.real_time.admits(known.message, known.numbers, speaks=self.leads)
+        if not self.keeps_real_time:
+            return True
+        self.speak(known)
+        return self.real_time.admits(known.message)
 
-    def forget_ready(self, known: Known) -> None:
-        if self.keeps_real_time:
-            self.real_time.forget(known.message.id)
+    def speak(self, known: Known) -> None:
+        """The primary does, for its group."""
+        if self.leads:
+            self.real_time.speak(known.message, known.numbers)
 
     def when_handed(self, known: Known) -> None:
-        if self.leads:
-            self.may_deliver(known)  # it is delivered; but others may wait for this member to speak
-        self.forget_ready(known)
+        if self.keeps_real_time:
+            self.speak(known)  # others may wait for that
+            self.real_time.forget(known.message.id)
         self.clock = max(self.clock, known.final)
         for learner in self.learners.values():
             learner.forget(known.message.id)
@@ -462,7 +466,7 @@ class Primcast(Epochs):
                 lagging.remove(self.group)
             others = [p for p in self.topology.addressees(tuple(lagging)) if p != self.me]
             self.send(others, Stuck(known.message, known.numbers))  # L26
-        following = self.next_one() if self.keeps_real_time else None
+        following = self.next_one(self.limit()) if self.keeps_real_time else None
         if following is not None and self.held[following.message.id] <= self.overdue:
             self.real_time.ask(following.message, following.numbers)
         if late or self.is_behind:

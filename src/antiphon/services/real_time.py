@@ -46,16 +46,21 @@ class RealTime(Component):
         assert isinstance(message, Ready | Waiting)
         label_of(message).check(self.topology, self.me)
 
-    def admits(self, m: Message, numbers: tuple[int, ...], *, speaks: bool) -> bool:
-        """The message comes next. Whether it may be delivered; ``speaks``: who does tells the others that it comes
-        next, however soon it is delivered here."""
+    def speak(self, m: Message, numbers: tuple[int, ...]) -> None:
+        """For the own group, in which the message comes next, however soon it is delivered here."""
+        others = tuple(group for group in m.destinations if group != self.group)
+        if others and self.said != m.id:
+            self.said = m.id
+            self.send(self.topology.addressees(others), Ready(m.id, m.destinations, numbers))  # R2
+
+    def admits(self, m: Message) -> bool:
+        """Whether the message, which comes next, is delivered now."""
         if len(m.destinations) == 1:
             return True  # R1
-        if speaks and self.said != m.id:
-            self.said = m.id
-            others = tuple(group for group in m.destinations if group != self.group)
-            self.send(self.topology.addressees(others), Ready(m.id, m.destinations, numbers))  # R2
-        return not self.missing(m)  # R3
+        if self.missing(m):
+            return False
+        self.forget(m.id)
+        return True  # R3
 
     def missing(self, m: Message) -> list[GroupId]:
         """The groups that have not said that they are ready."""
