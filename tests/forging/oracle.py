@@ -135,6 +135,17 @@ class Oracle:
         pairs = {(m, n) for order in orders for i, m in enumerate(order) for n in order[i + 1 :] if m and n}
         return not any(m == n for m, n in _closure(pairs, self.messages))
 
+    def real_time_order(self) -> bool:
+        orders = [self.agreed(p) for p in self.order]
+        pairs = {(m, n) for order in orders for i, m in enumerate(order) for n in order[i + 1 :] if m and n}
+        error = self.facts.clock_error_ns or 0
+        for row in self.deliver:
+            for n, sent in self.row_of.items():
+                agreed = row.message in self.agreed(row.process) and sent.layer != "causal"
+                if row.message and n and agreed and sent.time_ns - row.time_ns > error:
+                    pairs.add((row.message, n))
+        return not any(m == n for m, n in _closure(pairs, self.messages))
+
     def gaps(self) -> bool:
         for members in self.facts.groups.values():
             for p in members:
@@ -369,12 +380,14 @@ class Oracle:
     def broken(self) -> set[str]:
         properties: list[Callable[[], bool]] = [
             *(self.integrity, self.validity, self.agreement, self.uniform_agreement),
-            *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal),
+            *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal, self.real_time_order),
             *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
             *(self.causal_extension, self.view_client_order, self.request_order),
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
+        if self.facts.clock_error_ns is None:
+            judged.remove(self.real_time_order)
         return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}
 
 

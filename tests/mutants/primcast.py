@@ -23,6 +23,7 @@ from antiphon.services.epochs import NewEpoch, Promised, StartEpoch, Vote
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
+from mutants import realtime
 
 # A message comes to the primaries ------------------------------------------------------------------------------------
 
@@ -647,4 +648,5 @@ MUTANTS = (
     ForgetsItsPromiseOnRestart,
     ForgetsTheQueueOnRestart,
     ForgetsOtherGroupsOnRestart,
+    *realtime.BY_SEEDS,
 )

@@ -108,12 +108,13 @@ def exit_code(judged: Sequence[dict[str, Any]], unjudged: Collection[str] = ()) 
 
 
 def _unjudged(survey: Survey) -> set[str]:
-    """What is wrong with runs that cannot be read, and promises that nobody here can check.
+    """What is wrong with runs that cannot be read, and promises that nobody can check: they are not known here, or
+    compare clocks of which nothing is known.
 
     That a promise needs a drained run and this one was not is no failure: it was not due.
     """
     unknown = {name for run in survey.facts for name in run.promises}.difference(Promise)
-    return unknown.union(survey.complaints)
+    return unknown.union(survey.complaints, *map(tables.untimed, survey.facts))
 
 
 def _refused(survey: Survey) -> list[dict[str, Any]]:
