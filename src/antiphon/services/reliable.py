@@ -217,8 +217,9 @@ class Spreading(msgspec.Struct):
 class UniformReliableMulticast(ReliableMulticast):
     """Deliver when a majority of each destination group has echoed: then some correct member of each holds it.
 
-    Echoes carry the label alone, and those of one turn to the same groups travel together. Who hears echoes and gets no copy fetches one from those who echoed, one after the
-    other and each once, for their answer comes if they are correct; they keep it until every addressee holds it.
+    Echoes carry the label alone, and those of one turn to the same groups travel together. Who hears echoes and gets no
+    copy fetches one from those who echoed, one after the other and each once, for their answer comes if they are
+    correct; they keep it until every addressee holds it.
     """
 
     spreading: Table[Label, Spreading]
