@@ -96,7 +96,7 @@ def change_destinations(t: Tape, r: random.Random) -> None:
 
 def change_the_message(t: Tape, r: random.Random) -> None:
     rows, i = _pick(t, r, "deliver")
-    rows[i] = rows[i]._replace(message=r.choice([*sorted(t.destinations), "ghost:1"]))
+    rows[i] = rows[i]._replace(message=r.choice([*sorted(t.destinations), "ghost:1", None]))
 
 
 def change_the_subjects(t: Tape, r: random.Random) -> None:

@@ -28,7 +28,8 @@ class Oracle:
         self.messages = sorted({row.message for row in self.deliver + self.multicast if row.message})
         self.processes = sorted({row.process for row in self.rows}.union(*facts.groups.values()))
         self.correct = [p for p in self.processes if p not in facts.faulty and p not in facts.incomplete]
-        self.delivered = {p: [row.message for row in self.deliver if row.process == p] for p in self.processes}
+        named = [row for row in self.deliver if row.message is not None]
+        self.delivered = {p: [row.message or "" for row in named if row.process == p] for p in self.processes}
         # The first delivery is the one that counts.
         self.order = {p: list(dict.fromkeys(messages)) for p, messages in self.delivered.items()}
 
@@ -160,7 +161,7 @@ class Oracle:
         return True
 
     def _says_gap(self, p: str, before: str | None, m: str) -> bool:
-        first = {row.message: row.seq for row in reversed(self.deliver) if row.process == p}
+        first = {row.message: row.seq for row in reversed(self.deliver) if row.process == p and row.message is not None}
         begin = -1 if before is None else first[before]
         return any(row.kind == "gap" and row.process == p and begin < row.seq < first[m] for row in self.rows)
 

@@ -16,10 +16,8 @@ from antiphon.core.events import Delivered, encode_event
 from antiphon.core.keys import encode_key
 from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import encode_request, parse_request
-from antiphon.merge.floors import floors_of
-from antiphon.merge.logs import MergeError, find_logs
-from antiphon.merge.merge import COLUMNS, Merged, merge
-from antiphon.merge.table import Table
+from antiphon.merge import Merged, MergeError, Table, find_logs, floors_of, merge
+from antiphon.merge.increment import COLUMNS
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 

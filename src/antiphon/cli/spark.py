@@ -228,13 +228,14 @@ def report_command(
 
         steps.next("checking every promise")
         violations = verify(events, runs)
-        code = exit_code(collected(verdicts(violations, runs)), _unjudged(survey))
+        judged = collected(verdicts(violations, runs))
         steps.next("measuring")
         measured = metrics(events, runs)
         steps.next("drawing")
-        write_report(out, events, runs, violations, measured, run=run)
+        write_report(out, events, runs, violations, judged, measured, run=run)
     print(f"The report: {out}")
     tables.explain_refused(Printer(), _refused(survey))
+    code = exit_code(judged, _unjudged(survey))
     if code:
         raise typer.Exit(code)
 

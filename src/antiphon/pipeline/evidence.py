@@ -182,7 +182,8 @@ class Evidence:
         named = (self.unproven[name].withColumn("property", F.lit(name)) for name in names)
         left = reduce(DataFrame.unionByName, named).groupBy("run").agg(F.collect_set("property").alias("judged"))
         some = self.facts.drop("judged").join(F.broadcast(left), on="run", how="inner")
-        rows = self.outcomes.join(F.broadcast(left.select("run")), on="run", how="left_semi")
+        rows = self.outcomes.filter("message is not null")  # a delivery without a name has no place in an order
+        rows = rows.join(F.broadcast(left.select("run")), on="run", how="left_semi")
         return kept(messages(about_messages(rows, self.facts, genuine=False), some))
 
     @cached_property
