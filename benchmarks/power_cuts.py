@@ -340,7 +340,7 @@ class Run:
 
     def _use(self, log: SegmentedLog) -> SegmentedLog:
         rng, model = self.rng, self.model
-        match rng.choices(["append", "commit", "snapshot", "read", "close"], [45, 35, 12, 4, 4])[0]:
+        match rng.choices(["append", "commit", "snapshot", "cut", "read", "close"], [45, 35, 8, 8, 4, 4])[0]:
             case "append":
                 for _ in range(rng.choice([1, 1, 2, 5, 20])):
                     self._append(log)
@@ -352,6 +352,12 @@ class Run:
                 state = model.snapshots.setdefault(index, rng.randbytes(rng.choice([0, 10, 3000])))
                 log.write_snapshot(index, state)
                 model.newest_snapshot = index
+            case "cut":
+                log.prepare_cut()
+                index = rng.choice([first for first, _ in log.extents()] or [0])
+                if model.snapshots.setdefault(index, b"") == b"" and index >= model.newest_snapshot:
+                    log.cut(index)
+                    model.newest_snapshot = index
             case "read" if log.durable_index > log.first_index:
                 start = rng.randrange(log.first_index, log.durable_index)
                 if log.read(start, 20) != model.durable[start : start + 20]:

@@ -26,10 +26,8 @@ import antiphon
 from antiphon.cli.session import collected, quiet_session
 from antiphon.core import parse_options
 from antiphon.core.errors import UsageError
-from antiphon.merge.advance import advance, await_disks
-from antiphon.merge.floors import floors_of
-from antiphon.merge.logs import find_logs
-from antiphon.merge.table import Table as MergedTable
+from antiphon.merge import Table as MergedTable
+from antiphon.merge import advance, await_disks, find_logs, floors_of
 from antiphon.protocols import protocol_named, protocols, protocols_with
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
@@ -151,7 +149,7 @@ def judge(ran: Ran, folder: ClusterFolder) -> None:
     (row,) = delivered.agg(F.sum("payloads").alias("payloads")).collect()
     ran.delivered = row.payloads or 0
     if can_advance(folder.config):
-        from antiphon.merge.merge import merge
+        from antiphon.merge import merge
 
         config, logs = find_logs([folder.path])
         ran.merged = merge(spark, floors_of(config, logs), MergedTable.prepare(folder.path / "table", config)).rows

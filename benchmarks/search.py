@@ -93,7 +93,34 @@ def primcast_shapes() -> list[tuple[str, Scope]]:
     ones = Scope(protocol="primcast", options={"hybrid": "false"}, groups=ONES, plans=OUTSIDE, late_timers=True)
     three = replace(ones, groups=THREE, plans=(("a.2", A),), breadth="deviations")
     lost = replace(three, may_crash=MEMBERS, crashes=1)
+    # d:1 puts the clock of a ahead; e:1 is multicast when anybody has delivered c:1.
+    timed = replace(ones, options={"hybrid": "false", "order": "realtime"})
     return [
+        (
+            "2 groups of 1, 3 messages, the last to b after a delivery",
+            replace(timed, plans=(("d", A), ("c", AB), ("e", ("b",))), after=((2, 1),)),
+        ),
+        (
+            "3 groups of 1, 4 messages, the last to k after a delivery in a or b",
+            replace(
+                timed,
+                groups={"a": 1, "b": 1, "k": 1},
+                plans=(("d", A), ("f", ("b", "k")), ("c", AB), ("e", ("k",))),
+                after=((3, 2),),
+            ),
+        ),
+        (
+            "groups of 1 and 3, 1 message, the primary of the second may crash",  # who is asked may know it later
+            replace(
+                timed,
+                groups={"a": 1, "b": 3},
+                plans=(("a.1", AB),),
+                may_crash=("b.1",),
+                crashes=1,
+                breadth="deviations",
+                reduce=False,
+            ),
+        ),
         ("2 groups of 1, 2 messages, all may restart", replace(ones, restarts=True)),
         ("2 groups of 1, 3 messages, two senders inside", replace(ones, plans=(("a.1", AB), ("b.1", AB), ("c", A)))),
         ("groups of 1 and 2, 2 messages", replace(ones, groups=UNEQUAL, breadth="deviations")),

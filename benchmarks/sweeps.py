@@ -2,14 +2,16 @@
 
     python benchmarks/sweeps.py [--seeds 200] [--no-trace] [--master "local[*]"]
 
-`used`: the CPU of all runs / (time * cores). Where other programs want the same cores, that says more of them than of
-the sweep. So Linux is asked how long each worker waited for a core while it had something to do: `wanted` is the CPU of
-the workers and these waits / (time * cores), what `used` would be on cores of its own.
+`runs`: the CPU of all simulations / (time * cores). `used`: that of the workers, which also write the traces. Where
+other programs want the same cores, these say more of them than of the sweep. So Linux is asked how long each worker
+waited for a core while it had something to do: `wanted` has these waits, too, and is what `used` would be on cores of
+its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -35,7 +37,7 @@ faults = "random"
 
 
 class Workers:
-    """The Python processes of this machine's Spark: what each used, and how long it waited for a core."""
+    """The Python processes of our Spark: what each used, and how long it waited for a core."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
@@ -43,17 +45,24 @@ class Workers:
     def look(self) -> None:
         for path in Path("/proc").glob("[0-9]*/schedstat"):
             try:
-                if (
-                    b"pyspark/daemon" in (command := (path.parent / "cmdline").read_bytes())
-                    or b"pyspark.daemon" in command
-                ):
+                command = (path.parent / "cmdline").read_bytes()
+                if (b"pyspark/daemon" in command or b"pyspark.daemon" in command) and is_ours(path.parent):
                     used, waited, _ = map(int, path.read_text().split())
                     self._seen[int(path.parent.name)] = used, waited
             except OSError:
                 continue  # it has ended
 
-    def wanted_seconds(self) -> float:
-        return sum(used + waited for used, waited in self._seen.values()) / 1e9
+    def seconds(self) -> tuple[float, float]:
+        """What they used, and what they wanted."""
+        used = sum(used for used, _ in self._seen.values()) / 1e9
+        return used, used + sum(waited for _, waited in self._seen.values()) / 1e9
+
+
+def is_ours(process: Path) -> bool:
+    """Whether this program is above it."""
+    while (pid := int(process.name)) not in (0, os.getpid()):
+        process = process.with_name((process / "stat").read_text().rpartition(")")[2].split()[1])
+    return pid != 0
 
 
 def main() -> None:
@@ -68,7 +77,7 @@ def main() -> None:
     cores = _cores(spark)
     workers = Workers()
     workers.look()
-    before = workers.wanted_seconds()
+    before = workers.seconds()
     with tempfile.TemporaryDirectory() as out:
         folder = SweepFolder.prepare(Path(out) / "sweep", sweep, text)
         start = time.monotonic()
@@ -78,10 +87,11 @@ def main() -> None:
         files = [path.stem.split("-") for path in folder.trace.glob("events/*.parquet")]
     runs, cpu = table["cpu_seconds"].to_pylist(), sum(table["cpu_seconds"].to_pylist())
     tasks = [sum(runs[int(first) : int(last) + 1]) for first, last in files]
-    wanted = workers.wanted_seconds() - before
+    used, wanted = (now - then for now, then in zip(workers.seconds(), before, strict=True))
     print(f"{len(runs):,} runs, {len(runs) - table['error'].null_count} failed, {cores} cores, {seconds:.0f} s")
     print(f"{len(tasks)} tasks, of {median(tasks or [0]):.2f} s CPU (median), {max(tasks, default=0):.2f} s at most")
-    print(f"used   {cpu / (seconds * cores):6.1%}   {cpu:.0f} s CPU of the runs")
+    print(f"runs   {cpu / (seconds * cores):6.1%}   {cpu:.0f} s CPU of the simulations")
+    print(f"used   {used / (seconds * cores):6.1%}   {used:.0f} s CPU of the workers")
     print(f"wanted {wanted / (seconds * cores):6.1%}   {wanted:.0f} s of the workers, with their waits for a core")
 
 

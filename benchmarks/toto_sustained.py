@@ -91,6 +91,7 @@ class Sampler:
 
     def look(self) -> None:
         self.world.observations.hand_over()  # and forget it
+        self.world.acknowledge_all()
         if self.sources.sent >= self.due:
             self.due += self.every
             self.show()

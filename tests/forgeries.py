@@ -17,6 +17,7 @@ from forging import (
     odd,
     order,
     precedence,
+    real_time,
     services,
     views,
 )
@@ -27,6 +28,7 @@ from forging.kit import Forgery, Harmless
 FAMILIES = (
     delivery,
     order,
+    real_time,
     gaps,
     views,
     precedence,

@@ -22,6 +22,7 @@ EXPORTS = {
     "Delivery",
     "Gap",
     "OutcomeUnknown",
+    "PositionGone",
     "Receipt",
     "Subscription",
     "Unavailable",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from antiphon.client import Batch, Client, Delivery, Gap, Receipt, Subscription, View, connect
-    from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable, UsageError
+    from antiphon.core.errors import AntiphonError, OutcomeUnknown, PositionGone, Unavailable, UsageError
     from antiphon.core.version import __version__
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Delivery",
     "Gap",
     "OutcomeUnknown",
+    "PositionGone",
     "Receipt",
     "Subscription",
     "Unavailable",
@@ -26,7 +27,8 @@ __all__ = [
     "connect",
 ]
 
-_HOMES = dict.fromkeys(("AntiphonError", "OutcomeUnknown", "Unavailable", "UsageError"), "antiphon.core.errors")
+_ERRORS = ("AntiphonError", "OutcomeUnknown", "PositionGone", "Unavailable", "UsageError")
+_HOMES = dict.fromkeys(_ERRORS, "antiphon.core.errors")
 _HOMES["__version__"] = "antiphon.core.version"
 
 

@@ -131,6 +131,8 @@ def test_what_nothing_was_checked_of_does_not_hold() -> None:
     assert verdict("unknown_promise", "causal") is Status.HOLDS
     assert verdict("undrained_with_missing_deliveries", "agreement") is Status.UNCHECKED
     assert verdict("undrained_with_missing_deliveries", "total_order") is Status.HOLDS
+    assert verdict("by_clocks_of_which_nobody_knows_anything", "real_time_order") is Status.UNCHECKED
+    assert verdict("within_the_error_of_the_clocks", "real_time_order") is Status.HOLDS
     # Who goes on from the last view is not known.
     assert verdict("undrained_with_missing_deliveries", "view_order") is Status.UNCHECKED
     assert verdict("undrained_with_missing_deliveries", "virtual_synchrony") is Status.UNCHECKED

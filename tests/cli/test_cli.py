@@ -191,11 +191,16 @@ def test_what_is_too_much_is_named(antiphon: Command) -> None:
     assert antiphon("simulate", "--sides", 3).err.startswith("antiphon: No such option: --sides")
 
 
-@pytest.mark.parametrize("arguments", [["protocols"], ["protocols", "tom", "--json"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [["protocols"], ["protocols", "tom", "--json"], ["--version"], ["--help"], ["verify", "--help"]],
+    ids=str,
+)
 def test_a_reader_that_has_enough_is_no_failure_of_the_command(arguments: list[str]) -> None:
     """1 would say that a promise is broken."""
     command = [sys.executable, "-c", "from antiphon.cli import main; main()", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}  # so that it fails where it is written
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=unbuffered)
     assert process.stdout is not None
     process.stdout.close()
     _, err = process.communicate(timeout=60)

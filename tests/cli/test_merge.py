@@ -63,6 +63,24 @@ def test_what_cannot_be_merged_is_refused(antiphon: Command, tmp_path: Path) -> 
     assert not out.exists()
 
 
+def test_a_log_that_lacks_what_is_not_in_the_table_is_refused(antiphon: Command, tmp_path: Path) -> None:
+    shop, out = made(tmp_path / "shop"), tmp_path / "out"
+    log = SegmentedLog.open(
+        shop / "orders.1" / "delivered", JournalIdentity("shop", "orders.1", ""), segment_bytes=4096
+    )
+    for number in range(1, 100):
+        request = parse_request(encode_request("c", number, 0, [b"x" * 100]))
+        id = MessageId(ProcessId("orders.1"), number)
+        log.append(encode_event(Delivered(id, (GroupId("orders"),), number, 1, (request,), encode_key((number,)), 1)))
+        log.commit()
+    first, _ = log.extents()[1]
+    log.cut(first)
+    log.close()
+    words = f"orders keeps what it delivered from position {first} on, and what is before that is not all in the table"
+    refused(antiphon("merge", shop, "--out", out), words)
+    assert [path.name for path in out.iterdir()] == ["_table.json"]
+
+
 @pytest.mark.parametrize(
     ("protocol", "options", "words"),
     [

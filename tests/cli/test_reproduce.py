@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from antiphon.reproduce import r5, r9
-from antiphon.reproduce.results import NAMES
+from antiphon.reproduce.results import NAMES, SWEPT
 from antiphon.reproduce.table import (
     Result,
     Row,
@@ -90,6 +90,15 @@ def test_what_is_refused(antiphon: Command, tmp_path: Path) -> None:
     assert antiphon("reproduce", "r5", "--quick", "--out", tmp_path / "out").code == 0
     refused("out holds the quick form, and this is the full one", "r5", "--out", tmp_path / "out")
     assert not (tmp_path / "index.html").exists()
+
+
+def test_java_is_asked_for_by_sweeps_only(antiphon: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert antiphon("reproduce", "r5", "r9", "--out", tmp_path / "out").code == 0
+    for name in sorted(SWEPT):
+        result = antiphon("reproduce", name, "--out", tmp_path / "out")
+        assert (result.code, result.err[:32]) == (2, "antiphon: Spark needs Java 17 or"), name
 
 
 @pytest.mark.parametrize(

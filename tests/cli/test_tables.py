@@ -93,7 +93,7 @@ def test_what_was_not_judged_is_explained() -> None:
         driver="runtime",
         protocol="skeen",
         groups={},
-        promises=["validity", "kindness"],
+        promises=["validity", "real_time_order", "kindness"],
         drained=False,
         faulty=["orders.1"],
         incomplete=["orders.2"],
@@ -103,8 +103,18 @@ def test_what_was_not_judged_is_explained() -> None:
     assert capture.get() == (
         "\nr ended before everything was delivered (orders.1 was down).\n"
         "\nRows of orders.2 are missing in r.\n"
+        "\nr does not say how far its clocks may be apart: real_time_order cannot be judged.\n"
         "\nNothing here checks kindness, which r promises.\n"
     )
+
+
+def test_an_order_of_real_time_is_judged_where_the_error_of_the_clocks_is_stated() -> None:
+    facts = RunFacts(
+        run="r", driver="runtime", protocol="primcast", groups={}, promises=["real_time_order", "fifo"], drained=True
+    )
+    assert tables.untimed(facts) == ["real_time_order"]
+    facts.clock_error_ns = 0
+    assert tables.untimed(facts) == []
 
 
 def test_metrics_of_a_few_and_of_many_runs() -> None:

@@ -95,6 +95,7 @@ class FakeMember:
         self.is_busy = False  # says only that
         self.tells: Callable[[int], int] = lambda delivered: delivered  # when it is asked how far its group is
         self.knows: int | None = None  # of the events of its group's log; None: all
+        self.keeps = 0  # the position from which on it has them
         self.takes: Callable[[Request], bool] = lambda request: True  # else it says nothing about the request
         self.refuses: str = ""  # with this error
         self.answers: Callable[[], bool] = lambda: True  # else it takes the request and is cut off
@@ -249,6 +250,9 @@ class FakeConnection(FrameStream):
         end = known[-1].position + known[-1].count if known else 0
         self.write(encode(FrameKind.SUBSCRIBED, Subscribed(end, self.member.cluster.alike)))
         self.sent, self.start = 0, subscribe.start
+        if self.start < self.member.keeps:
+            self.sent = None
+            self.write(encode(FrameKind.REFUSED, Refused(-1, 0, "gone", "It is gone.", self.member.keeps)))
         self.serve()
 
     def serve(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -55,7 +56,7 @@ def test_batches_are_what_was_delivered_together() -> None:
     run({"a": 1}, story)
 
 
-@pytest.mark.parametrize("start", [0, 1, 9, 10, 25, 59, 60, 1000, 2**62])
+@pytest.mark.parametrize("start", [0, 1, 9, 10, 25, 59, 60])
 def test_a_subscription_may_start_inside_a_batch(start: int) -> None:
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
         payloads = await sixty(client)
@@ -65,6 +66,114 @@ def test_a_subscription_may_start_inside_a_batch(start: int) -> None:
         assert [payload for batch in batches for payload in batch.payloads] == payloads[start:]
         assert [d.position for batch in batches for d in batch] == list(range(start, 60))
         assert sum(map(len, batches)) == len(payloads[start:])
+
+    run({"a": 1}, story)
+
+
+@pytest.mark.parametrize("start", [61, 1000, 2**62])
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_position_that_is_not_there_yet_is_refused(monkeypatch: pytest.MonkeyPatch, start: int, follow: bool) -> None:
+    monkeypatch.setattr(subscription, "AHEAD_SECONDS", 0.3)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        with pytest.raises(UsageError, match=f"Position {start} of a is not there yet: 60 is the next"):
+            await anext(client.subscribe("a", start=start, follow=follow))
+
+    run({"a": 2}, story)
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_position_that_only_one_member_has_come_to_is_read_there(follow: bool) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        for name in ("a.1", "a.2", "a.4"):
+            cluster.members[name].knows = 2
+        assert (await anext(client.subscribe("a", start=55, follow=follow))).position == 55
+
+    run({"a": 4}, story)
+
+
+def test_a_reader_waits_a_moment_for_members_that_lag_behind_what_it_has_read() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        reading = asyncio.ensure_future(anext(client.subscribe("a", start=61)))
+        await asyncio.sleep(0.5)
+        assert not reading.done()
+        await client.multicast_many("a", [b"x", b"y", b"z"])
+        assert (await reading).payload == b"y"
+
+    run({"a": 2}, story)
+
+
+def test_what_is_gone_is_read_where_it_is_kept() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        payloads = await sixty(client)
+        for name, keeps in {"a.1": 40, "a.2": 20, "a.3": 50, "a.4": 30}.items():
+            cluster.members[name].keeps = keeps
+        for _ in range(4):
+            assert [d.payload async for d in client.subscribe("a", start=25, follow=False)] == payloads[25:]
+        with pytest.raises(antiphon.PositionGone, match=r"Position 19 of a is no longer kept.* position 20") as gone:
+            await anext(client.subscribe("a", start=19))
+        assert gone.value.first == 20
+        with pytest.raises(antiphon.PositionGone, match=r"of a\.3 .* position 50"):
+            await anext(client.subscribe("a", start=30, member="a.3"))
+        await cluster.members["a.2"].stop()
+        with pytest.raises(antiphon.PositionGone, match="position 30"):
+            await anext(client.subscribe("a", start=25, follow=False))
+
+    run({"a": 4}, story)
+
+
+def test_the_earliest_is_the_oldest_that_any_member_keeps() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        payloads = await sixty(client)
+        earliest = [d.payload async for d in client.subscribe("a", start="earliest", follow=False)]
+        assert earliest == payloads
+        for name, keeps in {"a.1": 40, "a.2": 20, "a.3": 50}.items():
+            cluster.members[name].keeps = keeps
+        found = [d async for d in client.subscribe("a", start="earliest", follow=False)]
+        assert (found[0].position, [d.payload for d in found]) == (20, payloads[20:])
+        cluster.alike = False
+        one = client.subscribe("a", start="earliest", follow=False)
+        assert (await anext(one)).position == cluster.members[str(one.member)].keeps
+
+    run({"a": 3}, story)
+
+
+async def read_on(reader: antiphon.Subscription, found: list[int]) -> None:
+    async for delivery in reader:
+        found.append(delivery.position)
+
+
+@pytest.mark.parametrize("start", [0, "earliest"])
+def test_a_reader_that_falls_behind_what_is_kept_is_told_and_has_no_hole(start: Any) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        cluster.members["a.2"].keeps = 5
+        reader = client.subscribe("a", start=start)
+        assert [(await anext(reader)).position for _ in range(60)] == list(range(60))
+        cluster.members["a.1"].cut()
+        for _ in range(3):
+            await client.multicast_many("a", [b"more"] * 10)
+        cluster.members["a.1"].keeps = cluster.members["a.2"].keeps = 70
+        cluster.members["a.1"].cut()
+        found: list[int] = []
+        with pytest.raises(antiphon.PositionGone) as gone:
+            await read_on(reader, found)
+        assert found == list(range(60, 60 + len(found)))
+        assert gone.value.first == 70 > 60 + len(found)
+
+    run({"a": 2}, story)
+
+
+def test_positions_of_another_cluster_are_refused() -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        assert client.cluster == "fake"
+        assert (await anext(client.subscribe("a", start=7, cluster=client.cluster))).position == 7
+        with pytest.raises(UsageError, match="This is cluster 'fake': positions of cluster 'other' mean nothing here"):
+            client.subscribe("a", start=7, cluster="other")
 
     run({"a": 1}, story)
 
@@ -343,6 +452,21 @@ def test_a_view_and_a_gap_are_lines_of_tail(capsys: pytest.CaptureFixture[str]) 
         cluster.alike = False
         await _tail(cluster.target, "a", 0, False, True)
         assert capsys.readouterr().err == "This is the log of a.1: each member has one of its own.\n"
+
+    run({"a": 1}, story)
+
+
+def test_tail_begins_at_the_oldest_that_is_kept_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        cluster.members["a.1"].keeps = 50
+        await _tail(cluster.target, "a", None, False, False)
+        printed = capsys.readouterr()
+        assert printed.err == "What was before position 50 is no longer kept.\n"
+        assert [line.split("\t")[0] for line in printed.out.splitlines()] == [str(n) for n in range(50, 60)]
+        with pytest.raises(antiphon.PositionGone):
+            await _tail(cluster.target, "a", 49, False, False)
+        assert capsys.readouterr() == ("", "")
 
     run({"a": 1}, story)
 

@@ -20,6 +20,7 @@ from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows, to_table, write_run
 from cluster.standalone import Cluster, end_of, wait_until
 from forgeries import FORGERIES, honest_run
+from pipeline.test_merge import Shop, history
 
 PROMISES = ["integrity", "total_order"]  # each takes its seconds
 SHUFFLED_FILES = 4  # that a worker holds when it is killed
@@ -103,9 +104,39 @@ def test_a_sweep_commits_each_run_once_though_a_worker_is_killed(cluster: Cluste
     assert len(read_facts(SweepFolder(out).trace)) == len(rows)
 
 
-@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect's packages are not here: antiphon[connect]")
-def test_spark_connect_gives_the_same_verdicts(cluster: Cluster, trace: Path) -> None:
-    server = cluster.connect_server()
+@pytest.fixture(scope="module")
+def server(cluster: Cluster) -> str:
+    if find_spec("grpc") is None:
+        pytest.skip("Spark Connect's packages are not here: antiphon[connect]")
+    return cluster.connect_server()
+
+
+def test_spark_connect_gives_the_same_verdicts(cluster: Cluster, trace: Path, server: str) -> None:
     ended = cluster.run("verify", cluster.address(trace), "--remote", server, "--json")
     assert ended.code == 1, ended.err
     assert verdicts_of(ended.json) == verdicts_here(trace)
+
+
+def test_a_sweep_runs_through_spark_connect(cluster: Cluster, server: str) -> None:
+    out = cluster.folder / "sweep by connect"
+    (cluster.folder / "few.toml").write_text(SPEC.replace("1-8", "1-2").replace("60", "10"))
+    ended = cluster.run("sweep", "few.toml", "--out", out.as_uri(), "--remote", server, "--json")
+    assert (ended.code, ended.json["runs"], ended.json["failed"]) == (0, 4, 0), ended.err
+    rows = pq.read_table(SweepFolder(out).metrics, columns=["point", "seed", "sends"]).to_pylist()
+    points = parse_spec((cluster.folder / "few.toml").read_text(), "spec").points
+    assert {(row["point"], row["seed"]): row["sends"] for row in rows} == {
+        (at, seed): simulate(point.scenario(seed)).messages_sent for at, point in enumerate(points) for seed in (1, 2)
+    }
+
+
+def test_logs_are_merged_through_spark_connect(cluster: Cluster, server: str) -> None:
+    shop, out, done = Shop(cluster.folder / "shop"), cluster.folder / "table", dict[str, int]()
+    events = history(12, seed=1)
+    for rows, until in ((None, 3), (sum(event.count for event in events), 12)):
+        shop.deliver(events, done, dict.fromkeys(("orders.1", "billing.1", "shipping.1"), until))
+        ended = cluster.run("merge", shop.path.as_uri(), "--out", out.as_uri(), "--remote", server, "--json")
+        assert ended.code == 0, ended.err
+        assert rows is None or ended.json["rows"] + ended.json["waiting"] == rows
+    merged = pq.read_table(sorted(out.glob("increment=*/part-*.parquet"))).to_pylist()
+    assert [row["position"] for row in merged] == list(range(len(merged)))
+    assert [row["key"] for row in merged] == sorted(row["key"] for row in merged)

@@ -29,6 +29,8 @@ from antiphon.core.errors import BadFrame, JournalBehind, JournalFull, UsageErro
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Multicast, Receive, Submit, TurnEnd, decode_input, encode_input
+from antiphon.core.prompt import PromptHost
+from antiphon.core.prompt import Seen as SeenTuple
 from antiphon.core.requests import encode_request
 
 TOPOLOGY = Topology.sized({"a": 3, "b": 1})
@@ -74,6 +76,14 @@ class Sayer(OrderingProtocol):
         return 0
 
 
+class Answerer(Sayer):
+    """Who sends on what comes."""
+
+    def on_say(self, sender: ProcessId, say: Say) -> None:
+        self.deliver(say.message)
+        self.send([p for p in self.topology.processes if p != self.me], say)
+
+
 class Shouter(Sayer):
     transport = Transport.DATAGRAM
 
@@ -106,6 +116,8 @@ class Seen:
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
         self.turns: Sequence[Turn] = []
+        self.received: list[SeenTuple] = []
+        self.on_received = self.received.append
         self.left: int | None = None
 
     def note(self, *what: Any) -> None:
@@ -152,6 +164,11 @@ class Seen:
 def host(me: str = "a.1", disk: Disk | None = None, kind: type[OrderingProtocol] = Sayer) -> tuple[Host, Seen]:
     seen = Seen()
     return Host(Process(ProcessId(me), TOPOLOGY, kind), disk, seen), seen
+
+
+def prompt_host(kind: type[OrderingProtocol] = Sayer) -> tuple[PromptHost, Seen]:
+    seen = Seen()
+    return PromptHost(Process(ProcessId("a.1"), TOPOLOGY, kind), seen), seen
 
 
 def request(first: int) -> Submit:
@@ -212,7 +229,7 @@ def test_without_a_journal_inputs_are_counted_all_the_same() -> None:
 
 
 def test_at_once_is_take_the_end_of_the_turn_and_durable() -> None:
-    one, seen_by_one = host()
+    one, seen_by_one = prompt_host()
     other, seen_by_other = host()
     came = Receive(3, ProcessId("b.1"), Transport.RELIABLE, 1, frame_of("b.1"))
     for happened in (Begin(0), request(0), Multicast(2, AB, (b"y",)), came):
@@ -232,32 +249,40 @@ def test_at_once_is_take_the_end_of_the_turn_and_durable() -> None:
 
 @pytest.mark.parametrize("transport", [Transport.RELIABLE, Transport.FIFO])
 def test_to_receive_at_once_is_to_ask_whether_a_frame_is_new_and_to_take_it_at_once(transport: Transport) -> None:
-    one, seen_by_one = host()
-    other, seen_by_other = host()
+    one, seen_by_one = prompt_host(Answerer)
+    other, seen_by_other = host(kind=Answerer)
     channel, frame = ChannelId(TO_B.peer, transport), frame_of("b.1")
     for number in (1, 1, 3, 3, 2, 4, 2, 3):
         came = Receive(number, TO_B.peer, transport, number, frame)
-        taken = one.receive_at_once(channel, came, "note")
+        taken = one.receive_at_once(channel, number, number, frame, "note")
         try:
             is_new = other.is_new(channel, number)
         except BadFrame:
             assert transport is Transport.FIFO
             is_new = False
         if is_new:
-            other.take_at_once(came, "note")
+            other.take(came, "note")
+            other.end_turn(number, "note")
+            other.durable(other.next_index)
         assert taken == is_new
     assert seen_by_one.take() == seen_by_other.take()
-    assert [turn.happened for turn in seen_by_one.turns] == [turn.happened for turn in seen_by_other.turns]
-    assert [turn.seq_last for turn in seen_by_one.turns] == [turn.seq_last for turn in seen_by_other.turns]
+    told = [
+        (one.process, got.at, 0, turn.effects, turn.note, turn.seq, got.sender, got.frame)
+        for turn in seen_by_other.turns
+        if isinstance(got := turn.happened, Receive)
+    ]
+    assert seen_by_one.received == told
+    assert one.released_seq == seen_by_other.turns[-1].seq_last
+    assert len(seen_by_one.received) == (3 if transport is Transport.FIFO else 4)
     assert one.received == other.received
     assert list(one.take_fresh()) == list(other.take_fresh()) == [channel]
     assert one.snapshot() == other.snapshot()
 
 
 def test_what_was_taken_at_once_is_held_and_what_waits_after_it_is_not() -> None:
-    held, _ = host()
+    held, _ = prompt_host()
     frame = frame_of("b.1")
-    held.receive_at_once(TO_B, Receive(1, TO_B.peer, Transport.RELIABLE, 1, frame))
+    held.receive_at_once(TO_B, 1, 1, frame)
     held.take(Receive(2, TO_B.peer, Transport.RELIABLE, 2, frame))
     assert held.received[TO_B].frames == 1
     held.durable(held.next_index)

@@ -11,7 +11,8 @@ from antiphon.checks import CHECKS
 from antiphon.core.promises import REGISTRY, Definition, Promise, load, with_those_of_the_host
 
 PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
-ROW = re.compile(r"^\| `(\w+)` \| (\*\(drained runs\)\* )?(.*) \|$", flags=re.MULTILINE)
+WHERE = r"(?:\*\((drained runs|runs that state `clock_error_ns`)\)\* )?"
+ROW = re.compile(rf"^\| `(\w+)` \| {WHERE}(.*) \|$", flags=re.MULTILINE)
 
 
 def complaint(promise: Promise, registry: dict[Promise, Definition]) -> str | None:
@@ -75,7 +76,9 @@ def test_the_host_promises_one_order_of_requests_where_that_of_messages_is_total
 
 
 def test_the_page_has_the_registrys_words() -> None:
-    rows = {name: (bool(drained), meaning) for name, drained, meaning in ROW.findall(PAGE.read_text())}
+    rows = {name: (where, meaning) for name, where, meaning in ROW.findall(PAGE.read_text())}
     found = {name: rows[name] for name in rows if name in set(Promise)}
-    assert found == {str(promise): (d.drained, d.meaning) for promise, d in REGISTRY.items()}
+    where = {promise: "runs that state `clock_error_ns`" if d.timed else "" for promise, d in REGISTRY.items()}
+    where |= {promise: "drained runs" for promise, d in REGISTRY.items() if d.drained}
+    assert found == {str(promise): (where[promise], d.meaning) for promise, d in REGISTRY.items()}
     assert list(found) == [str(promise) for promise in REGISTRY]

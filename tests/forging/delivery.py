@@ -20,6 +20,14 @@ def delivered_twice_in_a_row(t: Tape) -> None:
 
 
 @breaks("integrity")
+def delivered_without_a_name(t: Tape) -> None:
+    """It has no place among messages, so that no order can be broken by it."""
+    rows = t.rows["g2.2"]
+    i = next(i for i, row in enumerate(rows) if row.kind == EventKind.DELIVER)
+    rows.insert(i, rows[i]._replace(message=None, requests=()))
+
+
+@breaks("integrity")
 def invented_at_one(t: Tape) -> None:
     t.destinations["ghost:1"] = ("g2",)
     t.deliver("ghost:1", "g2.1")

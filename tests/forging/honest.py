@@ -381,6 +381,7 @@ def _honest_run(
         groups={**shape, "idle": ["idle.1", "idle.2"]},
         promises=list(PROPERTIES),
         drained=True,
+        clock_error_ns=0,
         seed=seed,
     )
     tape = Tape(facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from antiphon.core.promises import Promise
 from antiphon.trace import EventKind, Row, RunFacts
 from forging.honest import Tape
 
@@ -37,6 +38,9 @@ HARMLESS: list[Harmless] = []
 
 
 def breaks(name: str, *also: str) -> Callable[[Edit], Edit]:
+    if Promise.ACYCLIC_ORDER in (name, *also):
+        also = (*also, Promise.REAL_TIME_ORDER.value)  # a cycle is one whatever the times
+
     def register(edit: Edit) -> Edit:
         FORGED.append(Forgery(edit.__name__, edit, name, frozenset(also)))
         return edit

@@ -96,7 +96,7 @@ def change_destinations(t: Tape, r: random.Random) -> None:
 
 def change_the_message(t: Tape, r: random.Random) -> None:
     rows, i = _pick(t, r, "deliver")
-    rows[i] = rows[i]._replace(message=r.choice([*sorted(t.destinations), "ghost:1"]))
+    rows[i] = rows[i]._replace(message=r.choice([*sorted(t.destinations), "ghost:1", None]))
 
 
 def change_the_subjects(t: Tape, r: random.Random) -> None:
@@ -231,6 +231,11 @@ def skew_a_clock(t: Tape, r: random.Random) -> None:
     t.rows[process] = [row._replace(time_ns=row.time_ns + shift) for row in t.rows.get(process, ())]
 
 
+def change_the_clock_error(t: Tape, r: random.Random) -> None:
+    """What the facts say of it: nothing, nothing that matters, or about as much as a few events take."""
+    t.facts.clock_error_ns = r.choice((None, 10**9, 1_000, 3_000, 10_000))
+
+
 def announce_a_gap(t: Tape, r: random.Random) -> None:
     rows, i = _pick(t, r, "deliver")
     rows.insert(i, Row(rows[i].process, 0, rows[i].time_ns, "gap"))
@@ -310,6 +315,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     change_who_is_faulty,
     do_not_drain,
     skew_a_clock,
+    change_the_clock_error,
     announce_a_gap,
     lose_a_delivery_and_say_so,
     begin_in_a_view,

@@ -28,7 +28,8 @@ class Oracle:
         self.messages = sorted({row.message for row in self.deliver + self.multicast if row.message})
         self.processes = sorted({row.process for row in self.rows}.union(*facts.groups.values()))
         self.correct = [p for p in self.processes if p not in facts.faulty and p not in facts.incomplete]
-        self.delivered = {p: [row.message for row in self.deliver if row.process == p] for p in self.processes}
+        named = [row for row in self.deliver if row.message is not None]
+        self.delivered = {p: [row.message or "" for row in named if row.process == p] for p in self.processes}
         # The first delivery is the one that counts.
         self.order = {p: list(dict.fromkeys(messages)) for p, messages in self.delivered.items()}
 
@@ -135,6 +136,17 @@ class Oracle:
         pairs = {(m, n) for order in orders for i, m in enumerate(order) for n in order[i + 1 :] if m and n}
         return not any(m == n for m, n in _closure(pairs, self.messages))
 
+    def real_time_order(self) -> bool:
+        orders = [self.agreed(p) for p in self.order]
+        pairs = {(m, n) for order in orders for i, m in enumerate(order) for n in order[i + 1 :] if m and n}
+        error = self.facts.clock_error_ns or 0
+        for row in self.deliver:
+            for n, sent in self.row_of.items():
+                agreed = row.message in self.agreed(row.process) and sent.layer != "causal"
+                if row.message and n and agreed and sent.time_ns - row.time_ns > error:
+                    pairs.add((row.message, n))
+        return not any(m == n for m, n in _closure(pairs, self.messages))
+
     def gaps(self) -> bool:
         for members in self.facts.groups.values():
             for p in members:
@@ -149,7 +161,7 @@ class Oracle:
         return True
 
     def _says_gap(self, p: str, before: str | None, m: str) -> bool:
-        first = {row.message: row.seq for row in reversed(self.deliver) if row.process == p}
+        first = {row.message: row.seq for row in reversed(self.deliver) if row.process == p and row.message is not None}
         begin = -1 if before is None else first[before]
         return any(row.kind == "gap" and row.process == p and begin < row.seq < first[m] for row in self.rows)
 
@@ -397,13 +409,15 @@ class Oracle:
     def broken(self) -> set[str]:
         properties: list[Callable[[], bool]] = [
             *(self.integrity, self.validity, self.agreement, self.uniform_agreement),
-            *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal),
+            *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal, self.real_time_order),
             *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
             *(self.causal_extension, self.view_client_order, self.request_order, self.durable_receipts),
             self.client_turn_order,
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
+        if self.facts.clock_error_ns is None:
+            judged.remove(self.real_time_order)
         return {check.__name__ for check in judged if check.__name__ in self.facts.promises and not check()}
 
 

@@ -41,14 +41,14 @@ def first_not_yet_delivered_in_an_undrained_run(t: Tape) -> None:
     t.deliver(t.multicast("f1", "f1:2", "g3"), "g3.1")
 
 
-@breaks("causal", "causal_extension")
+@breaks("causal", "causal_extension", "real_time_order")
 def answer_before_question(t: Tape) -> None:
     t.deliver(t.multicast("f1", "f1:1", "g1", "g2"), *t.alive("g1"))
     t.deliver_all(t.multicast("g1.1", "g1.1:901", "g2"))
     t.deliver("f1:1", *t.alive("g2"))
 
 
-@breaks("causal", "causal_extension")
+@breaks("causal", "causal_extension", "real_time_order")
 def chain_that_leaves_the_group(t: Tape) -> None:
     """m1 to g1 and g2; m2 from g1 to g3; m3 from g3 to g2, which delivers m3, m1. Each pair of neighbours is fine."""
     t.deliver(t.multicast("f1", "f1:1", "g1", "g2"), *t.alive("g1"))
@@ -66,7 +66,7 @@ def chain_through_a_sender(t: Tape) -> None:
     t.deliver_all("f1:1")
 
 
-@breaks("causal", "causal_extension")
+@breaks("causal", "causal_extension", "real_time_order")
 def long_chain(t: Tape) -> None:
     t.deliver(t.multicast("f1", "f1:1", "g1", "g2"), *t.alive("g1"))
     for turn in range(6):

@@ -24,6 +24,7 @@ from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
+from mutants import realtime
 
 # A message comes to the primaries ------------------------------------------------------------------------------------
 
@@ -691,6 +692,7 @@ MUTANTS = (
     ForgetsItsPromiseOnRestart,
     ForgetsTheQueueOnRestart,
     ForgetsOtherGroupsOnRestart,
+    *realtime.BY_SEEDS,
     AssuresWhenItHasJournaled,
     AssuresWhenItsLogHasIt,
     AssuresWhenItsOwnGroupHasDecided,

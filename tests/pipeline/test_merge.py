@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow.dataset as ds
 import pytest
 
+from antiphon.core.errors import UsageError
 from antiphon.core.events import Delivered, encode_event
 from antiphon.core.keys import encode_key
 from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import encode_request, parse_request
-from antiphon.merge.floors import floors_of
-from antiphon.merge.logs import MergeError, find_logs
-from antiphon.merge.merge import COLUMNS, Merged, merge
-from antiphon.merge.table import Table
+from antiphon.merge import Merged, MergeError, Table, find_logs, floors_of, merge
+from antiphon.merge.increment import COLUMNS
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 
@@ -72,6 +71,12 @@ class Shop:
             log.commit()
         log.abandon()
 
+    def let_go(self, process: str, segments: int) -> None:
+        """Of the oldest segments, leaving so many."""
+        log = SegmentedLog.open(self.path / process / "delivered", JournalIdentity("shop", process, ""))
+        log.cut(log.extents()[-segments][0])
+        log.abandon()
+
     def deliver(self, events: Sequence[Delivered], done: dict[str, int], until: dict[str, int]) -> None:
         """The log of each process goes on from ``done`` to ``until``, counted in the messages of its group."""
         for process, end in until.items():
@@ -82,7 +87,10 @@ class Shop:
 
 def merged(spark: SparkSession, shop: Shop, out: Path, bucket_bytes: int = 1 << 20) -> Merged:
     config, logs = find_logs([shop.path])
-    return merge(spark, floors_of(config, logs), Table.prepare(out, config), bucket_bytes=bucket_bytes)
+    table = Table.prepare(out, config)
+    newest = table.newest()
+    floors = floors_of(config, logs, after=newest.until if newest is not None else b"")
+    return merge(spark, floors, table, bucket_bytes=bucket_bytes)
 
 
 def rows_of(out: Path) -> list[dict[str, object]]:
@@ -133,6 +141,26 @@ def test_steps_make_the_same_table_as_one_merge(spark: SparkSession, tmp_path: P
     merged(spark, shop, once, bucket_bytes=2_000)
     assert len(list(once.glob("increment=*/part-*.parquet"))) > 3
     assert rows_of(once) == rows_of(out)
+
+
+def test_logs_that_were_cut_are_merged_as_long_as_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    events = history(90, seed=3)
+    shop, done, out = Shop(tmp_path / "shop"), dict[str, int](), tmp_path / "out"
+    shop.deliver(events, done, dict.fromkeys(shop.config.processes, 15))
+    first = merged(spark, shop, out)
+    assert first.increment is not None
+    shop.deliver(events, done, dict.fromkeys(shop.config.processes, 90))
+    shop.let_go("orders.1", 1)  # too much, but the other one has it
+    everything = expected(events)
+    again = merged(spark, shop, out)
+    assert again.rows > first.rows
+    assert facts(rows_of(out)) == everything[: again.rows]
+    shop.let_go("orders.2", 1)  # this is in the table by now
+    assert merged(spark, shop, out).increment is None
+    fresh = tmp_path / "fresh"
+    with pytest.raises(UsageError, match=r"orders keeps what it delivered from position \d+ on, .*: nothing was added"):
+        merged(spark, shop, fresh)
+    assert not list(fresh.glob("increment=*"))
 
 
 def test_what_the_logs_contradict_is_not_merged(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from antiphon.pipeline.clocks import SET_BACK, set_back
 from antiphon.pipeline.cycles import merge, shortest_cycle
 from antiphon.pipeline.diagram import diagram
 from antiphon.pipeline.metrics import journeys, latency_histogram, loads, mean_latencies, metrics, timeline
+from antiphon.pipeline.moments import BLOCK_NS, untimely
 from antiphon.pipeline.proofs import proved
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.pipeline.receipts import compare
@@ -289,15 +290,19 @@ def test_a_verdict_for_each_run_and_property(judged: Judged) -> None:
     assert judged.verdicts["undrained_with_missing_deliveries", "agreement"] == "unchecked"
     assert judged.verdicts["undrained_with_missing_deliveries", "view_order"] == "unchecked"
     assert judged.verdicts["unknown_promise", "linearizability"] == "unchecked"
+    assert judged.verdicts["by_clocks_of_which_nobody_knows_anything", "real_time_order"] == "unchecked"
+    assert judged.verdicts["within_the_error_of_the_clocks", "real_time_order"] == "holds"
     assert judged.verdicts["incomplete_rows_of_one_member", "integrity"] == "incomplete"
     assert judged.verdicts["lost_at_one_in_an_incomplete_run", "agreement"] == "broken"
 
 
 def test_few_violations_are_shown_of_each(judged: Judged) -> None:
     assert max(Counter((row.run, row.property) for row in judged.found).values()) == SHOWN
-    (shown,) = (row for row in judged.found if row.run == "cycle_of_three")
-    assert sorted(shown.messages) == ["f1:1", "f2:1", "f3:1"]
-    assert sorted(shown.processes) == ["g1.1", "g2.1", "g3.1"]
+    shown = [row for row in judged.found if row.run == "cycle_of_three"]
+    assert sorted(row.property for row in shown) == ["acyclic_order", "real_time_order"]
+    for row in shown:
+        assert sorted(row.messages) == ["f1:1", "f2:1", "f3:1"]
+        assert sorted(row.processes) == ["g1.1", "g2.1", "g3.1"]
 
 
 def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
@@ -311,6 +316,7 @@ def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
         ("consensus_with_another_group", "locality"),
         ("receipt_broken_in_an_incomplete_run", "receipts"),
         ("bystander_in_an_incomplete_run", "genuineness"),
+        ("real_time_broken_by_way_of_a_third_group", "real_time_order"),
     ]
     first = {(row.run, row.property): row.asDict(recursive=True) for row in reversed(judged.found)}
     told = {(v["run"], v["property"]): v for v in proved([first[key] for key in wanted], judged.events)}
@@ -326,6 +332,9 @@ def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
     def kinds(run: str, name: str) -> list[tuple[str, str | None]]:
         return sorted((event["kind"], event["message"]) for event in told[run, name]["events"])
 
+    # g1 delivers f1:1 before f2:1 is multicast; f2:1 comes before f3:1 in g3, and that before f1:1 in g2.
+    late = [("deliver", f"f{n}:1") for n in (1, 1, 2, 3, 3)] + [("multicast", "f2:1")]
+    assert kinds("real_time_broken_by_way_of_a_third_group", "real_time_order") == late
     cycle = [("deliver", f"f{n}:1") for n in (1, 1, 2, 2, 3, 3)]
     assert kinds("cycle_of_three", "acyclic_order") == cycle
     lost = told["lost_at_one", "agreement"]
@@ -372,6 +381,29 @@ def kernel_table(judged: str, rows: list[tuple[str, str | None, int, list[str], 
         "delivered_seq": pa.array([list(row[4].values()) for row in rows], pa.list_(pa.int64())),
     }
     return pa.table(columns)
+
+
+def test_keys_are_compared_with_all_that_was_delivered_before_over_blocks_of_time(spark: SparkSession) -> None:
+    """By run: a message, its key, and the numbers of the blocks in which it was multicast and delivered."""
+    runs: dict[str, list[tuple[str, int, float, float]]] = {
+        "in order": [("a", 1, 0.1, 0.2), ("b", 2, 0.3, 3.0), ("c", 3, 9.5, 9.6)],
+        "far": [("a", 5, 0.1, 0.2), ("b", 6, 0.1, 7.5), ("c", 3, 7.0, 9.0)],
+        "near": [("a", 2, 4.1, 4.2), ("b", 1, 4.3, 4.4)],
+        "at once": [("a", 2, 4.1, 4.2), ("b", 1, 4.2, 4.4)],
+        "within the error": [("a", 2, 4.1, 4.25), ("b", 1, 5.25, 5.4)],
+        "beyond the error": [("a", 2, 4.1, 4.25), ("b", 1, 5.26, 5.4)],
+        "before itself": [("a", 2, 8.1, 4.2)],
+    }
+    rows, names = [], []
+    for run, messages in runs.items():
+        for message, key, sent, came in messages:
+            rows.append(Row("p", len(rows), int(sent * BLOCK_NS), "multicast", message))
+            rows.append(Row("p", len(rows), int(came * BLOCK_NS), "deliver", message, order_key=bytes([key])))
+            names += [run, run]
+    table = to_table(rows).append_column("run", pa.array(names))
+    errors = pa.table({"run": [*runs], "clock_error_ns": [BLOCK_NS if "error" in run else 0 for run in runs]})
+    found = untimely(spark.createDataFrame(table), spark.createDataFrame(errors))
+    assert {row.run for row in found.collect()} == {"far", "near", "beyond the error", "before itself"}
 
 
 def test_messages_that_precede_one_another_are_judged_at_common_addressees_only() -> None:

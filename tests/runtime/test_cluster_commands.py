@@ -83,6 +83,25 @@ def path(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def test_what_is_retained_is_said_at_any_time(path: Path, refused: Callable[..., str]) -> None:
+    where = ("--dir", str(path))
+    words = "'10' does not say what to retain: give a size such as 10GB, an age such as 7d, both as 10GB,7d, or all."
+    assert refused("up", "--groups", "a=1", *where, "--retain", "10") == f"antiphon: {words}\n"
+    assert not path.exists()
+    code, _, err = antiphon("up", "--groups", "a=1", *where, "--no-trace", "--retain", "1MB", "--retain", "7d")
+    assert (code, err, (path / "retain").read_text()) == (0, "", "1MB,7d\n")
+    assert antiphon("send", *where, "--to", "a", stdin=b"x" * 150 + b"\n" + b"y\n" * 3)[0] == 0
+    assert "Position 5 of a is not there yet: 4 is the next" in refused("tail", *where, "a", "--from", "5")
+    assert "two limits of one kind" in refused("up", *where, "--retain", "1MB,2MB")
+    assert antiphon("up", *where, "--retain", "all")[0] == 0
+    assert (path / "retain").read_text() == "all\n"
+    cluster.kill(ClusterFolder.load(path), "a.1")
+    (path / "retain").write_text("much\n")
+    assert "retain: 'much' does not say what to retain" in refused("up", *where, code=1)
+    cut = _answer("a.1", begins=27_000, delivered_bytes=3 << 19)
+    assert list(_notes({ProcessId("a.1"): cut})) == ["a.1 keeps what it delivered from position 27000 on, in 1.5 MiB."]
+
+
 def test_a_cluster_from_up_to_down(path: Path) -> None:
     where = ("--dir", str(path))
     code, out, err = antiphon("up", "--groups", "orders=2,billing=1", *where, "--run", "shop")
@@ -271,7 +290,7 @@ def _answer(process: str, view: tuple[str, list[str]] | None = None, **more: obj
                 "returning": [],
                 "trace": "",
             },
-            **{"draining": False, "counters": {}},
+            **{"draining": False, "counters": {}, "begins": 0, "delivered_bytes": 0},
             **more,
         },
         StatusAnswer,

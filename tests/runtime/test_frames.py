@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import tracemalloc
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,6 +160,11 @@ def test_what_is_kept_of_a_short_frame_holds_no_more_than_itself() -> None:
     assert len(long[1].obj) == 1024, "a long one is a view of what was received"  # type: ignore[arg-type]
 
 
+def test_what_is_held_of_a_long_frame_is_not_written_over_by_short_ones_that_come_alone() -> None:
+    found = fed(framed(4, b"L" * 400), framed(4, b"short"), framed(4, b"s" * 200), framed(4, b"M" * 300)).found
+    assert [bytes(body) for _, body in found] == [b"L" * 400, b"short", b"s" * 200, b"M" * 300]
+
+
 def test_a_connection_that_says_little_or_is_lost_holds_little() -> None:
     quiet = fed(*[framed(4, b"short")] * 1000)
     assert len(quiet._chunk) == 256
@@ -235,3 +243,74 @@ def test_a_channel_frame_without_content_or_of_no_transport_is_refused() -> None
     for body in (bytes(9), b"\x09" + bytes(8) + b"x", b"\0\0"):
         with pytest.raises(BadFrame):
             decode_data(memoryview(body))
+
+
+@pytest.mark.parametrize("waiting", [0, 7])
+@pytest.mark.parametrize("is_closing", [False, True])
+def test_what_is_written_goes_to_the_socket_unless_something_waits_and_the_transport_gets_the_rest(
+    waiting: int, is_closing: bool
+) -> None:
+    """In order, and each byte once. To write past what waits, or when the number may be another's, is a mistake."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    pieces_out = [bytes([number]) * size for number, size in enumerate((3, 0, 1 << 20, 100, 5 << 20, 1))]
+
+    def write(listener: Listener) -> None:
+        transport: Any = MagicMock()
+        transport.get_extra_info = {"socket": ours}.get
+        transport.get_write_buffer_size = lambda: waiting
+        transport.is_closing = lambda: is_closing
+        listener.connection_made(transport)
+        listener.add(*pieces_out)
+        listener.flush()
+        handed = [bytes(piece) for call in transport.writelines.call_args_list for piece in call.args[0]]
+        read = bytearray()
+        with suppress(BlockingIOError):
+            while part := theirs.recv(1 << 20):
+                read += part
+        if is_closing and not waiting:
+            assert not read
+            assert not handed
+        else:
+            assert bytes(read) + b"".join(handed) == b"".join(pieces_out)
+            assert bool(read) == (not waiting), "what waits comes first"
+            assert handed, "the socket does not take six mebibytes"
+
+    listening(write)
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_much_that_is_written_to_a_slow_reader_comes_whole_and_in_order(run: Callable[[Any], None]) -> None:
+    frames = [(4, bytes([number % 251]) * (number * 37 % 5000)) for number in range(1, 1500)]
+
+    async def write() -> None:
+        done = asyncio.get_running_loop().create_future()
+        reader = Listener(1 << 20)
+
+        def took(found: list[ReceivedFrame]) -> None:
+            reader.found += found
+            reader.pause_reading()
+            reader.loop.call_soon(reader.resume_reading)
+            if len(reader.found) == len(frames) and not done.done():
+                done.set_result(None)
+
+        reader.handler = took
+        server = await asyncio.get_running_loop().create_server(lambda: reader, "127.0.0.1", 0)
+        _, writer = await asyncio.get_running_loop().create_connection(
+            Listener, "127.0.0.1", server.sockets[0].getsockname()[1]
+        )
+        for number, frame in enumerate(frames):
+            writer.add(framed(*frame))
+            if number % 3 == 0:
+                writer.flush()
+        writer.flush()
+        async with asyncio.timeout(20):
+            await done
+        writer.abort()
+        server.close()
+        assert [(kind, bytes(body)) for kind, body in reader.found] == frames
+
+    run(write())

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, UsageError
+from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.runtime.disk import segments as disk
 from antiphon.runtime.disk.segments import Snapshot
+from crashing import crashing_at_each_step
 
 ME = JournalIdentity(cluster="c", process="p1", code="1.0")
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 Files = dict[str, bytes]
-
-
-class Crash(BaseException):
-    """Stands for the end of the process."""
 
 
 @pytest.fixture
@@ -294,7 +291,7 @@ def test_read_gives_any_stretch_of_durable_records(tmp_path: Path) -> None:
     assert journal.read(299, 10) == records[299:]
     assert journal.read(300, 10) == []
     assert journal.read(5000, 10) == []
-    with pytest.raises(UsageError):
+    with pytest.raises(RecordsGone):
         journal.read(-1, 1)
     journal.close()
 
@@ -698,7 +695,7 @@ def test_a_client_cannot_make_a_block_by_what_it_sends(memory_path: Path, no_syn
     fill(journal, [b"one"])
     active = journal._segments[-1]
     guess = dataclasses.replace(active, salt=active.salt ^ 1, next_index=2)
-    forged = bytes(disk.encode_block(disk.RECORDS, guess, [Buffers(b"forged")])[0])
+    forged = bytes(disk.encode_block(disk.RECORDS, guess, disk.Records.of([Buffers(b"forged")]))[0])
     journal.abandon()
     name, offset, _, after = with_next_block(memory_path, bytes(600) + forged, 4096)
     restore(memory_path, {name: after[:offset] + bytes(512) + after[offset + 512 :]})
@@ -922,7 +919,7 @@ def test_a_snapshot_removes_what_it_covers(tmp_path: Path) -> None:
     assert journal.bytes_on_disk < before / 2
     assert journal.bytes_on_disk == sum(path.stat().st_size for path in tmp_path.iterdir())
     assert len(list(tmp_path.glob("snapshot-*"))) == 1
-    with pytest.raises(UsageError):
+    with pytest.raises(RecordsGone):
         journal.read(0, 1)
     journal.abandon()
     journal = opened(tmp_path)
@@ -1019,44 +1016,6 @@ def test_a_log_that_ends_before_its_snapshot_is_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(JournalCorrupt, match="ends before"):
         look(tmp_path, start=2)
-
-
-def crashing_at_each_step(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> Iterator[int]:
-    """Run the action again and again, crashing before (odd) or after (even) its 1st, 2nd, ... system call."""
-    for crash_at in count(1):
-        steps = count(1)
-
-        def stepped(call: Callable[..., Any], steps: Iterator[int], at: int) -> Callable[..., Any]:
-            def run(*args: Any) -> Any:
-                if next(steps) == at:
-                    raise Crash
-                result = call(*args)
-                if next(steps) == at:
-                    raise Crash
-                return result
-
-            return run
-
-        with monkeypatch.context() as patch:
-            for owner, name in [
-                (os, "fsync"),
-                (os, "fdatasync"),
-                (os, "pwritev"),
-                (os, "posix_fallocate"),
-                (os, "ftruncate"),
-                (Path, "rename"),
-                (Path, "unlink"),
-            ]:
-                patch.setattr(owner, name, stepped(getattr(owner, name), steps, crash_at))
-            try:
-                action()
-            except Crash:
-                crashed = True
-            else:
-                crashed = False
-        yield crash_at
-        if not crashed:
-            return
 
 
 def test_a_crash_within_a_snapshot_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1209,7 +1168,7 @@ class JournalModel(RuleBasedStateMachine):
     @rule(records=st.lists(st.binary(max_size=80), min_size=1, max_size=4), share=st.floats(0.01, 0.999))
     def tear(self, records: list[bytes], share: float) -> None:
         active = self.journal._segments[-1]
-        block, length, _ = disk.encode_block(disk.RECORDS, active, [Buffers(r) for r in records])
+        block, length, _ = disk.encode_block(disk.RECORDS, active, disk.Records.of([Buffers(r) for r in records]))
         self.journal.abandon()
         self.records = self.records[: self.durable]
         at = disk.rounded(active.end, disk.GRAIN)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from antiphon.core import Process, ProcessId, Topology
-from antiphon.core.host import Host, Turn
+from antiphon.core.host import Turn
 from antiphon.core.inputs import Begin, Multicast
+from antiphon.core.prompt import PromptHost
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster.folder import ProcessFolder
 from antiphon.runtime.node import recorder as recorder_module
@@ -46,7 +47,7 @@ class Seen:
         self.process = Process(ProcessId("a.1"), Topology.sized({"a": 1}), protocol_named("skeen"))
         self.process.traced = True
         self._turns: Sequence[Turn] = []
-        self._host = Host(self.process, None, self)  # type: ignore[arg-type]
+        self._host = PromptHost(self.process, self)  # type: ignore[arg-type]
         self._host.take_at_once(Begin(0))
 
     def __getattr__(self, name: str) -> Any:

@@ -183,6 +183,31 @@ def test_an_old_copy_of_a_journal_is_refused(make_cluster: MakeCluster, tmp_path
     assert cluster.statuses(folder)[folder.config.known("a.2")] is not None, "the others go on"
 
 
+@pytest.mark.parametrize("protocol", ["tom", "primcast"])
+def test_a_journal_of_another_cluster_and_a_wiped_disk_are_refused(
+    make_cluster: MakeCluster, tmp_path: Path, protocol: str
+) -> None:
+    folder, other = (make_cluster({"a": 3}, protocol=protocol) for _ in range(2))
+    for each in (folder, other):
+        send(each, 20, ("a",))
+        assert cluster.wait_idle(each, 10)
+        cluster.kill(each, "a.1")
+    own = folder.process("a.1").path
+    own.rename(tmp_path / "own")
+    ended = run_node(folder, "a.1")
+    assert (ended.returncode, "must not run on it" in ended.stderr) == (3, True), "it has said things that it forgot"
+    shutil.rmtree(own)
+    shutil.copytree(other.process("a.1").path, own)
+    ended = run_node(folder, "a.1")
+    words = f"is of cluster '{other.config.cluster}', not of cluster '{folder.config.cluster}'"
+    assert (ended.returncode, words in ended.stderr) == (3, True)
+    shutil.rmtree(own)
+    (tmp_path / "own").rename(own)
+    cluster.start(folder)
+    send(folder, 5, ("a",))
+    assert len(delivered(folder, "a", 25)) == 25
+
+
 @pytest.mark.parametrize("keep_log", [True, False])
 def test_a_journal_cut_at_the_end_of_a_record_is_refused(make_cluster: MakeCluster, keep_log: bool) -> None:
     folder = make_cluster(SIZES)

@@ -25,7 +25,7 @@ from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
 from antiphon.services.membership import Word
 from antiphon.services.reduction import Hand
-from antiphon.services.reliable import Copy, Echo, Fetch
+from antiphon.services.reliable import Copy, Echo, Echoes, Fetch
 from antiphon.services.stability import Fetch as StabilityFetch
 from antiphon.services.stability import Have, Ordered, Stable, Taken
 from antiphon.services.takeover import Collect, Report
@@ -69,7 +69,7 @@ def labelled(name: str, label: Label) -> list[Wire]:
     """One of each message of a protocol that has a label."""
     found: list[Wire] = [Copy(Message(NAME, label.groups, 2, BODY), label), Current(label, 1, value_of(name))]
     if name != "mto":  # which stands on the eager multicast
-        found += [Echo(NAME, label), Fetch(NAME, label)]
+        found += [Echo(NAME, label), Echoes([Echo(NAME, GOOD), Echo(NAME, label)]), Fetch(NAME, label)]
     if name == "tom":
         timestamp = GroupTimestamp(NAME, label, Stamp(1, B))
         found += [timestamp, GroupTimestamps([timestamp])]

@@ -7,9 +7,10 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.core import Process, ProcessId, Promise, Topology, Transport, parse_options
-from antiphon.core.effects import Log, Monitor, Send
+from antiphon.core.effects import AnyEffect, Log, Monitor, Send
 from antiphon.core.errors import UsageError
-from antiphon.core.inputs import Fire, Multicast, Receive, Suspect
+from antiphon.core.events import Delivered
+from antiphon.core.inputs import Fire, Multicast, Receive, Suspect, TurnEnd
 from antiphon.protocols import protocol_named, protocols
 from antiphon.protocols.reliable import Reliable
 from antiphon.services.reliable import UniformReliableMulticast
@@ -44,6 +45,10 @@ STACKED = sorted(name for name, protocol in protocols().items() if issubclass(pr
 
 def run(kind: str, groups: dict[str, int], *plans: Plan, **rest: object) -> Outcome:
     return simulate(Scenario(protocol="reliable", options={"reliable": kind}, groups=groups, plans=plans, **rest))
+
+
+def sends(effects: list[AnyEffect]) -> list[Send]:
+    return [effect for effect in effects if isinstance(effect, Send)]
 
 
 def uniform_agreement(outcome: Outcome) -> list[str]:
@@ -422,6 +427,35 @@ def test_a_body_is_kept_for_an_addressee_that_has_not_echoed_and_no_longer() -> 
     assert kept() == set()
     assert simulate(msgspec.structs.replace(scenario, faults=(died,)), Watched).violations == []
     assert kept() == {"g.1", "g.2"}
+
+
+def test_the_echoes_of_one_turn_to_the_same_groups_travel_together() -> None:
+    """Three messages come in one turn, two of them for the same groups; a frame with both counts for both."""
+    topology = Topology.sized({"a": 5, "b": 1})
+    processes = {p: Process(p, topology, Reliable, {"reliable": "uniform"}) for p in topology.processes}
+    origin, echoing, hearing = (processes[ProcessId(f"a.{n}")] for n in (1, 2, 3))
+    both, alone = topology.destinations({"a"}), topology.destinations({"a", "b"})
+    copies = [
+        send
+        for at, destinations in enumerate((both, both, alone), 1)
+        for send in sends(origin.step(Multicast(at, destinations, (b"x",))))
+    ]
+
+    def receive(process: Process, send: Send) -> list[AnyEffect]:
+        number = send.numbers[send.to.index(process.me)]
+        sender = origin.me if send in copies else echoing.me
+        return process.step(Receive(9, sender, send.transport, number, send.frame))
+
+    for copy in copies:
+        assert sends(receive(echoing, copy)) == []  # they wait for the end of the turn
+        receive(hearing, copy)
+    together, single = sends(echoing.step(TurnEnd(9)))
+    others = ("a.1", "a.3", "a.4", "a.5")
+    assert (together.to, single.to) == (others, (*others, "b.1"))
+    assert [[id.number for id in send.about] for send in (together, single)] == [[1, 2], [3]]
+    assert sends(echoing.step(TurnEnd(9))) == []
+    delivered = [effect.event for effect in receive(hearing, together) if isinstance(effect, Log)]
+    assert [event.id.number for event in delivered if isinstance(event, Delivered)] == [1, 2]  # three of five hold them
 
 
 # What is refused -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from antiphon.protocols.tom import Tom
 from antiphon.simulation.search import MoveKind, Scope, explore
 from antiphon.simulation.search.search import Search
 from antiphon.simulation.search.states import StateTable
-from mutants import tom
+from mutants import realtime, tom
 from mutants.parts import CtRotatesAmongAMajority, EagerDoesNotForward, over_consensus, over_reliable
 from mutants.scopes import (
     AB,
@@ -48,6 +48,49 @@ def test_every_mutant_is_found_that_can_show(protocol: str, mutant: type[Orderin
 PRIMCAST = ones("primcast", options={"hybrid": "false"}, late_timers=True)  # what it tries again it tries for ever
 
 
+# What is multicast only after a delivery -----------------------------------------------------------------------------
+
+# d:1 puts the clock of a ahead. e:1 is multicast when anybody has delivered c:1.
+REAL_TIME = replaced(
+    PRIMCAST,
+    options={"hybrid": "false", "order": "realtime"},
+    plans=(("d", A), ("c", AB), ("e", ("b",))),
+    after=((2, 1),),
+)
+BY_A_THIRD_GROUP = replaced(
+    REAL_TIME,
+    groups={"a": 1, "b": 1, "k": 1},
+    plans=(("d", A), ("f", ("b", "k")), ("c", AB), ("e", ("k",))),
+    after=((3, 2),),
+)
+
+
+@pytest.mark.parametrize(
+    ("scope", "mutant"),
+    [
+        (REAL_TIME, realtime.LeavesOutReady),
+        (BY_A_THIRD_GROUP, realtime.LeavesOutReady),
+        (BY_A_THIRD_GROUP, realtime.IsReadyBeforeWhatIsAhead),
+    ],
+)
+def test_an_order_that_is_not_one_of_real_time_is_found(scope: Scope, mutant: type[OrderingProtocol]) -> None:
+    found = explore(scope, mutant)
+    assert [violation.property for violation in found.violations] == [Promise.REAL_TIME_ORDER]
+    assert_replays(found, mutant)
+
+
+def test_the_half_measure_is_enough_for_two_groups() -> None:
+    found = explore(REAL_TIME, realtime.IsReadyBeforeWhatIsAhead)
+    assert (found.violations, found.complete) == ([], True)
+
+
+def test_who_waits_for_what_nobody_delivers_multicasts_nothing() -> None:
+    """And with it, nobody else: e:1 awaits itself by way of d:1."""
+    scope = replaced(REAL_TIME, plans=(("d", A), ("e", A)), after=((0, 1), (1, 0)))
+    found = explore(scope)
+    assert (found.states, found.terminal, found.violations) == (1, 1, [])
+
+
 # The protocols themselves ------------------------------------------------------------------------------------------
 
 
@@ -77,6 +120,7 @@ PRIMCAST = ones("primcast", options={"hybrid": "false"}, late_timers=True)  # wh
         ones("ctbroadcast", groups={"a": 2}, plans=(("a.1", A), ("d", A)), restarts=True),
         ones("sequencer", groups=THREE, plans=(("c", A), ("c", A), ("d", A)), restarts=True),
         replaced(PRIMCAST, restarts=True),
+        REAL_TIME,
         replaced(PRIMCAST, groups=UNEQUAL, plans=OUTSIDE[:1]),
         # An entry that comes before the one before it would be ignored; but behind that one it does not come yet.
         replaced(PRIMCAST, groups=THREE, plans=(("a.2", A), ("c", A))),

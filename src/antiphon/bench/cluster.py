@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,11 @@ class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
     outstanding: int = 40
     fanout: int | None = None  # the first so many groups; None: all
     seconds: float = 5.0
+    rate: float | None = None  # payloads a second; None: as many as may be outstanding
 
     def check(self) -> None:
+        if self.rate is not None and self.rate <= 0:
+            raise UsageError(f"A rate must be more than 0 payloads a second, not {self.rate:g}.")
         if self.batch < 1 or self.size < HEAD.size or self.outstanding < 1 or self.seconds <= 0:
             raise UsageError(
                 f"A load needs at least 1 payload per batch, {HEAD.size} bytes per payload, 1 request outstanding, "
@@ -62,8 +66,9 @@ class Measured(msgspec.Struct, kw_only=True):
     rates: list[float]  # messages a second at the slowest reader, in tenths of a second
 
 
-def measure(folder: ClusterFolder, load: ClusterLoad) -> Measured:
-    """Put a load on a running cluster, and look at it for ``load.seconds``."""
+def measure(folder: ClusterFolder, load: ClusterLoad, beside: Callable[[float], None] = lambda begin: None) -> Measured:
+    """Put a load on a running cluster, and look at it for ``load.seconds``; ``beside`` is called meanwhile, in a thread
+    of its own, and told when that begins."""
     load.check()
     groups = list(folder.config.groups)
     if load.fanout is not None and not 1 <= load.fanout <= len(groups):
@@ -77,13 +82,22 @@ def measure(folder: ClusterFolder, load: ClusterLoad) -> Measured:
         size=load.size,
         outstanding=load.outstanding,
         seconds=load.seconds,
+        rate=load.rate,
         mark=new_mark(),
     )
     reading = [
         msgspec.structs.replace(sending, role="reader", groups=[group], place=place)
         for place, group in enumerate(destinations)
     ]
-    seen, members = ends.load(sending, reading, lambda begin: _watch_members(folder, destinations, begin, load.seconds))
+
+    def watch(begin: float) -> _Members:
+        with ThreadPoolExecutor(1) as pool:
+            watching = pool.submit(beside, begin)
+            members = _watch_members(folder, destinations, begin, load.seconds)
+            watching.result()
+        return members
+
+    seen, members = ends.load(sending, reading, watch)
     return _summary(folder, load, destinations, seen, members)
 
 

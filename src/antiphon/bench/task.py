@@ -29,6 +29,7 @@ class Task(msgspec.Struct, kw_only=True):
     size: int
     outstanding: int
     seconds: float  # that are measured
+    rate: float | None = None  # payloads a second that the client sends; None: as many as it may
     mark: bytes
     begin: float = 0.0  # of what is measured, once that is known
 

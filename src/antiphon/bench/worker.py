@@ -46,6 +46,23 @@ class Window:
         return (self.cpu[1] or time.process_time()) - self.cpu[0]
 
 
+class Pace:
+    """When the next request may leave."""
+
+    def __init__(self, task: Task) -> None:
+        self._apart = 0.0 if task.rate is None else task.batch / task.rate
+        self._due = time.monotonic()
+
+    async def next(self) -> int:
+        """Wait for the moment, and say which it is. Who is late does not send more at once later."""
+        if self._apart:
+            now = time.monotonic()
+            due = self._due = max(self._due + self._apart, now)
+            if due > now:
+                await asyncio.sleep(due - now)
+        return time.monotonic_ns()
+
+
 class Sequence:
     """Which requests were read. Those under way at once may pass each other where a peer takes them side by side."""
 
@@ -79,10 +96,11 @@ async def run_client(task: Task) -> Report:
         await _begun(task)
         window = Window(task)
         begin, end = int(task.begin * 1e9), int(task.end * 1e9)
+        pace = Pace(task)
 
         async def keep_sending() -> None:
             nonlocal sent
-            while (begun := time.monotonic_ns()) < end:
+            while (begun := await pace.next()) < end:
                 await send([HEAD.pack(task.mark, next(numbers), begun) + padding, *rest])
                 if begun >= begin:
                     sent += task.batch

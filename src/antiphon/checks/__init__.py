@@ -15,12 +15,15 @@ CHECKS: dict[str, Callable[[RunHistory], list[Violation]]] = {
 
 
 def judged(facts: RunFacts) -> list[str]:
-    """The properties that can be judged of a run: promised, known, and given the time that they need."""
+    """The properties that can be judged of a run: promised, known, given the time that they need, and, where they
+    compare the clocks of processes, told how far these may be apart."""
     promised = set(facts.promises)
     return [
         str(promise)
         for promise, definition in REGISTRY.items()
-        if promise in promised and (facts.drained or not definition.drained)
+        if promise in promised
+        and (facts.drained or not definition.drained)
+        and (facts.clock_error_ns is not None or not definition.timed)
     ]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
+from collections.abc import Container, Iterable
+from itertools import islice, pairwise
 
 from antiphon.checks.graph import components
 from antiphon.checks.history import RunHistory, is_prefix, longest_of
@@ -39,14 +40,19 @@ def _fork(group: str, process: str, sequence: list[str], longest: str, whole: li
 def acyclic_order(history: RunHistory) -> list[Violation]:
     if _keys_prove_it(history):
         return []
-    follows: dict[str, list[str]] = {}
+    found = (cyclic(history, Promise.ACYCLIC_ORDER, c) for c in components(followers(history)) if len(c) > 1)
+    return list(islice(found, VIOLATIONS_MAX))
+
+
+def followers(history: RunHistory) -> dict[str, list[str]]:
+    """By agreed message: what some process delivers next after it."""
+    found: dict[str, list[str]] = {}
     for sequence in history.agreed_witnesses.values():
         for message in sequence:
-            follows.setdefault(message, [])
+            found.setdefault(message, [])
         for earlier, later in pairwise(sequence):
-            follows[earlier].append(later)
-    cycles = (_shortest_cycle(history, set(c)) for c in components(follows) if len(c) > 1)
-    return [_cyclic(cycle) for cycle, _ in zip(cycles, range(VIOLATIONS_MAX), strict=False)]
+            found[earlier].append(later)
+    return found
 
 
 def _keys_prove_it(history: RunHistory) -> bool:
@@ -69,17 +75,50 @@ def _keys_prove_it(history: RunHistory) -> bool:
     return True
 
 
-def _shortest_cycle(history: RunHistory, component: set[str]) -> list[tuple[str, str]]:
-    """The shortest cycle among messages that are known to be on cycles, as (message, process that goes on) pairs."""
-    lanes = {p: [m for m in sequence if m in component] for p, sequence in history.agreed_witnesses.items()}
-    places: dict[str, list[tuple[str, int]]] = {message: [] for message in sorted(component)}
-    for process, lane in lanes.items():
-        for position, message in enumerate(lane):
-            places[message].append((process, position))
-    best: list[tuple[str, str]] = []
+Hops = list[tuple[str, str]]  # from message to message: each with the process that delivers the next one after it
+
+
+class Lanes:
+    """What each process delivers of some messages, and where."""
+
+    def __init__(self, history: RunHistory, messages: Container[str]) -> None:
+        self.lanes = {p: [m for m in sequence if m in messages] for p, sequence in history.agreed_witnesses.items()}
+        self.places: dict[str, list[tuple[str, int]]] = {}
+        for process, lane in self.lanes.items():
+            for position, message in enumerate(lane):
+                self.places.setdefault(message, []).append((process, position))
+
+    def shortest_way(self, start: str, end: str) -> tuple[Hops, int]:
+        """A shortest way from one message to another that comes after it, by breadth, and the work it took.
+
+        One hop goes from a message to any later one of the same process, not only to the next: that keeps proofs short.
+        Of each process's lane only the part before ``seen`` has not been looked at yet: each place is looked at once.
+        """
+        reached: dict[str, tuple[str, str]] = {}
+        seen = {process: len(lane) for process, lane in self.lanes.items()}
+        queue = deque([start])
+        steps = 0
+        while queue:
+            message = queue.popleft()
+            for process, position in self.places[message]:
+                for later in self.lanes[process][position + 1 : seen[process]]:
+                    steps += 1
+                    if later == end:
+                        return _walk_back(start, (message, process), reached), steps
+                    if later not in reached:
+                        reached[later] = (message, process)
+                        queue.append(later)
+                seen[process] = min(seen[process], position + 1)
+        raise AssertionError(f"{end} comes after {start}, so there is a way")
+
+
+def _shortest_cycle(history: RunHistory, component: set[str]) -> Hops:
+    """The shortest cycle among messages that are known to be on cycles."""
+    lanes = Lanes(history, component)
+    best: Hops = []
     steps = 0
-    for start in places:
-        cycle, cost = _cycle_through(start, lanes, places)
+    for start in sorted(component):
+        cycle, cost = lanes.shortest_way(start, start)
         steps += cost
         if not best or len(cycle) < len(best):
             best = cycle
@@ -88,43 +127,22 @@ def _shortest_cycle(history: RunHistory, component: set[str]) -> list[tuple[str,
     return best
 
 
-def _cycle_through(
-    start: str, lanes: dict[str, list[str]], places: dict[str, list[tuple[str, int]]]
-) -> tuple[list[tuple[str, str]], int]:
-    """A shortest cycle through one message, by breadth, and the work it took.
-
-    One hop goes from a message to any later one of the same process, not only to the next: that keeps proofs short.
-    Of each process's lane only the part before ``seen`` has not been looked at yet, so each place is looked at once.
-    """
-    reached: dict[str, tuple[str, str]] = {}
-    seen = {process: len(lane) for process, lane in lanes.items()}
-    queue = deque([start])
-    steps = 0
-    while queue:
-        message = queue.popleft()
-        for process, position in places[message]:
-            for later in lanes[process][position + 1 : seen[process]]:
-                steps += 1
-                if later == start:
-                    return _walk_back(start, (message, process), reached), steps
-                if later not in reached:
-                    reached[later] = (message, process)
-                    queue.append(later)
-            seen[process] = min(seen[process], position + 1)
-    raise AssertionError(f"{start} stands in a strongly connected component, so it is on a cycle")
-
-
-def _walk_back(start: str, last: tuple[str, str], reached: dict[str, tuple[str, str]]) -> list[tuple[str, str]]:
+def _walk_back(start: str, last: tuple[str, str], reached: dict[str, tuple[str, str]]) -> Hops:
     hops = [last]
     while hops[-1][0] != start:
         hops.append(reached[hops[-1][0]])
     return hops[::-1]
 
 
-def _cyclic(cycle: list[tuple[str, str]]) -> Violation:
+def cyclic(history: RunHistory, promise: Promise, component: Iterable[str]) -> Violation:
+    cycle = _shortest_cycle(history, set(component))
     messages = tuple(message for message, _ in cycle)
     processes = tuple(process for _, process in cycle)
-    hops = zip(messages, (*messages[1:], messages[0]), processes, strict=True)
-    texts = [f"{earlier} before {later} at {process}" for earlier, later, process in hops]
-    detail = f"The order has a cycle: {', '.join(texts[:-1])} and {texts[-1]}."
-    return Violation(Promise.ACYCLIC_ORDER.value, processes, messages, detail)
+    detail = f"The order has a cycle: {told(cycle, messages[0])}."
+    return Violation(promise.value, processes, messages, detail)
+
+
+def told(hops: Hops, end: str) -> str:
+    following = [message for message, _ in hops[1:]] + [end]
+    texts = [f"{earlier} before {later} at {p}" for (earlier, p), later in zip(hops, following, strict=True)]
+    return " and ".join(text for text in (", ".join(texts[:-1]), texts[-1]) if text)

@@ -24,5 +24,5 @@ class Status(StrEnum):
     HOLDS = "holds"
     BROKEN = "broken"
     INCOMPLETE = "incomplete"  # not broken by what is here, but rows are missing
-    UNCHECKED = "unchecked"  # promised, but no check knows it, or the run was not drained
+    UNCHECKED = "unchecked"  # promised, but no check knows it, or it needs what the run does not have
     NOT_PROMISED = "not promised"

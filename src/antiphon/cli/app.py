@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -55,16 +57,26 @@ class Commands(typer.core.TyperGroup):
             self.commands.update(typer.main.get_group(apart).commands)
         return self.commands.get(name)
 
+    def make_context(self, *arguments: Any, **extra: Any) -> Any:
+        with noting_that_nobody_reads():  # the version and the help are shown here
+            return super().make_context(*arguments, **extra)
+
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        try:
+        with noting_that_nobody_reads():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise NoReaderError from None
 
 
 class NoReaderError(Exception):
     """Whoever read our output has enough, as `head` does. (Of a BrokenPipeError typer would make exit code 1, which
     means something with most commands.)"""
+
+
+@contextmanager
+def noting_that_nobody_reads() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise NoReaderError from None
 
 
 app = typer.Typer(

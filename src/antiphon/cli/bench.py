@@ -36,6 +36,7 @@ def cluster_command(
     outstanding: Annotated[
         int | None, typer.Option(min=1, help="Requests under way at once; default: 40, or 2000 single calls.")
     ] = None,
+    rate: Annotated[float | None, typer.Option(help="Payloads a second to send; default: as many as possible.")] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="How long to measure.")] = 5.0,
     directory: Annotated[Path | None, typer.Option("--dir", help="Measure the running cluster in this folder.")] = None,
     journal: Annotated[bool, typer.Option(help="Whether the processes keep journals.")] = True,
@@ -62,6 +63,7 @@ def cluster_command(
         size=size,
         outstanding=outstanding or (2000 if batch == 1 else 40),
         fanout=fanout,
+        rate=rate,
         seconds=seconds,
     )
     load.check()

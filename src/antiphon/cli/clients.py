@@ -134,7 +134,9 @@ async def _only(payload: bytes) -> AsyncIterator[bytes]:
 def tail_command(
     group: Annotated[str, typer.Argument(help="The group whose deliveries to show.")],
     dir: DirFlag,
-    start: Annotated[int, typer.Option("--from", min=0, help="The position to begin with.")] = 0,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, help="The position to begin with; default: the oldest that is kept.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     member: Annotated[str | None, typer.Option(help="Whose log to show; default: any member's.")] = None,
     json: JsonFlag = False,
@@ -151,16 +153,23 @@ def tail_command(
     _run(_tail(dir, group, start, follow, json, member))
 
 
-async def _tail(path: Path | str, group: str, start: int, follow: bool, json: bool, member: str | None = None) -> None:
+async def _tail(
+    path: Path | str, group: str, start: int | None, follow: bool, json: bool, member: str | None = None
+) -> None:
+    first: Any = "earliest" if start is None else start
     async with (
         connect(path) as client,
-        client.subscribe(group, start=start, follow=follow, member=member) as deliveries,
+        client.subscribe(group, start=first, follow=follow, member=member) as deliveries,
     ):
         is_told = member is not None
+        is_first = True
         async for event in deliveries.events():
             if not is_told:
                 _say_whose_log(deliveries.member)
                 is_told = True
+            if is_first and start is None and event.position:
+                print(f"What was before position {event.position} is no longer kept.", file=sys.stderr)
+            is_first = False
             for each in event if isinstance(event, Batch) else (event,):
                 print(_as_json(each) if json else _as_text(each), flush=follow)
         if not is_told:  # there was nothing in it

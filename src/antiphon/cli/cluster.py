@@ -64,6 +64,14 @@ def up_command(
             help="For a new cluster: do not start this process, such as orders.4, before it is needed.",
         ),
     ] = [],  # noqa: B006 - typer wants a list
+    retain: Annotated[
+        list[str],
+        typer.Option(
+            metavar="<limit>",
+            help="Let go of the oldest deliveries beyond a size such as 10GB, an age such as 7d, or either of both; "
+            "all: keep everything. A cluster that runs is told.",
+        ),
+    ] = [],  # noqa: B006 - typer wants a list
     replace: Annotated[
         str | None, typer.Option(help="This process has lost its journal: start a spare of its group in its place.")
     ] = None,
@@ -76,7 +84,7 @@ def up_command(
     Example: antiphon up --groups orders=3,billing=3 --dir shop
     """
     chosen: dict[str, Any] = {"journal": journal, "trace": trace, "base_port": base_port, "run": run}
-    chosen |= {"multicast": multicast, "drop": drop, "spares": spare}
+    chosen |= {"multicast": multicast, "drop": drop, "spares": spare, "retain": retain}
     if gather is not None:
         chosen["gather"] = gather
     folder = _open_or_create(dir, groups, protocol, parse_option_flags(option), chosen)
@@ -131,6 +139,8 @@ def _open_or_create(
         raise UsageError(f"There is already a cluster in {path}, with the spares {', '.join(config.spares) or 'none'}.")
     if chosen["drop"] not in (0, config.drop):
         raise UsageError(f"There is already a cluster in {path}, with --drop {config.drop}.")
+    if chosen["retain"]:
+        folder.retain(chosen["retain"])  # this may change
     return folder
 
 
@@ -235,6 +245,9 @@ def _notes(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
             yield f"{process} has just been started and waits for {', '.join(status.returning)} before it takes part."
         if status.waits_for:
             yield f"{process} waits for {', '.join(status.waits_for)} before it can deliver its oldest message."
+        if status.begins:
+            size = f"{status.delivered_bytes / (1 << 20):.1f} MiB"
+            yield f"{process} keeps what it delivered from position {status.begins} on, in {size}."
         if status.trace == "no room":
             yield f"{process} finds no room for its trace."
         elif status.trace == "slow":

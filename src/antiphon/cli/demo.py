@@ -201,7 +201,7 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
     console.print("\nlatency by number of destination groups")
     print_table(tables.group_metrics(by_groups), console)
     with console.status("drawing the report"):
-        write_report(report, events, runs, violations, measured)
+        write_report(report, events, runs, violations, judged, measured)
     whole = not (broken or counted["missing"] or counted["doubled"] or counted["unexpected"])
     return DemoOutcome(
         holds=whole and taken.all_read,

@@ -14,11 +14,8 @@ from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.keys import first_number
-from antiphon.merge.advance import Asked, await_disks, is_running
-from antiphon.merge.advance import advance as advanced
-from antiphon.merge.floors import Floor, behind, floors_of
-from antiphon.merge.logs import check_protocol, find_logs
-from antiphon.merge.table import Table
+from antiphon.merge import Asked, Floor, Table, await_disks, behind, check_protocol, find_logs, floors_of, is_running
+from antiphon.merge import advance as advanced
 from antiphon.protocols import in_words
 from antiphon.runtime.cluster import ClusterFolder
 
@@ -68,12 +65,14 @@ def merge_command(
         running = home if home is not None and is_running(home) else None
         if running is not None:
             await_disks(running, found)
-        floors, asked = floors_of(config, found), Asked([], [], [])
+        before = table.newest()
+        after = before.until if before is not None else b""
+        floors, asked = floors_of(config, found, after=after), Asked([], [], [])
         if running is not None and advance:
-            floors, asked = advanced(running, found, floors, wait)
+            floors, asked = advanced(running, found, floors, wait, after=after)
         steps.next("starting Spark")
         spark = quiet_session(ROWS_EXPECTED, where)
-        from antiphon.merge.merge import merge
+        from antiphon.merge import merge
 
         steps.next("merging")
         merged = merge(spark, floors, table)

@@ -35,13 +35,12 @@ def reproduce_command(
 
     Example: antiphon reproduce all --quick --out papers
     """
-    from antiphon.reproduce import results
-    from antiphon.reproduce.lab import Lab
-    from antiphon.reproduce.write import verdict
+    from antiphon import reproduce
 
-    names = results.wanted(what or [])
-    results.prepare(out, quick=quick)
-    need_spark(HERE)
+    names = reproduce.wanted(what or [])
+    reproduce.prepare(out, quick=quick)
+    if reproduce.need_spark(names):
+        need_spark(HERE)
 
     @cache
     def spark() -> Any:
@@ -52,9 +51,9 @@ def reproduce_command(
     with progress.status("") as status, one_sentence():
         if not progress.is_terminal:
             status.stop()
-        lab = Lab(out, spark, quick=quick, say=lambda words: status.update(escape(words)))
-        for result in results.reproduce(lab, names):
-            words = f"{result.name}  {result.source}: {verdict(result)} ({result.seconds:.0f} s)"
+        lab = reproduce.Lab(out, spark, quick=quick, say=lambda words: status.update(escape(words)))
+        for result in reproduce.reproduce(lab, names):
+            words = f"{result.name}  {result.source}: {reproduce.verdict(result)} ({result.seconds:.0f} s)"
             console.print(escape(words), soft_wrap=True)
             missed += result.missed
     for sentence in missed:

@@ -108,12 +108,13 @@ def exit_code(judged: Sequence[dict[str, Any]], unjudged: Collection[str] = ()) 
 
 
 def _unjudged(survey: Survey) -> set[str]:
-    """What is wrong with runs that cannot be read, and promises that nobody here can check.
+    """What is wrong with runs that cannot be read, and promises that nobody can check: they are not known here, or
+    compare clocks of which nothing is known.
 
     That a promise needs a drained run and this one was not is no failure: it was not due.
     """
     unknown = {name for run in survey.facts for name in run.promises}.difference(Promise)
-    return unknown.union(survey.complaints)
+    return unknown.union(survey.complaints, *map(tables.untimed, survey.facts))
 
 
 def _refused(survey: Survey) -> list[dict[str, Any]]:
@@ -227,13 +228,14 @@ def report_command(
 
         steps.next("checking every promise")
         violations = verify(events, runs)
-        code = exit_code(collected(verdicts(violations, runs)), _unjudged(survey))
+        judged = collected(verdicts(violations, runs))
         steps.next("measuring")
         measured = metrics(events, runs)
         steps.next("drawing")
-        write_report(out, events, runs, violations, measured, run=run)
+        write_report(out, events, runs, violations, judged, measured, run=run)
     print(f"The report: {out}")
     tables.explain_refused(Printer(), _refused(survey))
+    code = exit_code(judged, _unjudged(survey))
     if code:
         raise typer.Exit(code)
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from antiphon.cli.printing import counted
-from antiphon.core.promises import Promise
+from antiphon.core.promises import REGISTRY, Promise
 from antiphon.trace import RunFacts
 
 STYLES = {
@@ -104,7 +104,8 @@ def _explain_events(console: Console, violation: dict[str, Any]) -> None:
 
 
 def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts]) -> None:
-    """Say why something was not judged: the run did not come to its end, rows are missing, nobody knows the promise."""
+    """Say why something was not judged: the run did not come to its end, rows are missing, nobody knows the promise, or
+    how far the clocks may be apart."""
     statuses: dict[str, set[str]] = {}
     for row in judged:
         statuses.setdefault(row["run"], set()).add(row["status"])
@@ -116,9 +117,19 @@ def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts])
             console.print(f"\n{run.run} ended before everything was delivered{away}.", highlight=False)
         if run.incomplete:
             console.print(f"\nRows of {', '.join(run.incomplete)} are missing in {run.run}.", highlight=False)
+        timed = untimed(run)
+        if timed:
+            told = f"{run.run} does not say how far its clocks may be apart: {', '.join(timed)} cannot be judged"
+            console.print(f"\n{told}.", highlight=False)
         unknown = [name for name in run.promises if name not in tuple(Promise)]
         if unknown:
             console.print(f"\nNothing here checks {', '.join(unknown)}, which {run.run} promises.", highlight=False)
+
+
+def untimed(run: RunFacts) -> list[str]:
+    """What the run promises and nobody can judge, since it says nothing of its clocks."""
+    compared = {str(promise) for promise, definition in REGISTRY.items() if definition.timed}
+    return [name for name in run.promises if name in compared and run.clock_error_ns is None]
 
 
 def explain_clocks(console: Console, by_run: Rows, turned_back: Rows) -> None:

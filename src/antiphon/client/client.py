@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from math import isnan
 from pathlib import Path
+from typing import Literal
 
 from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, MemberConnection, NoAnswer
 from antiphon.client.outgoing import NO_DEADLINE
@@ -40,6 +41,7 @@ _ADDRESSES = re.compile(r"[^/,\s]+:\d+(,[^/,\s]+:\d+)*")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _NOT_OPEN = "The client is not open: use it inside `async with antiphon.connect(...) as client:`."
 SHOWN_MAX = 60
+EARLIEST = "earliest"
 
 
 def connect(
@@ -215,6 +217,12 @@ class Client:
             raise
 
     def _route(self, groups: Iterable[str]) -> Route:
+        if type(groups) is list:
+            groups = tuple(groups)
+            try:
+                return self._spellings[groups]
+            except (KeyError, TypeError):
+                pass
         return self._check_open().route(groups)
 
     def _known_receipt(self, receipt: ReceiptKind) -> ReceiptKind:
@@ -248,25 +256,49 @@ class Client:
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    def subscribe(self, group: str, *, start: int = 0, follow: bool = True, member: str | None = None) -> Subscription:
+    def subscribe(
+        self,
+        group: str,
+        *,
+        start: int | Literal["earliest"] = 0,
+        follow: bool = True,
+        member: str | None = None,
+        cluster: str | None = None,
+    ) -> Subscription:
         """Iterate over what the group delivers, from position ``start`` on; without ``follow``, up to its end.
 
-        ``member``: read the log of this one, and of no other.
+        ``start="earliest"``: from the oldest that is kept. ``member``: read the log of this one, and of no other.
+        ``cluster``: that of which the position is, as `Client.cluster` said: in another one it means nothing.
+
+        PositionGone, while reading: what comes next is no longer kept.
         """
         self._check_open()
         if not isinstance(group, str):
             raise UsageError(f"Subscribe to one group by its name, not to {_shown(group)}.")
         destinations = self._topology.destinations(group)
-        if type(start) is not int or not 0 <= start <= NUMBER_MAX:
-            raise UsageError(f"A position must be a whole number from 0 to 2**62, not {_shown(start)}.")
+        if start != EARLIEST and (type(start) is not int or not 0 <= start <= NUMBER_MAX):
+            wanted = f"a whole number from 0 to 2**62, or {EARLIEST!r}"
+            raise UsageError(f"A position must be {wanted}, not {_shown(start)}.")
+        if cluster not in (None, self._cluster):
+            raise UsageError(
+                f"This is cluster {self._cluster!r}: positions of cluster {_shown(cluster)} mean nothing here."
+            )
         members = self._topology.addressees(destinations)
         if member is not None and member not in members:
             raise UsageError(f"{_shown(member)} is not a member of {group}: its members are {', '.join(members)}.")
-        subscription = Subscription(group, members, self._join, start, follow, self._subscriptions, member)
+        first = start if isinstance(start, int) else None
+        subscription = Subscription(group, members, self._join, first, follow, self._subscriptions, member)
         self._subscriptions[subscription] = None
         return subscription
 
     # The cluster ----------------------------------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> str:
+        """The identity of the cluster, once it was found: keep it with positions that are to be gone on from."""
+        if not self._was_opened:
+            raise UsageError(_NOT_OPEN)
+        return self._cluster
 
     @property
     def groups(self) -> dict[str, list[str]]:

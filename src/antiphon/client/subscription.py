@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join, MemberConnection
 from antiphon.client.values import Batch, Delivery, batch_of
-from antiphon.core.errors import BadFrame, Unavailable, UsageError
+from antiphon.core.errors import BadFrame, PositionGone, Unavailable, UsageError
 from antiphon.core.events import Delivered, Gap, View, decode_event
 from antiphon.core.requests import NUMBER_MAX
 from antiphon.runtime.net.backoff import Backoff
@@ -27,6 +27,7 @@ from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES
 
 AHEAD_BYTES_MAX = 8 << 20  # read ahead of the application
 SEARCH_SECONDS = 5.0  # for a live member, when the reader does not want to wait for news anyway
+AHEAD_SECONDS = 5.0  # that a group has to come to where a reader wants to begin, if it is not there yet
 END_SECONDS = 1.0  # that the other members have to say where their logs end, when a reader wants to read up to the end
 
 
@@ -100,20 +101,24 @@ class Subscription:
         group: str,
         members: Sequence[str],
         join: Join,
-        start: int,
+        start: int | None,
         follow: bool,
         registry: dict[Subscription, None],
         member: str | None = None,
     ) -> None:
+        """``start``: a position; None: the oldest that is kept."""
         self.member = member  # whose log it reads, where that was asked for, or no other member has the same
         self._group = group
         self._members = members if member is None else [member]
         self._join = join
-        self._next = start  # the position that comes next from the log
+        self._next = start or 0  # the position that comes next from the log
+        self._may_skip = start is None  # begin behind what is gone, until something was read
+        self._is_placed = False  # the group has come to where this begins
+        self._gone: dict[str, int] = {}  # the members that no longer have what comes next: the first position they have
         self._follow = follow
         self._registry = registry  # where it is kept while it is open
         self._end: int | None = None  # where to stop, if not following
-        self._furthest = ""  # the member that has all up to there
+        self._preferred = ""  # the member that has what others lack
         self._left = ""  # the member that was read from before
         self._connection: SubscriptionConnection | None = None
         self._batch: Batch | None = None  # the one that is being given out one by one
@@ -186,6 +191,9 @@ class Subscription:
                 self._members = [self.member]
             elif self._end is None and not self._follow and connection.end is not None:
                 self._end = await self._find_end(connection, connection.end)
+                self._check_start(self._end)
+            elif not self._is_placed and connection.end is not None:
+                await self._place(connection, connection.end)
             elif connection.records:
                 event = self._read(connection)
                 if event is not None:
@@ -210,7 +218,7 @@ class Subscription:
         begin, end = self._next, event.position + event.count
         if end <= begin:
             return None  # before the start, or without payloads
-        self._next = end
+        self._next, self._may_skip = end, False
         self._backoff.reset()
         if not isinstance(event, Delivered):
             return event
@@ -221,12 +229,39 @@ class Subscription:
         """Where the log ends. The member that is read from may have been left behind by the others, and not know it:
         the end is that of whoever is furthest, and what this one lacks is read there."""
         own = connection.directory.process
-        others = [member for member in self._members if member != own]
-        ends = {own: end} | dict(zip(others, await asyncio.gather(*map(self._ask_end, others)), strict=True))
-        self._furthest = max(ends, key=lambda member: ends[member])
-        if ends[self._furthest] > end:
+        ends = {own: end} | await self._ask_ends([member for member in self._members if member != own])
+        self._preferred = max(ends, key=lambda member: ends[member])
+        if ends[self._preferred] > end:
             self._give_up(connection)
-        return ends[self._furthest]
+        return ends[self._preferred]
+
+    async def _place(self, connection: SubscriptionConnection, end: int) -> None:
+        """See that a reader which waits for news does not wait for what is far ahead. But all members that can be asked
+        may lag a little behind one that was read from before."""
+        loop, own = asyncio.get_running_loop(), connection.directory.process
+        deadline, furthest = loop.time() + AHEAD_SECONDS, own
+        while self._next > end and not self._has_ended():
+            ends = await self._ask_ends(self._members)
+            furthest = max(ends, key=lambda member: ends[member])
+            end = max(end, ends[furthest])
+            if self._next > end:
+                if loop.time() > deadline:
+                    self._give_up(connection)
+                    self._check_start(end)
+                await asyncio.sleep(END_SECONDS / 4)
+        self._is_placed = True
+        if furthest != own:
+            self._give_up(connection)
+            self._preferred = furthest
+
+    def _check_start(self, end: int) -> None:
+        if self._next > end:
+            raise UsageError(
+                f"Position {self._next} of {self._group} is not there yet: {end} is the next that it delivers."
+            )
+
+    async def _ask_ends(self, members: Sequence[str]) -> dict[str, int]:
+        return dict(zip(members, await asyncio.gather(*map(self._ask_end, members)), strict=True))
 
     async def _ask_end(self, member: str) -> int:
         """Where the log of this member ends; 0 if it does not say."""
@@ -247,14 +282,17 @@ class Subscription:
         connection.give_up()
         self._connection = None
         self._left = connection.directory.process
-        if self._furthest == self._left:
-            self._furthest = ""
+        if self._preferred == self._left:
+            self._preferred = ""
 
     async def _on_refused(self, connection: SubscriptionConnection, refused: Refused) -> None:
         self._give_up(connection)
         if refused.error == "usage":
             raise UsageError(refused.sentence)
-        await self._backoff.wait()
+        if refused.error == "gone" and refused.expected > self._next:
+            self._gone[connection.directory.process] = refused.expected  # others may have it
+        else:
+            await self._backoff.wait()
 
     async def _search(self) -> None:
         """Subscribe at a live member; while following, wait for one as long as it takes."""
@@ -262,6 +300,7 @@ class Subscription:
         deadline = loop.time() + SEARCH_SECONDS
         while not self._is_closed:
             refusals = []
+            self._gone = {member: first for member, first in self._gone.items() if first > self._next}
             for member in self._in_turn():
                 connection = SubscriptionConnection()
                 try:
@@ -281,12 +320,28 @@ class Subscription:
                 return
             if len(refusals) == len(self._members):
                 raise refusals[0]
+            if self._gone:
+                self._on_gone()
+                continue
             if not self._follow and loop.time() > deadline:
                 whom = f"No member of {self._group}" if self.member is None else f"{self.member}, whose log this is,"
                 raise Unavailable(f"{whom} can{'' if self.member is None else 'not'} be reached.")
             await self._backoff.wait()
 
+    def _on_gone(self) -> None:
+        """No member that can be reached has what comes next: begin behind it, or say from where it can go on."""
+        gone, self._gone = self._gone, {}
+        member = min(gone, key=lambda member: gone[member])
+        if not self._may_skip:
+            raise PositionGone(
+                f"Position {self._next} of {self._group if self.member is None else self.member} is no longer kept: "
+                f"reading can go on from position {gone[member]}.",
+                gone[member],
+            )
+        self._next, self._preferred = gone[member], member
+
     def _in_turn(self) -> list[str]:
         """The members as they are to be tried: by chance, but the one that was left comes last."""
-        members = random.sample(self._members, len(self._members))
-        return sorted(members, key=lambda member: (member != self._furthest, member == self._left))
+        members = [member for member in self._members if member not in self._gone]
+        random.shuffle(members)
+        return sorted(members, key=lambda member: (member != self._preferred, member == self._left))

@@ -56,8 +56,9 @@ class Buffers:
         """Of all bytes, in whatever pieces they came; worked out once. Where it is hot, look at `known_checksum`."""
         checksum = self.known_checksum
         if checksum is None:
-            found = 0
-            for piece in self.pieces:
+            first, *others = self.pieces
+            found = crc32(first)
+            for piece in others:
                 found = crc32(piece, found)
             self.known_checksum = checksum = _pack_length(found)
         return checksum
@@ -132,20 +133,21 @@ def encode_beside(prefix: bytes, value: Any) -> Buffers:
     beside = laying.beside
     try:
         head = laying.encode(value)
-        if not beside:
-            return Buffers(prefix + _pack_length(len(head)) + head)
-        return lay_beside(prefix, head, *beside)
+        start = prefix + _pack_length(len(head)) + head
+        return _lay_beside(start, beside) if beside else Buffers(start)
     finally:
         if beside:
             beside.clear()
         _idle.append(laying)
 
 
-def lay_beside(prefix: bytes, head: bytes, *beside: Buffers) -> Buffers:
-    """The same of a head that is encoded already."""
-    start = prefix + _pack_length(len(head)) + head
-    pieces = beside[0].pieces if len(beside) == 1 else [piece for buffers in beside for piece in buffers.pieces]
-    size = sum([buffers.size for buffers in beside])
+def _lay_beside(start: bytes, beside: list[Buffers]) -> Buffers:
+    if len(beside) == 1:
+        (only,) = beside
+        size, pieces = only.size, only.pieces
+    else:
+        size = sum([buffers.size for buffers in beside])
+        pieces = tuple([piece for buffers in beside for piece in buffers.pieces])
     return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
 
 
@@ -160,13 +162,13 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
             raise BadFrame("A frame is too short for a head.")
         (length,) = _unpack_length(data, offset)
         end = begin + length
-        if length > HEAD_BYTES_MAX or end > size:
-            raise BadFrame("A frame is shorter than its head.")
-        if end == size:  # most frames are all head
+        if end == size and length <= HEAD_BYTES_MAX:  # most frames are all head
             try:
                 return decode_alone(data[begin:])
             except UNDECODABLE as error:
                 raise BadFrame(f"A frame does not hold a message of this protocol: {error}.") from None
+        if length > HEAD_BYTES_MAX or end > size:
+            raise BadFrame("A frame is shorter than its head.")
         try:
             taking = idle.pop()
         except IndexError:

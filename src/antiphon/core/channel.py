@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from functools import lru_cache
 from itertools import islice
@@ -65,6 +65,10 @@ def digest_with(digest: int, checksums: bytes) -> int:
     return crc32(checksums, digest)
 
 
+def checksums_of(frames: Iterable[Buffers]) -> bytes:
+    return b"".join([frame.known_checksum or frame.checksum for frame in frames])
+
+
 class Inbox(msgspec.Struct, array_like=True):
     """Which numbers of a stream were taken: all up to ``received``, and some beyond where they have no order."""
 
@@ -90,12 +94,22 @@ class FrameInbox(Inbox, array_like=True):
 
     digest: int = 0
     early_checksums: dict[int, bytes] = msgspec.field(default_factory=dict)
+    undigested: list[Buffers] = msgspec.field(default_factory=list)  # the last ones, if the digest is not of them yet
 
     @property
     def prefix(self) -> Prefix:
+        if self.undigested:
+            self.settle()
         return Prefix(self.received, self.digest)
 
+    def settle(self) -> None:
+        """Have the digest be one of all frames up to ``received``."""
+        self.digest = digest_with(self.digest, checksums_of(self.undigested))
+        self.undigested.clear()
+
     def take_frame(self, number: int, frame: Buffers) -> None:
+        if self.undigested:
+            self.settle()
         following = self.received + 1
         if number == following and not self.early:  # most come in order, and nothing waits for them
             self.received = number
@@ -141,17 +155,22 @@ class Outbox:
         if number <= self.spilled:
             return
         popleft = self.frames.popleft
+        if number == self.spilled + 1:  # as where each is acknowledged by itself
+            frame = popleft()
+            self.size -= frame.size
+            self.digest = crc32(frame.known_checksum or frame.checksum, self.digest)
+            self.spilled = number
+            return
         gone = [popleft() for _ in range(self.spilled, number)]
         self.size -= sum([frame.size for frame in gone])
-        self.digest = digest_with(self.digest, b"".join([f.known_checksum or f.checksum for f in gone]))
+        self.digest = digest_with(self.digest, checksums_of(gone))
         self.spilled = number
 
     def digest_up_to(self, number: int) -> int | None:
         """Of the first ``number`` frames; None if it cannot be told from what is kept here."""
         if not self.spilled <= number <= self.sent:
             return None
-        first = islice(self.frames, number - self.spilled)
-        return digest_with(self.digest, b"".join([frame.checksum for frame in first]))
+        return digest_with(self.digest, checksums_of(islice(self.frames, number - self.spilled)))
 
     def frames_from(self, number: int) -> Iterator[tuple[int, Buffers]]:
         """The frames kept here from ``number`` on, with their numbers."""

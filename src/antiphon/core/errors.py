@@ -11,6 +11,14 @@ class UsageError(AntiphonError):
     """The caller asked for something that makes no sense: nothing happened, and a repeat fails too."""
 
 
+class PositionGone(UsageError):
+    """A log no longer holds what is at a position: reading can go on from ``first``, the oldest that is kept."""
+
+    def __init__(self, sentence: str, first: int) -> None:
+        super().__init__(sentence)
+        self.first = first
+
+
 class Unavailable(AntiphonError):
     """The cluster could not do it now: it surely did not happen, and a repeat may succeed."""
 
@@ -37,6 +45,10 @@ class JournalBehind(JournalError):
 
 class JournalFull(JournalError):
     """No space could be reserved: the input was refused and the journal is unharmed."""
+
+
+class RecordsGone(JournalError):
+    """A log no longer holds these records: they were let go."""
 
 
 class TraceError(AntiphonError):

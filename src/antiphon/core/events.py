@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece, decoder_beside, encode_beside
+from antiphon.core.buffers import COPIED_MAX, Buffers, Piece, decoder_beside, encode_beside
 from antiphon.core.model import GroupId, MessageId, ProcessId, ViewId
 from antiphon.core.requests import Request, trusted_requests_in
 
@@ -83,6 +85,8 @@ class _ViewHead(msgspec.Struct, frozen=True, array_like=True, tag="view", gc=Fal
 
 
 _decode = decoder_beside(_Head | _GapHead | _ViewHead)
+_encode_head = msgspec.msgpack.Encoder().encode
+_pack_length = struct.Struct("<I").pack
 
 
 def encode_event(event: Event) -> Buffers:
@@ -91,9 +95,14 @@ def encode_event(event: Event) -> Buffers:
         return encode_beside(b"", _GapHead(event.position, event.at))
     if isinstance(event, View):
         return encode_beside(b"", _ViewHead(event.id, event.members, event.position, event.at))
-    requests = Buffers(*[request.data for request in event.requests])
-    head = _Head(event.id, event.destinations, event.position, event.count, event.key, event.at, requests)
-    return encode_beside(b"", head)
+    # As `encode_beside` does it with a `_Head`: written out, because nearly all events are these.
+    pieces = [request.data for request in event.requests]
+    size = sum(map(len, pieces))
+    head = _encode_head(
+        ("delivered", event.id, event.destinations, event.position, event.count, event.key, event.at, size)
+    )
+    start = _pack_length(len(head)) + head
+    return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
 
 
 def decode_event(record: Piece) -> Event:

@@ -26,6 +26,8 @@ class Gathered(msgspec.Struct, array_like=True):
 
     def body(self) -> Buffers:
         """All of it, as it came; what is known of the requests goes with it."""
+        if len(self.requests) == 1:
+            return self.requests[0]
         body = Buffers(*[piece for request in self.requests for piece in request.pieces])
         body.decoded = [read for request in self.requests for read in trusted_requests_in(request)]
         return body

@@ -92,10 +92,9 @@ class Host:
         self.process = process
         self.journal = journal
         self.outside = outside
-        self.outboxes: dict[ChannelId, Outbox] = {}
+        self._outboxes: dict[ChannelId, Outbox] = {}
         self.fresh: dict[ChannelId, None] = {}  # channels of which more is held than was last asked for
         self._received: dict[ChannelId, Prefix] = {}
-        self._ahead: dict[ChannelId, FrameInbox] = {}  # channels of which more is held than ``_received`` says
         self._asked: tuple[ChannelId, FrameInbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
         self._held: deque[Turn] = deque()
         self._awaited = 0  # all that waits below this index has led to something, or stands before what has
@@ -107,65 +106,15 @@ class Host:
 
     def take(self, happened: AnyInput, note: Any = None) -> None:
         """Journal an input and handle it. JournalFull: nothing has happened."""
-        if self._ahead:
-            self._catch_up()
         self._hold(self._handle(happened, note))
 
     def _hold(self, turn: Turn) -> None:
         """What was just handled waits for the disk."""
         if turn.channel is not None:
-            inbox = self.process.state.inboxes[turn.channel]
-            turn.held = Prefix(inbox.received, inbox.digest)
+            turn.held = self.process.state.inboxes[turn.channel].prefix
         self._held.append(turn)
         if turn.effects:
             self._awaited = turn.index + 1
-
-    def take_at_once(self, happened: AnyInput, note: Any = None) -> None:
-        """``take``, ``end_turn`` and ``durable`` in one, where there is no journal and nothing is held."""
-        turn = self._handle(happened, note)
-        if turn.channel is not None:
-            self._ahead[turn.channel] = self.process.state.inboxes[turn.channel]
-        self._end_at_once(turn)
-
-    def receive_at_once(self, channel: ChannelId, happened: Receive, note: Any = None) -> bool:
-        """``take_at_once`` of a frame on a numbered channel, if it may be taken: if it is new, and none before it is
-        missing. Returns whether it was. Written out, because nearly all inputs of a simulation are these."""
-        process, number, frame = self.process, happened.number, happened.frame
-        state = process.state
-        inbox = state.inboxes.get(channel) or process.inbox(channel)
-        if number != inbox.received + 1 and not self._may_take(channel, number):
-            return False
-        seq = state.seq + 1
-        inbox.take_frame(number, frame)
-        effects = process.receive(happened.at, channel[0], frame)
-        turn = Turn(self._index, happened, seq, state.seq, effects, note, channel)  # nobody asks for its index
-        self._ahead[channel] = inbox
-        if state.turn or state.gathering.messages:
-            self._end_at_once(turn)
-            return True
-        try:
-            if effects:
-                self._release_effects(turn)
-        finally:
-            self.outside.on_turns((turn,), replayed=False)
-        return True
-
-    def _may_take(self, channel: ChannelId, number: int) -> bool:
-        try:
-            return self.is_new(channel, number)
-        except BadFrame:
-            return False  # those before it will be resent, and it will be with them
-
-    def _end_at_once(self, turn: Turn) -> None:
-        if self.process.turn_is_open:
-            self._hold(turn)
-            self.take(TurnEnd(turn.happened.at), turn.note)
-            self.durable(self.next_index)
-            return
-        try:
-            self._release_effects(turn)
-        finally:
-            self.outside.on_turns((turn,), replayed=False)
 
     def _handle(self, happened: AnyInput, note: Any) -> Turn:
         journal = self.journal
@@ -245,16 +194,25 @@ class Host:
             self._received[channel] = turn.held
             self.fresh[channel] = None
         if turn.effects:
-            self._release_effects(turn)
+            self._release_turn(turn)
 
-    def _release_effects(self, turn: Turn) -> None:
-        effects, outside = turn.effects, self.outside
-        done = 0
+    def _release_turn(self, turn: Turn) -> None:
+        try:
+            self._release_effects(turn.effects, turn.note)
+        except BaseException:
+            turn.seq_last = max((seq for e in turn.effects if (seq := getattr(e, "seq", 0))), default=turn.seq - 1)
+            if type(turn.happened) is Receive:
+                turn.seq_last = max(turn.seq_last, turn.seq)
+            raise
+
+    def _release_effects(self, effects: list[AnyEffect], note: Any) -> None:
+        """If the process ends in the middle, what was done is all that anybody saw, and all that is left of them."""
+        outside = self.outside
         try:
             for effect in effects:
                 kind = type(effect)
                 if kind is Send:
-                    self._release_send(effect, turn.note)  # type: ignore[arg-type]
+                    outside.on_send(effect, note)  # type: ignore[arg-type]
                 elif kind is Log:
                     outside.on_event(effect.event)  # type: ignore[union-attr]
                 elif kind is Record:
@@ -269,59 +227,55 @@ class Host:
                     outside.on_monitor(effect.processes)  # type: ignore[union-attr]
                 elif kind is Assured:
                     outside.on_assured(effect)  # type: ignore[arg-type]
-                done += 1
-        except BaseException:  # the process ended in the middle: what was done is all that anybody saw
-            last = effects[done]
-            del effects[done + (type(last) is Send and bool(last.to)) :]
-            turn.seq_last = max((seq for e in effects if (seq := getattr(e, "seq", 0))), default=turn.seq - 1)
-            if type(turn.happened) is Receive:
-                turn.seq_last = max(turn.seq_last, turn.seq)
+        except BaseException:
+            done = next(place for place, each in enumerate(effects) if each is effect)
+            del effects[done + (type(effect) is Send and bool(effect.to)) :]
             raise
-
-    def _release_send(self, send: Send, note: Any) -> None:
-        """A frame is kept until its receivers have acknowledged it."""
-        try:
-            self.outside.on_send(send, note)
         finally:
-            self._keep(send)
+            self._keep(effects)
 
-    def _keep(self, send: Send) -> None:
-        outboxes, frame = self.outboxes, send.frame
-        for channel, number in zip(send.channels, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
-            box = outboxes.get(channel) or self.outbox(channel)
-            assert number == box.sent + 1, "a channel's frames are let out in the order of their numbers"
-            box.sent = number  # as box.push does: there are many
-            box.frames.append(frame)
-            box.size += frame.size
+    def _keep(self, effects: list[AnyEffect]) -> None:
+        """Frames that were let out are kept until their receivers have acknowledged them."""
+        outboxes = self._outboxes
+        for send in effects:
+            if type(send) is not Send:
+                continue
+            frame = send.frame
+            for channel, number in zip(send.channels, send.numbers):  # noqa: B905 - saying how to compare is slow
+                box = outboxes.get(channel)
+                if box is None:
+                    box = outboxes[channel] = Outbox()
+                assert number == box.sent + 1, "a channel's frames are let out in the order of their numbers"
+                box.sent = number  # as box.push does: there are many
+                box.frames.append(frame)
+                box.size += frame.size
 
     # Channels ---------------------------------------------------------------------------------------------------
 
+    @property
+    def outboxes(self) -> dict[ChannelId, Outbox]:
+        return self._outboxes
+
     def outbox(self, channel: ChannelId) -> Outbox:
-        found = self.outboxes.get(channel)
+        outboxes = self.outboxes
+        found = outboxes.get(channel)
         if found is None:
-            found = self.outboxes[channel] = Outbox()
+            found = outboxes[channel] = Outbox()
         return found
 
     @property
     def received(self) -> dict[ChannelId, Prefix]:
         """What is held, durably, of each channel: what may be acknowledged."""
-        if self._ahead:
-            self._catch_up()
         return self._received
 
     def take_fresh(self) -> Iterable[ChannelId]:
         """The channels of which more has become durable since this was last asked."""
-        if self._ahead:
-            self._catch_up()
         fresh, self.fresh = self.fresh, {}
         return fresh
 
-    def _catch_up(self) -> None:
-        """Of what was taken at once, all is held. Said before anything waits for the disk, or when somebody asks."""
-        for channel, inbox in self._ahead.items():
-            self._received[channel] = Prefix(inbox.received, inbox.digest)
-            self.fresh[channel] = None
-        self._ahead.clear()
+    def close(self) -> None:
+        """Nobody will ask for a frame any more."""
+        self._outboxes.clear()
 
     def check_peer(
         self,
@@ -389,7 +343,7 @@ class Host:
         self.process.restore(state.process)
         self._asked = _NOBODY  # inboxes are others now
         for channel, sent, acknowledged, spilled, digest, kept in state.outboxes:
-            box = self.outboxes[channel] = Outbox(sent, acknowledged)
+            box = self._outboxes[channel] = Outbox(sent, acknowledged)
             box.spilled, box.digest = spilled, digest
             box.frames.extend(state.frames[place] for place in kept)
             box.size = sum(frame.size for frame in box.frames)
@@ -403,10 +357,9 @@ class Host:
             seq = state.seq + 1
             effects = self.process.step(happened)
             turn = Turn(index, happened, seq, state.seq, effects)
+            self._keep(effects)
             for effect in effects:
-                if type(effect) is Send:
-                    self._keep(effect)
-                elif type(effect) is Log:
+                if type(effect) is Log:
                     self.outside.on_event(effect.event)
             self.outside.on_turns((turn,), replayed=True)
         self._received = {channel: inbox.prefix for channel, inbox in self.process.state.inboxes.items()}

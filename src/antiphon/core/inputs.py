@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece, decoder_beside, encode_beside, lay_beside
+from antiphon.core.buffers import COPIED_MAX, Buffers, Piece, decoder_beside
 from antiphon.core.channel import Transport
 from antiphon.core.model import GroupId, ProcessId, Service
 
@@ -77,16 +80,32 @@ AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recov
 
 _decode = decoder_beside(AnyInput)
 _encode_head = msgspec.msgpack.Encoder().encode
+_pack_length = struct.Struct("<I").pack
 
 
 def encode_input(value: AnyInput) -> Buffers:
     """A journal record: a small head, and what came from outside as it came."""
-    if type(value) is not Receive:
-        return encode_beside(b"", value)
-    # Most are frames. Written out it takes half the time: nobody has to look for what goes beside the head.
-    frame = value.frame
-    head = _encode_head((1, value.at, value.sender, value.transport, value.number, frame.size))
-    return lay_beside(b"", head, frame)
+    return Buffers(*pieces_of_input(value)[1])
+
+
+def pieces_of_input(value: AnyInput) -> tuple[int, Sequence[Piece]]:
+    """The same, as its size and its pieces."""
+    # As `encode_beside` does it. Written out it takes half the time: nobody has to look for what goes beside the head.
+    kind = type(value)
+    if kind is Receive:
+        beside = value.frame  # type: ignore[union-attr]
+        size = beside.size
+        head = _encode_head((1, value.at, value.sender, value.transport, value.number, size))  # type: ignore[union-attr]
+    elif kind is Submit:
+        beside = value.requests  # type: ignore[union-attr]
+        size = beside.size
+        head = _encode_head((3, value.at, value.destinations, size))  # type: ignore[union-attr]
+    else:
+        head = _encode_head(value)
+        return 4 + len(head), (_pack_length(len(head)) + head,)
+    start = _pack_length(len(head)) + head
+    pieces = (start, *beside.pieces)
+    return len(start) + size, (b"".join(pieces),) if size <= COPIED_MAX else pieces
 
 
 def decode_input(record: Piece) -> AnyInput:

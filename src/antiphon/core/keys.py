@@ -30,14 +30,17 @@ def _encode(key: Iterable[int | str | Key], out: bytearray) -> None:
             out.append(_INT + length)  # a longer number is a greater one
             out += part.to_bytes(length, "big")
         elif isinstance(part, str):
-            assert "\0" not in part, "a text in an order key has no NUL: NUL ends it"
-            out.append(_TEXT)
-            out += part.encode()
-            out.append(0)
+            out += _text(part)
         else:
             out.append(_OPEN)
             _encode(part, out)
             out.append(0)
+
+
+@lru_cache(maxsize=4096)
+def _text(part: str) -> bytes:
+    assert "\0" not in part, "a text in an order key has no NUL: NUL ends it"
+    return bytes((_TEXT, *part.encode(), 0))
 
 
 def first_number(key: bytes) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -81,6 +81,7 @@ class Process:
         self.topology = topology
         self.now = 0
         self.parts: list[Component] = []
+        self._decoders: list[Callable[[Piece, int], Wire]] = []  # of the frames of each
         self.state = ProcessState()
         self.gather = gather or Gather()
         self.traced = True  # whether anybody reads the records; events are numbered all the same
@@ -241,6 +242,9 @@ class Process:
     def snapshot(self) -> bytes:
         assert not self.turn_is_open, "a snapshot is taken between two turns"
         self.state.now = self.now
+        for inbox in self.state.inboxes.values():
+            if inbox.undigested:
+                inbox.settle()
         self.state.parts = [part.snapshot() for part in self.parts]
         return encode_inside(self.state)
 
@@ -276,6 +280,7 @@ class Process:
 
     def register(self, part: Component) -> int:
         self.parts.append(part)
+        self._decoders.append(part.contract.decode)
         assert len(self.parts) <= 255, "a part's index must fit into the first byte of a frame"
         return len(self.parts) - 1
 
@@ -313,12 +318,12 @@ class Process:
         return self.parts[index], message
 
     def _decode_once(self, frame: Buffers) -> tuple[int, Wire]:
-        pieces, parts = frame.pieces, self.parts
+        pieces, decoders = frame.pieces, self._decoders
         data = pieces[0] if len(pieces) == 1 else frame.joined()
-        if not data or data[0] >= len(parts):
+        index = data[0] if data else len(decoders)
+        if index >= len(decoders):
             raise BadFrame("A frame is for no part of this protocol.")
-        index = data[0]
-        frame.decoded = found = (index, parts[index].contract.decode(data, 1))
+        frame.decoded = found = (index, decoders[index](data, 1))
         return found
 
     def handle(self, sender: ProcessId, frame: Buffers) -> None:
@@ -334,19 +339,23 @@ class Process:
         assert self.topology.group_of.get(self.me) in m.destinations, "only addressees deliver"
         state = self.state
         admitted: list[Request] = []
+        count = 0
         id, destinations = m.id, m.destinations
         for request in requests_of(m):
             if request.client == id.origin:
                 admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
+                count += request.count
             else:
                 session = SessionId(request.client, destinations)
-                admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
+                fresh = state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
+                admitted += fresh
+                count += sum([each.count for each in fresh])
                 if self.with_views:
                     self._delivered.append(session)
-        count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
-        assert order is None or order >= least_key(m), "a message that raises a floor has a key that does"
+        if self.heeds_floors or not m.count:
+            assert order is None or order >= least_key(m), "a message that raises a floor has a key that does"
         event = Delivered(id, destinations, state.position, count, tuple(admitted), order, self.now)
         self._effects.append(Log(seq, event))
         state.position += count

@@ -21,6 +21,7 @@ class Promise(StrEnum):
     UNIFORM_AGREEMENT = "uniform_agreement"
     TOTAL_ORDER = "total_order"
     ACYCLIC_ORDER = "acyclic_order"
+    REAL_TIME_ORDER = "real_time_order"
     GAPS = "gaps"
     VIRTUAL_SYNCHRONY = "virtual_synchrony"
     VIEW_ORDER = "view_order"
@@ -46,6 +47,7 @@ class Definition(NamedTuple):
     on_spark: str
     drained: bool = False  # judged only where every promised delivery had its time
     in_part: bool = False  # where it had not, what is found counts, but not that nothing is found
+    timed: bool = False  # judged only where the run says how far its clocks may be apart
 
     def checks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Both checks, loaded. The second needs pyspark."""
@@ -58,9 +60,11 @@ def load(place: str) -> Callable[..., Any]:
     return found
 
 
-def _definition(meaning: str, module: str, name: str, *, drained: bool = False, in_part: bool = False) -> Definition:
+def _definition(
+    meaning: str, module: str, name: str, *, drained: bool = False, in_part: bool = False, timed: bool = False
+) -> Definition:
     in_process, on_spark = f"antiphon.checks.{module}:{name}", f"antiphon.pipeline.{module}:{name}"
-    return Definition(meaning, in_process, on_spark, drained, in_part)
+    return Definition(meaning, in_process, on_spark, drained, in_part, timed)
 
 
 REGISTRY: dict[Promise, Definition] = {
@@ -99,6 +103,13 @@ REGISTRY: dict[Promise, Definition] = {
         "the relation 'some process delivers m before m2' among agreed messages has no cycle, over all groups together",
         "order",
         "acyclic_order",
+    ),
+    Promise.REAL_TIME_ORDER: _definition(
+        "the relation 'some process delivers m before m2, or some process delivered m before m2 was multicast, by more "
+        "than the error of the clocks' among agreed messages has no cycle, over all groups together",
+        "real_time",
+        "real_time_order",
+        timed=True,
     ),
     Promise.GAPS: _definition(
         "when a member of a group delivers m right after m0, without a gap in between, or as its first message, "

@@ -257,7 +257,10 @@ def trusted_requests_in(body: Buffers) -> list[Request]:
 
 def requests_of(m: Message) -> list[Request]:
     """What a message brings that was checked when it came; nothing, if it only raises a floor (core/floors.py)."""
-    return trusted_requests_in(m.body) if m.count else []
+    if not m.count:
+        return []
+    found: list[Request] | None = m.body.decoded
+    return trusted_requests_in(m.body) if found is None else found
 
 
 def _all_in(body: Buffers, read: Callable[[Piece, int], Request]) -> list[Request]:

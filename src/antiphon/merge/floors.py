@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from antiphon.core.errors import UsageError
 from antiphon.merge.logs import Log, reach_of
 from antiphon.runtime.cluster import ClusterConfig
 
@@ -24,14 +25,29 @@ class Floor(msgspec.Struct, frozen=True):
     payload: bytes | None = None  # the key of the last delivery in it that brought anything
 
 
-def floors_of(config: ClusterConfig, logs: Iterable[Log], groups: Iterable[str] | None = None) -> dict[str, Floor]:
-    """The floor of each group of the cluster, or of these."""
+def floors_of(
+    config: ClusterConfig, logs: Iterable[Log], groups: Iterable[str] | None = None, *, after: bytes = b""
+) -> dict[str, Floor]:
+    """The floor of each group of the cluster, or of these.
+
+    ``after``: the key up to which everything is in the table. Only logs count that have all that is behind it.
+    UsageError: nobody of some group has.
+    """
     found = {group: Floor(group, None, None) for group in groups or config.groups}
+    gone: dict[str, list[int]] = {}
     logs = list(logs)
     with ThreadPoolExecutor(8) as pool:
         for log, reach in zip(logs, pool.map(reach_of, logs), strict=True):
-            if found[log.group].log is None or (reach.floor or b"") > (found[log.group].key or b""):
+            if reach.begins is not None and reach.begins.key > after:
+                gone.setdefault(log.group, []).append(reach.begins.event.position)
+            elif found[log.group].log is None or (reach.floor or b"") > (found[log.group].key or b""):
                 found[log.group] = Floor(log.group, log, reach.floor, reach.payload)
+    for group, positions in gone.items():
+        if found[group].log is None:
+            raise UsageError(
+                f"{group} keeps what it delivered from position {min(positions)} on, and what is before that is not "
+                "all in the table: nothing was added."
+            )
     return found
 
 

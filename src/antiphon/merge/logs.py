@@ -22,6 +22,10 @@ class MergeError(AntiphonError):
     """The logs contradict what their protocol promises, so no order can be made of them."""
 
 
+class LetGo(UsageError):
+    """A segment was there a moment ago."""
+
+
 class SegmentFile(NamedTuple):
     """A file of a log. Only the last one may be written to while we read."""
 
@@ -128,10 +132,14 @@ def read_segment(file: SegmentFile) -> tuple[Segment, list[bytes]]:
     for _ in range(READS_MAX - 1) if file.is_last else ():
         try:
             return read_whole(file.path, file.first, is_last=True)
+        except FileNotFoundError:
+            break
         except JournalCorrupt:
             time.sleep(READ_AGAIN_SECONDS)
     try:
         return read_whole(file.path, file.first, is_last=file.is_last)
+    except FileNotFoundError:
+        raise LetGo(f"{file.path} was let go by its process meanwhile: merge again.") from None
     except OSError as error:
         raise UsageError(f"{file.path} cannot be read: {error.strerror}.") from None
     except JournalError as error:
@@ -158,7 +166,9 @@ def placed(record: bytes, path: Path) -> Placed:
 
 
 class Reach(NamedTuple):
-    """How far a log goes; None where it holds nothing of the kind."""
+    """From where a log goes, and how far; None where it holds nothing of the kind."""
+
+    begins: Placed | None  # its first record, if those before it were let go
 
     floor: bytes | None  # the key of its last record: what comes behind it has a greater one
     payload: bytes | None  # of the last one that brought anything
@@ -166,15 +176,34 @@ class Reach(NamedTuple):
 
 
 def reach_of(log: Log) -> Reach:
+    for _ in range(READS_MAX - 1):
+        try:
+            return _reach_of(log.segments())
+        except LetGo:
+            continue
+    return _reach_of(log.segments())
+
+
+def _reach_of(files: Sequence[SegmentFile]) -> Reach:
+    begins = _first_kept(files)
     floor: bytes | None = None
-    for file in reversed(log.segments()):
+    for file in reversed(files):
         _, records = read_segment(file)
         for record in reversed(records):
             key, event = placed(record, file.path)
             floor = floor or key
             if event.count:
-                return Reach(floor, key, event.position + event.count)
-    return Reach(floor, None, 0)
+                return Reach(begins, floor, key, event.position + event.count)
+    return Reach(begins, floor, None, 0)
+
+
+def _first_kept(files: Sequence[SegmentFile]) -> Placed | None:
+    """The first record of a log of which the oldest were let go."""
+    for file in files if files and files[0].first else ():
+        _, records = read_segment(file)
+        if records:
+            return placed(records[0], file.path)
+    return None
 
 
 def segments_after(log: Log, key: bytes) -> list[SegmentFile]:

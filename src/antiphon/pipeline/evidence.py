@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
-from antiphon.pipeline import kernel, requests, schema, stretches, witness
+from antiphon.pipeline import kernel, moments, requests, schema, stretches, witness
 from antiphon.pipeline.local import kept, small
 from antiphon.pipeline.messages import about_messages, facts_of, judged, judges, messages, outcomes
 from antiphon.pipeline.summary import members, summaries, zero
@@ -75,6 +75,10 @@ class Evidence:
             rows = self.of_runs_with(self.outcomes, Promise.INTEGRITY, *witness.ORDERS)
             steps = witness.steps(rows, self.summary, self.facts)
             found.append(witness.unproven(steps, self.facts).withColumnRenamed("property", "doubt"))
+        if Promise.REAL_TIME_ORDER in self.asked:
+            rows = self.of_runs_with(self.outcomes, Promise.REAL_TIME_ORDER)
+            late = moments.untimely(rows, self.facts)
+            found.append(late.select("run", F.lit(Promise.REAL_TIME_ORDER.value).alias("doubt")))
         return small(reduce(DataFrame.unionByName, found).distinct(), DOUBTS_HERE)
 
     def _doubts_of_messages(self) -> DataFrame:
@@ -162,7 +166,10 @@ class Evidence:
             steps = witness.steps_by_place(events, self.stretches, summary, self.facts)
             still = witness.unproven(steps, self.facts.join(keyless, on="run", how="left_semi"))
             keyed = left.join(keyless, on="run", how="left_anti")
-            left = small(keyed.unionByName(still.withColumnRenamed("property", "doubt")), DOUBTS_HERE)
+            # Places say nothing of the time.
+            timed = left.filter(F.col("doubt") == Promise.REAL_TIME_ORDER.value)
+            found = keyed.unionByName(timed).unionByName(still.withColumnRenamed("property", "doubt"))
+            left = small(found.distinct(), DOUBTS_HERE)
         names = [row.doubt for row in left.select("doubt").distinct().collect()]
         return {name: left.filter(F.col("doubt") == name).select("run") for name in names if name in witness.ORDERS}
 
@@ -175,7 +182,8 @@ class Evidence:
         named = (self.unproven[name].withColumn("property", F.lit(name)) for name in names)
         left = reduce(DataFrame.unionByName, named).groupBy("run").agg(F.collect_set("property").alias("judged"))
         some = self.facts.drop("judged").join(F.broadcast(left), on="run", how="inner")
-        rows = self.outcomes.join(F.broadcast(left.select("run")), on="run", how="left_semi")
+        rows = self.outcomes.filter("message is not null")  # a delivery without a name has no place in an order
+        rows = rows.join(F.broadcast(left.select("run")), on="run", how="left_semi")
         return kept(messages(about_messages(rows, self.facts, genuine=False), some))
 
     @cached_property

@@ -7,6 +7,7 @@ one task as an Arrow table of its messages (a run must fit in a worker's memory)
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline.cycles import Cycle, merge, shortest_cycle
+from antiphon.pipeline.earliest import earliest, shortest_way, too_late
 
 Ints = npt.NDArray[np.int64]
 Place = dict[str, Any]  # of a row: its process and seq
@@ -27,8 +29,9 @@ SHOWN = 3
 
 COLUMNS = [
     *("run", "judged", "message", "causal", "sender", "sender_seq", "addressed", "delivered_at", "delivered_seq"),
+    *("multicast_ns", "first_delivery", "clock_error_ns"),
 ]
-CHECKS = (Promise.ACYCLIC_ORDER, Promise.CAUSAL, Promise.CAUSAL_EXTENSION)
+CHECKS = (Promise.ACYCLIC_ORDER, Promise.REAL_TIME_ORDER, Promise.CAUSAL, Promise.CAUSAL_EXTENSION)
 OUTPUT = pa.schema(
     [
         ("run", pa.string()),
@@ -62,9 +65,15 @@ def disorder(table: pa.Table) -> pa.Table:
     """The violations of one run, of those properties that are to be judged; called by Spark once per run."""
     run, judged = _numbered(table), table["judged"][0].as_py()
     found: list[dict[str, Any]] = []
-    if Promise.ACYCLIC_ORDER in judged:
-        agreed = pc.invert(table["causal"])  # what was asked for as causal has no place in the order
-        found = cycles(run if pc.all(agreed).as_py() else _numbered(table.filter(agreed)))
+    orders = [promise for promise in (Promise.ACYCLIC_ORDER, Promise.REAL_TIME_ORDER) if promise in judged]
+    if orders:
+        # What was asked for as causal has no place in the order; what has no name is no message.
+        agreed = pc.and_(pc.invert(table["causal"]), pc.not_equal(table["message"], ""))
+        ordered = table if pc.all(agreed).as_py() else table.filter(agreed)
+        numbered = run if ordered is table else _numbered(ordered)
+        found = cycles(numbered, orders)
+        if Promise.REAL_TIME_ORDER in orders and not found and ordered.num_rows:
+            found = inversions_of_time(numbered, ordered)
     for promise in (Promise.CAUSAL, Promise.CAUSAL_EXTENSION):
         if promise in judged:
             found += inversions(run, promise)
@@ -132,14 +141,17 @@ def _numbered(table: pa.Table) -> Run:
 # ---- acyclic_order
 
 
-def cycles(run: Run) -> list[dict[str, Any]]:
-    """Merge all processes' sequences into one order; where that gets stuck, there is a cycle."""
+def cycles(run: Run, promises: Sequence[Promise] = (Promise.ACYCLIC_ORDER,)) -> list[dict[str, Any]]:
+    """Merge all processes' sequences into one order; where that gets stuck, there is a cycle: it breaks all these."""
     counts = np.bincount(run.delivered[0], minlength=len(run.messages))
     # A cycle enters and leaves each sequence through messages that others have too: what one process alone delivers
     # can be left out of it.
     orders = [order[counts[order] > 1].tolist() for order in run.orders]
     stuck = merge(orders, counts.tolist())
-    return [_cycle_row(run, shortest_cycle(orders, stuck))] if stuck else []
+    if not stuck:
+        return []
+    row = _cycle_row(run, shortest_cycle(orders, stuck))
+    return [{**row, "property": promise.value} for promise in promises]
 
 
 def _cycle_row(run: Run, cycle: Cycle) -> dict[str, Any]:
@@ -167,6 +179,35 @@ def _row(
 ) -> dict[str, Any]:
     found = {"property": name, "processes": processes, "messages": messages, "detail": detail, "rank": rank}
     return {**found, "rows": rows or []}
+
+
+# ---- real_time_order
+
+
+def inversions_of_time(run: Run, table: pa.Table) -> list[dict[str, Any]]:
+    """What was multicast after the delivery of something that comes after it, in an order without cycles."""
+    first = table["first_delivery"].combine_chunks()
+    delivered_ns = _ints(pc.fill_null(pc.struct_field(first, "time_ns"), np.iinfo(np.int64).max))
+    multicast_ns = _ints(pc.fill_null(table["multicast_ns"], np.iinfo(np.int64).min))
+    since = earliest(delivered_ns, run.orders)
+    late = too_late(multicast_ns, since, table["clock_error_ns"][0].as_py())[:SHOWN].tolist()
+    return [_late_row(run, first, delivered_ns, message, int(since[message])) for message in late]
+
+
+def _late_row(run: Run, first: pa.Array, delivered_ns: Ints, message: int, since: int) -> dict[str, Any]:
+    way, end = shortest_way(message, delivered_ns, since, run.orders)
+    place = first[end].as_py()
+    (sender,) = _multicast(run, message)
+    detail = f"{place['process']} delivers {run.name(end)} before {sender['process']} multicasts {run.name(message)}"
+    steps = list(zip(way, [*(m for m, _ in way[1:]), end], strict=False))  # none, where it is the message itself
+    if steps:
+        told = [f"{run.processes[p]} delivers {run.name(m)} before {run.name(n)}" for (m, p), n in steps]
+        detail += f", but {', '.join(told)}"
+    rows = [sender, {"process": place["process"], "seq": place["seq"]}]
+    rows += [_delivery(run, m, p) for (one, p), other in steps for m in (one, other)]
+    names = [run.name(m) for m, _ in way] + [run.name(end)]
+    who = sorted({place["process"], *(run.processes[p] for _, p in way)})
+    return _row(Promise.REAL_TIME_ORDER.value, who, names, detail, len(way), rows)
 
 
 # ---- causal

@@ -11,6 +11,7 @@ PROPERTIES = tuple(str(promise) for promise in REGISTRY)
 # What a run must have been given the time to do before its absence can be held against it.
 IN_PART = tuple(str(promise) for promise, definition in REGISTRY.items() if definition.in_part)
 NEEDS_DRAINED = tuple(str(promise) for promise, definition in REGISTRY.items() if definition.drained)
+TIMED = tuple(str(promise) for promise, definition in REGISTRY.items() if definition.timed)
 
 
 def facts_of(runs: DataFrame) -> DataFrame:
@@ -20,15 +21,17 @@ def facts_of(runs: DataFrame) -> DataFrame:
     that were up at the end, and may have delivered anything; a run is `whole` when there is no such process.
     """
     drained = [F.when(F.col("drained"), F.lit(name)) for name in NEEDS_DRAINED]
-    always = [F.lit(name) for name in PROPERTIES if name not in NEEDS_DRAINED]
+    timed = [F.when(F.col("clock_error_ns").isNotNull(), F.lit(name)) for name in TIMED]
+    always = [F.lit(name) for name in PROPERTIES if name not in (*NEEDS_DRAINED, *TIMED)]
     return runs.select(
         "run",
         "groups",
         "drained",
+        "clock_error_ns",
         F.array_union("faulty", "incomplete").alias("faulty"),
         F.array_except("incomplete", "faulty").alias("unknown"),
         (F.size("incomplete") == 0).alias("whole"),
-        F.array_intersect("promises", F.array_compact(F.array(*always, *drained))).alias("judged"),
+        F.array_intersect("promises", F.array_compact(F.array(*always, *drained, *timed))).alias("judged"),
     )
 
 
@@ -84,7 +87,7 @@ def about_messages(events: DataFrame, facts: DataFrame, *, genuine: bool | None)
     return (
         rows.filter(F.col("kind").isin(kinds))
         .select(
-            *("run", "process", "seq", "kind", "destinations", "order_key", "peers"),
+            *("run", "process", "seq", "time_ns", "kind", "destinations", "order_key", "peers"),
             causal.alias("causal"),
             admitted.alias("admitted"),
             F.explode(subjects).alias("message"),
@@ -104,9 +107,10 @@ def messages(rows: DataFrame, facts: DataFrame) -> DataFrame:
         .groupBy("run", "message")
         .agg(
             # The first row counts: an honest trace has no other.
-            F.min(F.when(multicast, F.struct("process", "seq", groups.alias("destinations"), "causal"))).alias(
-                "multicast"
-            ),
+            F.min(
+                F.when(multicast, F.struct("process", "seq", groups.alias("destinations"), "causal", "time_ns"))
+            ).alias("multicast"),
+            F.min(F.when(deliver, F.struct("time_ns", "process", "seq"))).alias("first_delivery"),
             F.collect_list(F.when(deliver, F.struct("process", "seq"))).alias("deliveries"),
             F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
             F.collect_set(F.when(touch, F.col("process"))).alias("touched_at"),
@@ -124,6 +128,7 @@ def _derived(table: DataFrame) -> DataFrame:
             "known": F.col("multicast").isNotNull(),
             "sender": F.col("multicast.process"),
             "sender_seq": F.col("multicast.seq"),
+            "multicast_ns": F.col("multicast.time_ns"),
             "causal": F.coalesce("multicast.causal", F.lit(False)),  # it has no place in a total order
             "destinations": F.coalesce("multicast.destinations", nobody()),
             "deliverers": F.array_sort(F.array_distinct("deliveries.process")),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -21,11 +21,12 @@ from antiphon.pipeline.messages import PROPERTIES
 from antiphon.pipeline.metrics import Metrics
 from antiphon.pipeline.proofs import proved
 from antiphon.pipeline.scenes import scenes
-from antiphon.pipeline.verify import verdicts
 
 # What reaches the driver stays small, however long the trace is.
 RUNS_SHOWN = 20
 VIOLATIONS_SHOWN = 20
+
+Counts = Mapping[tuple[str, str], int]  # by property and status: of how many runs that is said
 
 PAGE = Path(__file__).with_name("page")  # plain HTML, CSS and JavaScript, nothing fetched from anywhere
 
@@ -35,24 +36,27 @@ def write_report(
     events: DataFrame,
     runs: DataFrame,
     violations: DataFrame,
+    judged: Sequence[Mapping[str, str]],
     measured: Metrics,
     *,
     run: str | None = None,
 ) -> None:
-    """Write the report of a trace; the pictures show `run`, or else the first broken run, or else the first."""
-    judged = verdicts(violations, runs)
-    counts = judged.groupBy("property", "status").agg(F.countDistinct("run").alias("runs")).collect()
+    """Write the report of a trace; the pictures show `run`, or else the first broken run, or else the first.
+
+    `judged`: what `verdicts` says of each run and property.
+    """
+    counts = Counter((row["property"], row["status"]) for row in judged)
     some = violations.orderBy("run", "property").limit(VIOLATIONS_SHOWN).collect()
     broken = proved([row.asDict(recursive=True) for row in some], events)
     facts = _drawn(runs, run or (broken[0]["run"] if broken else None))
     drawn = facts.run
     groups = dict(sorted(facts.groups.items()))
     part = events.filter(F.col("run") == drawn)
-    shown = scenes(groups, part, simulated=facts.driver == "simulation")
+    shown = scenes(groups, part)
     page = Template(_text("report.html")).substitute(
         style=_text("report.css"),
         script=_text("report.js"),
-        headline=_headline(counts, runs.count()),
+        headline=_headline(counts, len({row["run"] for row in judged})),
         facts=_facts(facts),
         properties=_properties(counts),
         violations=_violations(broken),
@@ -78,10 +82,10 @@ def _drawn(runs: DataFrame, name: str | None) -> Row:
 # ---- tables
 
 
-def _headline(counts: Sequence[Row], runs: int) -> str:
+def _headline(counts: Counts, runs: int) -> str:
     by_status: dict[str, set[str]] = defaultdict(set)
-    for row in counts:
-        by_status[row.status].add(row.property)
+    for property_, status in counts:
+        by_status[status].add(property_)
     of = "the run" if runs == 1 else f"all {runs:,} runs"
     if by_status[Status.BROKEN]:
         names = ", ".join(sorted(by_status[Status.BROKEN]))
@@ -106,19 +110,23 @@ def _facts(facts: Row) -> str:
     return " · ".join(parts)
 
 
-def _properties(counts: Sequence[Row]) -> str:
+def _properties(counts: Counts) -> str:
     runs: dict[str, dict[str, int]] = defaultdict(dict)
-    for row in counts:
-        runs[row.property][row.status] = row.runs
+    for (property_, status), number in counts.items():
+        runs[property_][status] = number
     one = all(sum(statuses.values()) == 1 for statuses in runs.values())
-    lines = []
+    lines, others = [], []
     for name in (*PROPERTIES, *sorted(set(runs) - set(PROPERTIES))):
         cells = [
             f'<span class="status {status.replace(" ", "-")}">{status}{"" if one else f" in {number:,}"}</span>'
             for status, number in sorted(runs[name].items())
         ]
-        lines.append(f"<tr><td>{_named(name)}</td><td>{' '.join(cells)}</td></tr>")
-    return "\n".join(lines)
+        if set(runs[name]) == {Status.NOT_PROMISED}:
+            others.append(_named(name))
+        else:
+            lines.append(f"<tr><td>{_named(name)}</td><td>{' '.join(cells)}</td></tr>")
+    table = "\n".join(['<table class="properties">', *lines, "</table>"])
+    return table + (f'\n<p class="soft others">Not promised: {", ".join(others)}.</p>' if others else "")
 
 
 def _backwards(deliveries: int) -> str:

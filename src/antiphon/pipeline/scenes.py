@@ -26,7 +26,7 @@ ROWS_DRAWN = 2_000
 Outage = tuple[int, int]  # from, to: in nanoseconds since the run began
 
 
-def scenes(groups: dict[str, list[str]], events: DataFrame, *, simulated: bool) -> dict[str, Any]:
+def scenes(groups: dict[str, list[str]], events: DataFrame) -> dict[str, Any]:
     """All pictures of one run."""
     lanes = _lanes(groups)
     drawn = [process for _, members in lanes for process in members]
@@ -47,7 +47,7 @@ def scenes(groups: dict[str, list[str]], events: DataFrame, *, simulated: bool) 
         "marks": [(process, kind, at / 1e9) for at, process, kind in marks],
         "down": [(process, since / 1e9, until / 1e9) for process, since, until in down],
         "latency": _latency(events, start, end, _outages((since, until) for _, since, until in down)),
-        "space_time": _space_time(groups, events, simulated=simulated),
+        "space_time": _space_time(groups, events),
     }
 
 
@@ -126,7 +126,7 @@ _OUTAGES = StructType(
 # ---- a few messages in space and time
 
 
-def _space_time(groups: dict[str, list[str]], events: DataFrame, *, simulated: bool) -> dict[str, Any]:
+def _space_time(groups: dict[str, list[str]], events: DataFrame) -> dict[str, Any]:
     """The life of a few messages, from multicast to delivery: an arrow for each frame about them."""
     chosen, until = _overlapping(events)
     names = F.array(*(F.lit(name) for name in chosen)).cast("array<string>")
@@ -146,7 +146,7 @@ def _space_time(groups: dict[str, list[str]], events: DataFrame, *, simulated: b
     of: dict[str, list[tuple[str, str, float]]] = {"multicast": [], "deliver": []}
     for row in sorted(marks, key=lambda row: (row.process, row.seq)):
         of[row.kind].append((row.process, row.message, ms(row.time_ns)))
-    frames = _frames(early, names, simulated=simulated).limit(ROWS_DRAWN).collect()
+    frames = _frames(early, names).limit(ROWS_DRAWN).collect()
     arrows = sorted((f.sender, f.receiver, f.message, ms(f.sent_ns), ms(f.received_ns)) for f in frames)
     seen = {row.process for row in marks} | {process for arrow in arrows for process in arrow[:2]}
     shown = [(group, members) for group, members in groups.items() if seen & set(members)]
@@ -161,16 +161,15 @@ def _space_time(groups: dict[str, list[str]], events: DataFrame, *, simulated: b
     }
 
 
-def _frames(events: DataFrame, names: Column, *, simulated: bool) -> DataFrame:
+def _frames(events: DataFrame, names: Column) -> DataFrame:
     """(sender, receiver, message, sent_ns, received_ns) of the frames about some messages, from the run's beginning on.
 
-    A receiver need not know what a frame is about. Where it does not, the k-th frame of a component that a process
-    took from another is the k-th that was sent; the simulator may have them overtake one another, and knows.
+    A receiver need not know what a frame is about. So the k-th frame of a component that a process took from another is
+    drawn as the k-th that was sent: a guess where frames overtake one another or get lost.
     """
     is_send = F.col("kind") == "send"
-    known = F.col("about") if simulated else F.lit(None).cast("array<string>")
     ends = events.filter("kind in ('send', 'receive')").select(
-        *("kind", "process", "seq", "time_ns", "layer", "about"), known.alias("known"), F.explode("peers").alias("peer")
+        *("kind", "process", "seq", "time_ns", "layer", "about"), F.explode("peers").alias("peer")
     )
     ends = ends.withColumns(
         {
@@ -178,7 +177,7 @@ def _frames(events: DataFrame, names: Column, *, simulated: bool) -> DataFrame:
             "receiver": F.when(is_send, F.col("peer")).otherwise(F.col("process")),
         }
     )
-    between = ["sender", "receiver", "layer", "known"]
+    between = ["sender", "receiver", "layer"]
     numbered = ends.withColumn("number", F.row_number().over(Window.partitionBy("kind", *between).orderBy("seq")))
     sent = numbered.filter(is_send).select(
         *between,

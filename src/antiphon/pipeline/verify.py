@@ -10,7 +10,7 @@ from antiphon.core.promises import REGISTRY, load
 from antiphon.pipeline import schema
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.local import kept, local_table
-from antiphon.pipeline.messages import IN_PART, NEEDS_DRAINED, PROPERTIES
+from antiphon.pipeline.messages import IN_PART, NEEDS_DRAINED, PROPERTIES, TIMED
 from antiphon.pipeline.violations import together
 
 SHOWN = 5  # violations kept of each property of each run: one disproves it, a few help to understand it
@@ -42,9 +42,10 @@ def verdicts(violations: DataFrame, runs: DataFrame) -> DataFrame:
     property_ = F.col("property")
     broken = violations.select("run", "property").distinct().withColumn("broken", F.lit(True))
     early = property_.isin(*NEEDS_DRAINED) & ~F.col("drained")
+    untimed = property_.isin(*TIMED) & F.col("clock_error_ns").isNull()
     status = (
         F.when(~F.array_contains("promises", property_), F.lit(Status.NOT_PROMISED.value))
-        .when(~property_.isin(*PROPERTIES) | early, F.lit(Status.UNCHECKED.value))
+        .when(~property_.isin(*PROPERTIES) | early | untimed, F.lit(Status.UNCHECKED.value))
         .when(F.coalesce("broken", F.lit(False)), F.lit(Status.BROKEN.value))
         .when(property_.isin(*IN_PART) & ~F.col("drained"), F.lit(Status.UNCHECKED.value))
         .when(F.size("incomplete") > 0, F.lit(Status.INCOMPLETE.value))
@@ -52,6 +53,6 @@ def verdicts(violations: DataFrame, runs: DataFrame) -> DataFrame:
     )
     names = runs.select(F.explode(F.array_union(known, "promises")).alias("property")).distinct()
     place = F.coalesce(F.nullif(F.array_position(known, property_), F.lit(0)), F.lit(len(PROPERTIES) + 1))
-    rows = runs.select("run", "promises", "drained", "incomplete").crossJoin(names)
+    rows = runs.select("run", "promises", "drained", "incomplete", "clock_error_ns").crossJoin(names)
     joined = rows.join(broken, on=["run", "property"], how="left")
     return joined.orderBy("run", place, "property").select("run", "property", status.alias("status"))

@@ -1,14 +1,15 @@
 """A log for each group, led by a primary; messages to several groups are ordered by the greatest of their timestamps.
 
 L1-L27 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
-services/epochs.py; what is known of messages, and how long, services/retention.py.
+services/epochs.py; what is known of messages, and how long, services/retention.py; the order of real time, where that
+is asked for, services/real_time.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from antiphon.core import (
     Assumptions,
@@ -33,6 +34,7 @@ from antiphon.services.epochs import Entry, Epochs, Vote
 from antiphon.services.group_log import Logged
 from antiphon.services.label import Labeller, check_numbers
 from antiphon.services.learner import Announced, Learner, of_majority
+from antiphon.services.real_time import RealTime
 from antiphon.services.retention import Known, RetentionOptions
 
 
@@ -89,6 +91,7 @@ class Retry(Timer, frozen=True):
 
 class PrimcastOptions(RetentionOptions, frozen=True):
     hybrid: bool = True  # whether clocks keep up with the time of day, so that groups differ by little
+    order: Literal["total", "realtime"] = "total"  # realtime: also after all that was delivered when it was multicast
 
 
 class Primcast(Epochs):
@@ -113,6 +116,8 @@ class Primcast(Epochs):
     transport = Transport.FIFO
     advances = True
 
+    real_time: RealTime  # where the options say so
+
     labeller: Labeller
     learners: Table[GroupId, Learner]
     early: Table[MessageId, Table[GroupId, int]]  # decided timestamps of messages that are not here yet
@@ -134,10 +139,28 @@ class Primcast(Epochs):
         self.queue = []
         self.announced = self.appended = self.retries = self.overdue = 0
         self.retrying = False
+        if self.keeps_real_time:
+            self.real_time = self.part(
+                RealTime,
+                "realtime",
+                was_delivered=lambda label: self.done.has(label, self.group),
+                comes_next=lambda id: (known := self.next_one(self.limit())) is not None and known.message.id == id,
+                heard=self.deliver_lowest,
+            )
+
+    @property
+    def keeps_real_time(self) -> bool:
+        return self.options.order == "realtime"
+
+    @classmethod
+    def own_promises(cls, options: Any) -> tuple[Promise, ...]:
+        promised = super().own_promises(options)
+        return (*promised, Promise.REAL_TIME_ORDER) if options.order == "realtime" else promised
 
     @classmethod
     def drawn_last(cls, topology: Topology) -> Mapping[str, tuple[str, ...]]:
-        return {"kept": ("0", "100", "1000", str(RetentionOptions().kept))}
+        kept = ("0", "100", "1000", str(RetentionOptions().kept))
+        return {"kept": kept, "order": ("total", "realtime")}
 
     def validate(self, message: Wire) -> None:
         super().validate(message)
@@ -354,21 +377,26 @@ class Primcast(Epochs):
     # Delivery -------------------------------------------------------------------------------------------------------
 
     def deliver_lowest(self) -> None:
-        """What has been cut before the log was delivered by others: it comes first, from one of them."""
-        if not self.is_active or self.is_behind:
-            return
-        reached = self.reached()
-        while self.queue and self.queue[0][0] <= reached:
+        limit = self.limit()
+        while (known := self.next_one(limit)) is not None and self.may_deliver(known):
+            heappop(self.queue)
+            self.failed = self.retries = 0
+            self.finish(known, known.bound)  # L23
+
+    def limit(self) -> int:
+        """How far it may deliver now. What has been cut before the log was delivered by others: it comes first, from
+        one of them."""
+        return self.reached() if self.queue and self.is_active and not self.is_behind else 0
+
+    def next_one(self, limit: int) -> Known | None:
+        """The first in the queue, if nothing can come before it any more."""
+        while self.queue and self.queue[0][0] <= limit:
             bound, id = self.queue[0]
             known = self.known.get(id)
-            if known is None or known.final or not known.timestamp or known.bound != bound:
-                heappop(self.queue)
-            elif self.is_final(known):
-                heappop(self.queue)
-                self.failed = self.retries = 0
-                self.finish(known, bound)  # L23
-            else:
-                return
+            if known is not None and not known.final and known.timestamp and known.bound == bound:
+                return known if self.is_final(known) else None
+            heappop(self.queue)
+        return None
 
     def is_final(self, known: Known) -> bool:
         return len(known.stamps) == len(known.message.destinations)
@@ -379,7 +407,21 @@ class Primcast(Epochs):
         clocks = of_majority([self.present(p).clock for p in self.members])
         return min(self.present(self.owner(self.epoch)).clock, clocks)  # L22
 
+    def may_deliver(self, known: Known) -> bool:
+        if not self.keeps_real_time:
+            return True
+        self.speak(known)
+        return self.real_time.admits(known.message)
+
+    def speak(self, known: Known) -> None:
+        """The primary does, for its group."""
+        if self.leads:
+            self.real_time.speak(known.message, known.numbers)
+
     def when_handed(self, known: Known) -> None:
+        if self.keeps_real_time:
+            self.speak(known)  # others may wait for that
+            self.real_time.forget(known.message.id)
         self.clock = max(self.clock, known.final)
         for learner in self.learners.values():
             learner.forget(known.message.id)
@@ -429,6 +471,9 @@ class Primcast(Epochs):
                 lagging.remove(self.group)
             others = [p for p in self.topology.addressees(tuple(lagging)) if p != self.me]
             self.send(others, Stuck(known.message, known.numbers))  # L26
+        following = self.next_one(self.limit()) if self.keeps_real_time else None
+        if following is not None and self.held[following.message.id] <= self.overdue:
+            self.real_time.ask(following.message, following.numbers)
         if late or self.is_behind:
             self.ask_mate()
             self.retries = min(self.retries + 1, self.DOUBLINGS_MAX)
@@ -449,9 +494,14 @@ class Primcast(Epochs):
         return {"epoch": self.epoch}
 
     def waits_for(self) -> tuple[ProcessId, ...]:
-        """The group whose timestamp the oldest message lacks, or the own one, whose clocks have to come so far."""
+        """The groups whose timestamps the oldest message lacks, or that have to be ready for it; or the own one, whose
+        clocks have to come so far."""
         waiting = self.waiting()[:1]
         if not waiting:
             return ()
-        missing = [g for g in waiting[0].message.destinations if g not in waiting[0].stamps] or [self.group]
+        m = waiting[0].message
+        missing = [g for g in m.destinations if g not in waiting[0].stamps]
+        if not missing and self.keeps_real_time:
+            missing = self.real_time.missing(m)
+        missing = missing or [self.group]
         return tuple(p for p in self.topology.addressees(tuple(missing)) if p != self.me)

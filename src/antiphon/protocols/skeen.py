@@ -72,6 +72,9 @@ class TakeOver(Wire, frozen=True, tag=5):
     message: Message
 
 
+_WITH_MESSAGE, _WITH_TIMESTAMP = (Start, TakeOver), (Propose, Final)
+
+
 class Held(msgspec.Struct):
     """A message in the hold-back queue."""
 
@@ -152,10 +155,10 @@ class Skeen(OrderingProtocol):
             self.watch()
 
     def validate(self, message: Wire) -> None:
-        if isinstance(message, Start | TakeOver):
+        if isinstance(message, _WITH_MESSAGE):
             if self.topology.group_of.get(self.me) not in message.message.destinations:
                 raise BadFrame(f"A message to {', '.join(message.message.destinations)} is not for {self.me}.")
-        elif isinstance(message, Propose | Final):
+        elif isinstance(message, _WITH_TIMESTAMP):
             time, process = message.proposal if isinstance(message, Propose) else message.timestamp
             known = process in self.topology.group_of
             if self.options.causal and isinstance(message, Final):
@@ -176,8 +179,7 @@ class Skeen(OrderingProtocol):
 
     def addressees(self, m: Message) -> tuple[ProcessId, ...]:
         """Of those who are not known to be dead."""
-        found = self.topology.addressees(m.destinations)
-        dead = self.dead
+        found, dead = self.process.topology.addressees(m.destinations), self.dead
         return tuple([p for p in found if p not in dead]) if dead else found
 
     def on_start(self, sender: ProcessId, start: Start) -> None:  # L4
@@ -202,7 +204,7 @@ class Skeen(OrderingProtocol):
         collection = self.collections.get(propose.id)
         if collection is None or sender not in self.addressees(collection.message):
             return
-        if collection.stale.get(sender):
+        if collection.stale and collection.stale.get(sender):
             collection.stale[sender] -= 1
         else:
             collection.proposals[sender] = propose.proposal

@@ -15,6 +15,7 @@ from antiphon.reproduce.table import Result
 from antiphon.reproduce.write import write_index, write_result
 
 NAMES = tuple(f"r{number}" for number in range(1, 10))
+SWEPT = frozenset({"r1", "r2", "r6", "r7", "r8"})  # made by sweeps, on Spark
 MARK = "reproduction.json"  # says what a folder is
 
 Reproduce = Callable[[Lab], Result]
@@ -26,6 +27,11 @@ def wanted(names: Sequence[str]) -> list[str]:
         if name not in (*NAMES, "all"):
             raise UsageError(f"There is no {name!r} to reproduce; there are {', '.join(NAMES)} and all.")
     return [name for name in NAMES if name in names or "all" in names or not names]
+
+
+def need_spark(names: Sequence[str]) -> bool:
+    """Whether any of these is made by sweeps."""
+    return not SWEPT.isdisjoint(names)
 
 
 def prepare(folder: Path, *, quick: bool) -> None:

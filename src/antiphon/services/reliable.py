@@ -184,6 +184,12 @@ class Echo(Wire, frozen=True, tag=3):
     label: Label
 
 
+class Echoes(Wire, frozen=True, tag=5):
+    """The same of several messages to the same groups: of all that came together."""
+
+    echoes: list[Echo]
+
+
 class Fetch(Wire, frozen=True, tag=4):
     """You hold m and I miss it: send me a copy."""
 
@@ -211,11 +217,13 @@ class Spreading(msgspec.Struct):
 class UniformReliableMulticast(ReliableMulticast):
     """Deliver when a majority of each destination group has echoed: then some correct member of each holds it.
 
-    Echoes carry the label alone. Who hears echoes and gets no copy fetches one from those who echoed, one after the
-    other and each once, for their answer comes if they are correct; they keep it until every addressee holds it.
+    Echoes carry the label alone, and those of one turn to the same groups travel together. Who hears echoes and gets no
+    copy fetches one from those who echoed, one after the other and each once, for their answer comes if they are
+    correct; they keep it until every addressee holds it.
     """
 
     spreading: Table[Label, Spreading]
+    unsaid: dict[tuple[GroupId, ...], list[Echo]]  # of this turn, by the groups that will hear of it
     kept_bytes: int  # of the bodies in it that were delivered here
 
     KEPT_BYTES_MAX: ClassVar[int] = 16 << 20
@@ -224,8 +232,18 @@ class UniformReliableMulticast(ReliableMulticast):
 
     def initialise(self) -> None:
         super().initialise()
-        self.spreading = {}
+        self.spreading, self.unsaid = {}, {}
         self.kept_bytes = 0
+
+    def validate(self, message: Wire) -> None:
+        if not isinstance(message, Echoes):
+            super().validate(message)
+            return
+        for echo in message.echoes:
+            echo.label.check(self.topology, self.me)
+
+    def about(self, message: Wire) -> tuple[MessageId, ...]:
+        return tuple(e.id for e in message.echoes) if isinstance(message, Echoes) else super().about(message)
 
     def on_copy(self, sender: ProcessId, copy: Copy) -> None:  # U4
         found = self.find(copy.message.id, copy.label)
@@ -239,8 +257,20 @@ class UniformReliableMulticast(ReliableMulticast):
 
     def echo(self, copy: Copy) -> None:
         """To all other addressees, the origin too; its own copies have told them that it holds the message."""
-        if copy.label.origin != self.me:
-            self.send(self.others(copy.label), Echo(copy.message.id, copy.label))
+        label = copy.label
+        if label.origin != self.me:
+            self.unsaid.setdefault(label.groups, []).append(Echo(copy.message.id, label))
+            self.at_turn_end()
+
+    def on_turn_end(self) -> None:
+        for echoes in self.unsaid.values():
+            alone = len(echoes) == 1
+            self.send(self.others(echoes[0].label), echoes[0] if alone else Echoes(echoes))
+        self.unsaid = {}
+
+    def on_echoes(self, sender: ProcessId, several: Echoes) -> None:
+        for echo in several.echoes:
+            self.on_echo(sender, echo)
 
     def on_echo(self, sender: ProcessId, echo: Echo) -> None:  # U7
         found = self.find(echo.id, echo.label)
@@ -266,7 +296,7 @@ class UniformReliableMulticast(ReliableMulticast):
             return
         if len(found.holders) == len(self.topology.addressees(label.groups)):
             self.forget(label)  # U8
-        if self.has_enough(label, found) and self.seen.add(label, self.group):  # U9
+        if not found.kept and self.has_enough(label, found) and self.seen.add(label, self.group):  # U9
             if label in self.spreading:
                 found.kept = True
                 self.kept_bytes += copy.message.body.size

@@ -8,19 +8,22 @@ from itertools import islice
 
 from antiphon.checks import VIOLATIONS_MAX, RunHistory, Violation
 from antiphon.simulation.values import FLOOR
+from antiphon.trace import Row
 
 
 def below_floors(history: RunHistory) -> list[Violation]:
-    """Of a run whose protocol orders all groups by keys."""
-    return list(islice(_below(history), VIOLATIONS_MAX))
+    """Of a run whose protocol orders all groups by keys: of those who speak for all; and if anything is wrong there, of
+    each process."""
+    spoken = list(islice(_below(history, history.voices), 1))
+    return spoken and list(islice(_below(history, history.deliveries), VIOLATIONS_MAX))
 
 
-def _below(history: RunHistory) -> Iterator[Violation]:
+def _below(history: RunHistory, deliveries: dict[str, list[Row]]) -> Iterator[Violation]:
     keys: dict[str, tuple[str, bytes]] = {}  # of each message: who delivered it first, and with which key
-    for process, rows in history.deliveries.items():
+    for process, rows in deliveries.items():
         floor, newest = b"", ""
         for row in rows:
-            message, key = row.message or "", row.order_key
+            message, key = row[4] or "", row[12]
             if key is None:
                 if message not in history.causal:
                     yield Violation(FLOOR, (process,), (message,), f"{process} delivers {message} without a key.")

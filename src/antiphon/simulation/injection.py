@@ -64,8 +64,8 @@ def _begin(world: World, fault: Fault) -> None:
         world.pause(site, fault)
         world.at(world.now + fault.for_ns, world.resume, site, fault)
     elif isinstance(fault, Slow):
+        world.hinder(site)
         site.delay_ns, site.slowness = fault.delay_ns, fault
-        site.is_prompt = False
         world.at(world.now + fault.for_ns, _speed_up, site, fault)
     else:
         _suspect(world, site, (ProcessId(fault.suspect),), fault)
@@ -73,8 +73,8 @@ def _begin(world: World, fault: Fault) -> None:
 
 def _crash(world: World, site: Site, fault: Crash) -> None:
     if fault.effects is not None:
+        world.hinder(site)
         site.doom = fault
-        site.is_prompt = False
         return
     world.effective(fault)
     world.crash(site, fault.down_ns)
@@ -123,6 +123,7 @@ def _depose(world: World, fault: Depose) -> None:
 def _cut(world: World, fault: Partition | Depose, links: list[Link]) -> None:
     for link in links:
         link.cuts.append(fault)
+        link.host = None
         world.detector.contact_changed(world.sites[link.source], world.sites[link.target])
     world.at(world.now + fault.for_ns, _heal, world, fault, links)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from antiphon.core.channel import NUMBERED, ChannelId
 from antiphon.core.model import ProcessId
 from antiphon.simulation.values import Constant, Latency, Uniform
+
+if TYPE_CHECKING:
+    from antiphon.core.prompt import PromptHost
+    from antiphon.simulation.site import Site
 
 
 class Link:
@@ -19,22 +21,25 @@ class Link:
         "_latency",
         "_rng",
         "_seed",
-        "channels",
         "cuts",
         "draw",
+        "host",
         "last_arrival",
         "last_datagram",
         "least",
         "lost",
+        "site",
         "source",
         "span",
         "target",
     )
 
-    def __init__(self, source: ProcessId, target: ProcessId, latency: Latency, seed: int) -> None:
+    def __init__(self, source: ProcessId, site: Site, latency: Latency, seed: int) -> None:
         self.source = source
-        self.target = target
-        self.channels = channels_from(source)
+        self.site = site  # to which it leads
+        self.target = site.id
+        # Who takes at once what comes; None, if it may be lost or have to wait, or if that was ever so.
+        self.host: PromptHost | None = None
         self.last_arrival = 0
         self.last_datagram = 0  # the latest arrival of one; they hold nobody up
         self.cuts: list[object] = []  # the partitions that keep it down
@@ -56,12 +61,6 @@ class Link:
     def _first_draw(self) -> float:
         self.draw = drawing(self._latency, self)
         return self.draw()
-
-
-@lru_cache(maxsize=1 << 12)
-def channels_from(source: ProcessId) -> list[ChannelId]:
-    """Its numbered channels, as their receivers see them."""
-    return [ChannelId(source, transport) for transport in NUMBERED]
 
 
 class Drawing(Protocol):

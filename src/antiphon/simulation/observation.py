@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from antiphon.checks import Frame
@@ -12,12 +12,12 @@ from antiphon.core.events import Delivered
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
 from antiphon.core.model import MessageId
-from antiphon.core.process import Process
+from antiphon.core.prompt import Seen
 from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
 from antiphon.simulation.site import Site, Steps
-from antiphon.trace import Row, RowMaker, names_of
+from antiphon.trace import Row, RowMaker, names_of, receive_row
 
 FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
 
@@ -25,7 +25,7 @@ FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest giv
 class Observations:
     def __init__(self, *, follow_steps: bool) -> None:
         self._follow = follow_steps
-        self._seen: list[tuple[Process, int, int, Turn]] = []  # each with the seq beyond which its rows are new
+        self._seen: list[Seen] = []
         self._followed: dict[MessageId, list[Site]] = {}  # and where something is known of them
         self._answers: list[
             tuple[Site, int, Reply | Assured]
@@ -34,9 +34,21 @@ class Observations:
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None:
         process, after = site.host.process, site.released_seq
         for turn in turns:
+            effects, note, happened = turn.effects, turn.note, turn.happened
             if self._follow:
-                self._begin_to_follow(site, turn)
-            self._seen.append((process, now, after, turn))
+                self._begin_to_follow(site, effects, note)
+            if type(happened) is Receive:
+                self._seen.append((process, now, after, effects, note, turn.seq, happened.sender, happened.frame))
+            else:
+                self._seen.append((process, now, after, effects, note, turn.seq, None, None))
+
+    def of(self, site: Site) -> Callable[[Seen], None]:
+        """To be told, one by one, what the inputs of a site led to."""
+        return partial(self._follow_and_add, site) if self._follow else self._seen.append
+
+    def _follow_and_add(self, site: Site, seen: Seen) -> None:
+        self._begin_to_follow(site, seen[3], seen[4])
+        self._seen.append(seen)
 
     def answered(self, site: Site, now: int, answer: Reply | Assured) -> None:
         self._answers.append((site, now, answer))
@@ -50,8 +62,8 @@ class Observations:
             return []
         known = {
             (process.me, *_named(effect))
-            for process, _, _, turn in self._seen
-            for effect in turn.effects
+            for process, _, _, effects, *_ in self._seen
+            for effect in effects
             if type(effect) is Reply or type(effect) is Assured
         }
         lost = [(s, at, answer) for s, at, answer in self._answers if (s.id, *_named(answer)) not in known]
@@ -68,13 +80,12 @@ class Observations:
         """The trace so far; without the frames that came it says as much to the checks, in half the time."""
         rows: list[Row] = []
         maker = RowMaker()
-        add, add_effects = maker.add, maker.add_effects
-        for process, now, after, turn in self._seen:
-            step_of = partial(_step, turn.note) if turn.note else None
-            if receives:
-                add(rows, process, turn, now, step_of, after)
-            elif turn.effects:
-                add_effects(rows, process.me, turn.effects, now, step_of, after)
+        for process, now, after, effects, note, seq, sender, frame in self._seen:
+            step_of = partial(_step, note) if note else None
+            if receives and frame is not None and sender is not None and seq > after:
+                rows.append(receive_row(process, seq, now, sender, frame))
+            if effects:
+                maker.add_effects(rows, process.me, effects, now, step_of, after)
         return rows
 
     def evidence(self) -> tuple[list[Row], list[Frame]]:
@@ -82,32 +93,35 @@ class Observations:
         rows: list[Row] = []
         frames: list[Frame] = []
         maker = RowMaker()
-        add, add_frame = maker.add_effect, frames.append
-        for process, now, after, turn in self._seen:
-            effects = turn.effects
+        delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, frames.append
+        for process, now, after, effects, note, _, _, _ in self._seen:
             if not effects:
                 continue
-            step_of = partial(_step, turn.note) if turn.note else None
+            me, step_of = process.me, None if note is None else partial(_step, note)
             for effect in effects:
-                if type(effect) is not Send:
-                    add(rows, process.me, effect, now, step_of, after)
-                elif effect.seq > after:
-                    add_frame((process.me, "send", effect.to, names_of(effect.about), effect.layer, effect.frame.size))
+                if type(effect) is Send:
+                    if effect.seq > after:
+                        add_frame((me, "send", effect.to, names_of(effect.about), effect.layer, effect.frame.size))
+                elif step_of is None and type(effect) is Log and type(effect.event) is Delivered:
+                    if effect.seq > after:
+                        add_row(delivery(me, effect.seq, now, effect.event, None))
+                else:
+                    add_other(rows, me, effect, now, step_of, after)
         return rows, frames
 
     def came(self) -> Iterator[Wire]:
         """What processes got from one another."""
-        for process, _, _, turn in self._seen:
-            if type(turn.happened) is Receive:
-                yield process.decode_frame(turn.happened.frame)[1]
+        for process, *_, frame in self._seen:
+            if frame is not None:
+                yield process.decode_frame(frame)[1]
 
     def rounds(self) -> dict[Label, int]:
         """The highest round in which anybody sent something, by instance of consensus."""
         highest: dict[Label, int] = {}
-        processes = {process for process, _, _, _ in self._seen}
+        processes = {process for process, *_ in self._seen}
         if not any(isinstance(part, Consensus) for process in processes for part in process.parts):
             return highest
-        sends = ((process, e) for process, _, _, turn in self._seen for e in turn.effects if type(e) is Send)
+        sends = ((process, e) for process, _, _, effects, *_ in self._seen for e in effects if type(e) is Send)
         for process, send in sends:
             part, message = process.decode_frame(send.frame)
             if isinstance(message, Carried):
@@ -132,14 +146,14 @@ class Observations:
     def departing(self, site: Site) -> Steps:
         return {id: step + 1 for id, step in site.steps.items()}
 
-    def _begin_to_follow(self, site: Site, turn: Turn) -> None:
-        for effect in turn.effects:
+    def _begin_to_follow(self, site: Site, effects: list[AnyEffect], note: Steps | None) -> None:
+        for effect in effects:
             if type(effect) is Record and effect.kind == "multicast" and effect.message is not None:
                 id = effect.message
                 self._followed[id] = [site]
                 site.steps.setdefault(id, 0)
-                if turn.note is not None:
-                    turn.note.setdefault(id, 1)
+                if note is not None:
+                    note.setdefault(id, 1)
                 if len(self._followed) > FOLLOWED_MAX:
                     self.forget(next(iter(self._followed)))
 

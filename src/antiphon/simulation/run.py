@@ -115,6 +115,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     outside = world.observations.unrecorded()
     outside += [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
     observations = world.observations.hand_over()
+    world.close()
     evidence, traffic = observations.evidence()
     options = parse_options(world.protocol, scenario.options)
     promises = world.protocol.promises(options)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVarTuple
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappush
+from typing import Any, Protocol, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import Transport
+from antiphon.core.channel import NUMBERED, ChannelId, Transport
 from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
+from antiphon.core.prompt import PromptHost, Seen
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 from antiphon.simulation.values import Crash
@@ -29,6 +31,7 @@ class Observer(Protocol):
     """Who keeps what sites let out."""
 
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None: ...
+    def of(self, site: Site) -> Callable[[Seen], None]: ...
     def answered(self, site: Site, now: int, answer: Reply | Assured) -> None: ...
 
 
@@ -36,6 +39,7 @@ class Surroundings(Protocol):
     """What a site needs of the world that it is in."""
 
     now: int
+    overtakings: int
     on_multicast: Callable[[Site, Record], None]
     on_delivered: Callable[[Site, Delivered], None]
     on_reply: Callable[[Site, Reply], None]
@@ -43,15 +47,13 @@ class Surroundings(Protocol):
 
     @property
     def observations(self) -> Observer: ...
+    @property
+    def heap(self) -> list[tuple[Any, ...]]: ...
+    @property
+    def tickets(self) -> Iterator[int]: ...
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None: ...
-    def transmit(
-        self,
-        links: Sequence[Link],
-        transport: Transport,
-        numbers: Sequence[int],
-        frame: Buffers,
-        carried: Steps | None,
-    ) -> None: ...
+    def transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None: ...
+    def effective(self, fault: object) -> None: ...
     def fire(self, site: Site, life: int, timer: SetTimer) -> None: ...
     def acknowledge(self, site: Site) -> None: ...
     def asked(self, site: Site) -> None:
@@ -61,12 +63,15 @@ class Surroundings(Protocol):
 class Site:
     """The outside of one host: what it lets out goes into the world from here."""
 
-    def __init__(self, world: Surroundings, process: Process, disk: Disk | None) -> None:
+    def __init__(self, world: Surroundings, process: Process, disk: Disk | None, *, fifo: bool) -> None:
         self.world = world
-        self._transmit, self._observe = world.transmit, world.observations.add
+        self._heap, self._tickets = world.heap, world.tickets
         self.id = process.me
         self.disk = disk
-        self.host = Host(process, disk, self)
+        self.on_received = world.observations.of(self)
+        self.host = PromptHost(process, self) if disk is None else Host(process, disk, self)
+        # Its numbered channels, as their receivers see them, and whether they keep their order.
+        self._channels = {t: (ChannelId(process.me, t), fifo or t is Transport.FIFO) for t in NUMBERED}
         self.up = True
         self.life = 0  # counts restarts: timers and syncs of an earlier life are void
         self.crashed_at = 0
@@ -76,7 +81,7 @@ class Site:
         self.delay_ns = 0
         self.slowness: object = None
         self.last_release = 0
-        self.is_prompt = False  # what comes of an input leaves at once, and was never made to wait
+        self.is_prompt = False  # what comes of an input leaves at once; it never was otherwise
         self.doom: Crash | None = None  # it strikes in the middle of a release that is yet to come
         self._left: int | None = None  # effects that may leave before it strikes, in the present release
         self._last_words: type[AnyEffect] | None = None  # it strikes after the first of these in the present release
@@ -123,6 +128,12 @@ class Site:
         self.host = Host(process, self.disk, self)
         self.last_release = 0
 
+    def count_released(self) -> None:
+        """What left while nothing waited is counted when something may."""
+        host = self.host
+        if isinstance(host, PromptHost) and self.doom is None:
+            self.released_seq = max(self.released_seq, host.released_seq)
+
     def undoom(self) -> None:
         self.doom = self._left = None
         self._last_words = None
@@ -136,14 +147,41 @@ class Site:
     # What the host lets out -----------------------------------------------------------------------------------------
 
     def on_send(self, send: Send, note: Steps | None) -> None:
-        left, count = self._left, len(send.to)
-        if left is not None:
-            send.cut_to(left)
-            self._left = left - len(send.to)
+        if self._left is not None:
+            self._send_some(send, note, self._left)
+            return
         links = self._routes.get(send.to)
         if links is None:
             links = self._routes[send.to] = tuple([self.links[peer] for peer in send.to])
-        self._transmit(links, send.transport, send.numbers, send.frame, note)
+        world, frame = self.world, send.frame
+        if not send.channels:
+            for link in links:
+                world.transmit_datagram(link, frame, note)
+            return
+        (channel, ordered), now, heap, tickets = self._channels[send.transport], world.now, self._heap, self._tickets
+        for link, number in zip(links, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
+            if link.cuts:
+                world.effective(link.cuts[-1])
+                continue  # it stays in the outbox and is resent when the link heals
+            due = now + link.least + int(link.span * link.draw())
+            if due >= link.last_arrival:
+                link.last_arrival = due
+            elif ordered:
+                due = link.last_arrival
+            else:
+                world.overtakings += 1
+            heappush(heap, (due, next(tickets), link, channel, number, frame, note))
+
+    def resend(self, link: Link, channel: ChannelId, number: int, frame: Buffers) -> None:
+        """What its receiver does not hold sets out again."""
+        self.on_send(Send(0, (link.target,), (channel,), (number,), channel.transport, frame, "", ()), dict(self.steps))
+
+    def _send_some(self, send: Send, note: Steps | None, left: int) -> None:
+        count = len(send.to)
+        send.cut_to(left)
+        self._left = None
+        self.on_send(send, note)
+        self._left = left - len(send.to)
         if len(send.to) < count:
             raise Interrupted
 
@@ -197,7 +235,7 @@ class Site:
         elif self._left is not None and turns[-1].effects:
             self._newest = turns[-1].effects[-1]
         world = self.world
-        self._observe(self, world.now, turns)
+        world.observations.add(self, world.now, turns)
         newest = turns[-1].seq_last
         if newest > self.released_seq:  # noqa: PLR1730 - max is slow
             self.released_seq = newest

@@ -7,8 +7,9 @@ are time, the network, disks that take time to sync, and crashes.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 from antiphon.core.buffers import Buffers
@@ -22,6 +23,7 @@ from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Reco
 from antiphon.core.model import ProcessId, Service, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
+from antiphon.core.prompt import PromptHost
 from antiphon.simulation.detector import FailureDetector
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
@@ -32,7 +34,6 @@ from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
 EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
-ACKNOWLEDGE_EVERY = 4096  # things that happen between two rounds of acknowledgements, where nothing is ever taken back
 
 
 class Livelock(Exception):
@@ -60,10 +61,10 @@ class World:
         self.on_crash: Callable[[Site], None] = lambda site: None
         self.on_restart: Callable[[Site], None] = lambda site: None
         self.on_gone: Callable[[Site], None] = lambda site: None
-        # What is to happen, by time and ticket: (..., None, action, arguments), or a frame that is under way, as
-        # ``transmit`` puts it. No two have the same ticket, so nothing behind it is ever compared.
-        self._heap: list[tuple[Any, ...]] = []
-        self._ticket = 0
+        # What is to happen, by time and ticket: (..., None, action, arguments, None, None), or a frame that is under
+        # way, as ``Site.on_send`` puts it. No two have the same ticket, so nothing behind it is ever compared.
+        self.heap: list[tuple[Any, ...]] = []
+        self.tickets = count(1)
         self._fifo = scenario.fifo
         self._turn_ns = scenario.turn_ns
         self._at_once = not (scenario.journal or scenario.turn_ns)  # each input is a turn, and waits for no disk
@@ -80,9 +81,13 @@ class World:
                     latency = (
                         apart.get(frozenset((site.id, target.id)), scenario.latency) if apart else scenario.latency
                     )
-                    site.links[target.id] = Link(site.id, target.id, latency, scenario.seed)
+                    site.links[target.id] = Link(site.id, target, latency, scenario.seed)
         for site in self.sites.values():
             site.is_prompt = self._at_once
+            for link in site.links.values():
+                if isinstance(link.site.host, PromptHost) and self._at_once and not self._steps:
+                    link.host = link.site.host
+        for site in self.sites.values():
             self.take(site, Begin(0))
 
     def _fresh(self, process: ProcessId) -> Process:
@@ -91,35 +96,41 @@ class World:
 
     def _site(self, process: ProcessId) -> Site:
         disk = Disk(self.scenario.snapshot_every) if self.scenario.journal else None
-        return Site(self, self._fresh(process), disk)
+        return Site(self, self._fresh(process), disk, fifo=self._fifo)
 
     # Time -------------------------------------------------------------------------------------------------------
 
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         """Have ``action(*arguments)`` happen at a time; what is due at the same time happens in the order of asking."""
-        self._ticket += 1
-        heappush(self._heap, (max(time, self.now), self._ticket, None, action, arguments))
+        heappush(self.heap, (max(time, self.now), next(self.tickets), None, action, arguments, None, None))
 
     def run(self) -> None:
         """Let things happen until nothing is left to happen or time is up. Livelock: they happen without end."""
-        heap, arrive = self._heap, self._arrive
+        heap, arrive = self.heap, self._arrive
         scenario = self.scenario
         most = scenario.events_max or EVENTS_MAX + EVENTS_MAX_PER_PLAN * len(scenario.plans)
-        for happened in range(1, most + 1):
+        for _ in range(most):
             if not heap:
                 return
-            if not happened % ACKNOWLEDGE_EVERY:
-                self._acknowledge_all()
-            happening = heappop(heap)
-            time = happening[0]
+            time, _, link, channel, number, frame, _ = happening = heappop(heap)
             if time > self.end_ns:
                 return
             self.now = time
-            if happening[2] is None:
-                happening[3](*happening[4])
-            else:
+            if link is None:
+                action, arguments = channel, number
+                action(*arguments)
+            elif channel is None or (host := link.host) is None:
                 arrive(happening)
+            else:  # as nearly all do
+                self.events += 1
+                if not host.receive_at_once(channel, time, number, frame):
+                    self.events -= 1
         raise Livelock(f"The run is not at rest after {most} events and {self.now / MILLISECOND:.0f} ms.")
+
+    def close(self) -> None:
+        """Nothing will happen any more: let go of what is large. A world is full of cycles, and outlives its use."""
+        for site in self.sites.values():
+            site.host.close()
 
     # Inputs -----------------------------------------------------------------------------------------------------
 
@@ -134,38 +145,39 @@ class World:
         self._handle(site, happened, self.observations.arrived(site, carried) if self._steps else None)
 
     def _arrive(self, arriving: tuple[Any, ...]) -> None:
-        """A frame, as ``transmit`` sent it on its way."""
+        """A frame, as ``Site.on_send`` sent it on its way."""
         link: Link
-        transport: Transport
-        _, ticket, link, transport, number, frame, carried = arriving
-        site = self.sites[link.target]
+        channel: ChannelId | None
+        _, ticket, link, channel, number, frame, carried = arriving
+        site = link.site
         if ticket in link.lost or not site.up:
             return
         if link.cuts:
             self.effective(link.cuts[-1])
             return
-        if site.held is not None or transport is _DATAGRAM:
+        if site.held is not None or channel is None:
+            transport = _DATAGRAM if channel is None else channel.transport
             self.take(site, Receive(self.now, link.source, transport, number, frame), carried)
             return
         note = self.observations.arrived(site, carried) if self._steps else None
-        happened = Receive(self.now, link.source, transport, number, frame)
-        if site.is_prompt or self._is_prompt(site):
+        host = site.host
+        if self._at_once and isinstance(host, PromptHost) and self._is_prompt(site):
             self.events += 1
-            if not site.host.receive_at_once(link.channels[transport], happened, note):
+            if not host.receive_at_once(channel, self.now, number, frame, note):
                 self.events -= 1
             return
         try:
-            if not site.host.is_new(link.channels[transport], number):
+            if not host.is_new(channel, number):
                 return
         except BadFrame:
             return  # one before it was lost with its connection, and both will be resent
-        self._handle(site, happened, note)
+        self._handle(site, Receive(self.now, link.source, channel.transport, number, frame), note)
 
     def _handle(self, site: Site, happened: AnyInput, note: Steps | None) -> None:
         """Have an input journaled and handled, end the turn now or soon, and let out what is durable."""
         self.events += 1
         host, turn_ns = site.host, self._turn_ns
-        if site.is_prompt or self._is_prompt(site):
+        if self._at_once and isinstance(host, PromptHost) and self._is_prompt(site):
             host.take_at_once(happened, note)
             return
         host.take(happened, note)
@@ -177,8 +189,8 @@ class World:
         self._commit(site)
 
     def _is_prompt(self, site: Site) -> bool:
-        """Whether what comes of an input leaves at once; what was ever held back left at the last release."""
-        return self._at_once and site.last_release < self.now and not (site.delay_ns or site.doom)
+        """No disk: whether what comes of an input leaves at once. What was held back left at ``last_release``."""
+        return site.is_prompt or (site.last_release < self.now and not (site.delay_ns or site.doom))
 
     def _end_turn(self, site: Site, life: int) -> None:
         if site.up and site.life == life:
@@ -244,52 +256,26 @@ class World:
         """The process asks about others than before."""
         self.detector.tell(site)
 
-    def _acknowledge_all(self) -> None:
+    def acknowledge_all(self) -> None:
+        """For a world that goes on for long and is not judged: nobody keeps what has arrived."""
         for site in self.sites.values():
-            if site.up:
-                self.acknowledge(site)
+            for (peer, transport), box in site.host.outboxes.items():
+                held = self.sites[peer].host.received.get(channel_to(site.id, transport), NO_FRAMES)
+                box.acknowledge(min(held.frames, box.sent))
 
     def acknowledge(self, site: Site) -> None:
         """Tell the peers what is held durably, so that they keep no copy. Acknowledgements take no time here."""
         received = site.host.received
         for channel in site.host.take_fresh():
-            source = self.sites[channel.peer]
+            peer, transport = channel
+            source = self.sites[peer]
             if source.up:
-                box = source.host.outbox(channel_to(site.id, channel.transport))
+                box = source.host.outbox(channel_to(site.id, transport))
                 box.acknowledge(min(received[channel].frames, box.sent))
 
     # The network ------------------------------------------------------------------------------------------------
 
-    def transmit(
-        self,
-        links: Sequence[Link],
-        transport: Transport,
-        numbers: Sequence[int],
-        frame: Buffers,
-        carried: Steps | None,
-    ) -> None:
-        """A frame sets out on some links, with its number on each."""
-        if transport is _DATAGRAM:
-            for link in links:
-                self._transmit_datagram(link, frame, carried)
-            return
-        now, heap, ticket, ordered = self.now, self._heap, self._ticket, self._fifo or transport is _FIFO
-        for link, number in zip(links, numbers):  # noqa: B905 - saying how to compare lengths is slow
-            if link.cuts:
-                self.effective(link.cuts[-1])
-                continue  # it stays in the outbox and is resent when the link heals
-            due = now + link.least + int(link.span * link.draw())
-            if due >= link.last_arrival:
-                link.last_arrival = due
-            elif ordered:
-                due = link.last_arrival
-            else:
-                self.overtakings += 1
-            ticket += 1
-            heappush(heap, (due, ticket, link, transport, number, frame, carried))
-        self._ticket = ticket
-
-    def _transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None:
+    def transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None:
         if link.cuts:
             self.effective(link.cuts[-1])
             return
@@ -299,8 +285,7 @@ class World:
             due = self.now + link.least + int(link.span * link.draw())
             self.overtakings += due < link.last_datagram
             link.last_datagram = max(due, link.last_datagram)
-            self._ticket = ticket = self._ticket + 1
-            heappush(self._heap, (due, ticket, link, _DATAGRAM, 0, frame, carried))
+            heappush(self.heap, (due, next(self.tickets), link, None, 0, frame, carried))
 
     def reconnect(self, link: Link) -> None:
         """The handshake of a connection: the receiver says what it holds, the sender resends the rest.
@@ -321,9 +306,8 @@ class World:
                 source.host.check_peer(ChannelId(link.target, transport), held=held)
             target.host.check_peer(channel, forgotten=box.acknowledged)
             box.acknowledge(min(held.frames, box.sent))
-            steps = dict(source.steps)
             for number, frame in list(box.frames_from(box.acknowledged + 1)):
-                self.transmit((link,), transport, (number,), frame, steps)
+                source.resend(link, channel, number, frame)
 
     # Faults -----------------------------------------------------------------------------------------------------
 
@@ -331,7 +315,15 @@ class World:
         if fault is not None and fault not in self.took_effect:
             self.took_effect.append(fault)
 
+    def hinder(self, site: Site) -> None:
+        """What comes to a process, or comes of it, may have to wait from now on."""
+        site.count_released()
+        site.is_prompt = False
+        for peer in site.links:
+            self.sites[peer].links[site.id].host = None
+
     def crash(self, site: Site, down_ns: int | None) -> None:
+        self.hinder(site)
         site.up = False
         site.life += 1
         site.crashed_at = self.now
@@ -355,15 +347,16 @@ class World:
         """Of what is under way from a process some is lost: any frames to any receivers, but from a channel that keeps
         its order only the last ones."""
         chance = rng.choice(LOST)
-        broken: set[tuple[Link, Transport]] = set()
-        under_way = [happening for happening in self._heap if happening[2] is not None]
-        for _, ticket, link, transport, *_ in sorted(under_way, key=lambda happening: happening[1]):
+        broken: set[tuple[Link, ChannelId]] = set()
+        under_way = [happening for happening in self.heap if happening[2] is not None]
+        for _, ticket, link, channel, *_ in sorted(under_way, key=lambda happening: happening[1]):
             if link.source != crashed.id:
                 continue
-            ordered = transport is _FIFO or (self._fifo and transport is not _DATAGRAM)
-            if rng.random() < chance or (ordered and (link, transport) in broken):
+            ordered = channel is not None and (self._fifo or channel.transport is _FIFO)
+            if rng.random() < chance or (ordered and (link, channel) in broken):
                 link.lost.add(ticket)
-                broken.add((link, transport))
+                link.host = None
+                broken.add((link, channel))
 
     def _restart(self, site: Site) -> None:
         """The newest snapshot, and the rest replayed; then what the peers do not hold is sent again."""
@@ -388,9 +381,11 @@ class World:
 
     def _receive_late(self, site: Site, received: Receive, carried: Steps | None) -> None:
         link = self.sites[received.sender].links[site.id]
-        self._arrive((self.now, 0, link, received.transport, received.number, received.frame, carried))
+        channel = ChannelId(received.sender, received.transport)
+        self._arrive((self.now, 0, link, channel, received.number, received.frame, carried))
 
     def pause(self, site: Site, fault: object) -> None:
+        self.hinder(site)
         site.pause = fault
         if site.held is None:
             site.held = []

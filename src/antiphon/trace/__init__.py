@@ -12,7 +12,7 @@ from antiphon.trace.facts import (
     write_facts,
     write_many_facts,
 )
-from antiphon.trace.rows import RowMaker, names_of, rows_of
+from antiphon.trace.rows import RowMaker, names_of, receive_row, rows_of
 from antiphon.trace.schema import MAJORITY, TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "names_of",
     "read_all_facts",
     "read_facts",
+    "receive_row",
     "remove_facts",
     "rows_of",
     "run_of",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 
+from antiphon.core.buffers import Buffers
 from antiphon.core.effects import AnyEffect, Assured, Log, Record, Reply, Send
 from antiphon.core.events import Delivered, Gap, View
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
-from antiphon.core.model import MessageId
+from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
 from antiphon.core.requests import Request
 from antiphon.trace.schema import MAJORITY, RequestCell, Row
@@ -30,10 +31,7 @@ class RowMaker:
         beyond ``after`` are rows."""
         happened = turn.happened
         if type(happened) is Receive and turn.seq > after:
-            layer = process.parts[happened.frame.joined()[0]].layer
-            me, peers, size = process.me, (happened.sender,), happened.frame.size
-            cells = (me, turn.seq, time_ns, "receive", None, None, None, peers, None, layer, size, None, None, None)
-            rows.append(_row(cells))
+            rows.append(receive_row(process, turn.seq, time_ns, happened.sender, happened.frame))
         self.add_effects(rows, process.me, turn.effects, time_ns, step_of, after)
 
     def add_effects(
@@ -94,21 +92,22 @@ class RowMaker:
             name, position = str(event.id), event.position
             return Row(process, log.seq, time_ns, "view", name, peers=event.members, position=position)
         assert type(event) is Delivered
-        requests, to, key, at = self._cells(event.requests), event.destinations, event.key, event.position
-        message = _name(event.id)
-        return _row(
-            (process, log.seq, time_ns, "deliver", message, to, requests, None, None, None, None, step, key, at)
-        )
+        return self.delivery(process, log.seq, time_ns, event, step)
+
+    def delivery(self, process: str, seq: int, time_ns: int, event: Delivered, step: int | None) -> Row:
+        name, to, cells = _name(event.id), event.destinations, self._cells(event.requests)
+        key, at = event.key, event.position
+        return _row((process, seq, time_ns, "deliver", name, to, cells, None, None, None, None, step, key, at))
 
     def _cells(self, requests: tuple[Request, ...]) -> tuple[RequestCell, ...]:
-        if len(requests) == 1:
-            (request,) = requests
-            known = self._known.get(id(request))
-            if known is None:
-                cell = _cell((request.client, request.first, request.count, request.digest))
-                known = self._known[id(request)] = request, (cell,)
-            return known[1]
-        return tuple([cell for request in requests for cell in self._cells((request,))])
+        if len(requests) != 1:
+            return tuple([cell for request in requests for cell in self._cells((request,))])
+        known = self._known.get(id(requests[0]))
+        if known is None:
+            request = requests[0]
+            cell = _cell((request.client, request.first, request.count, request.digest))
+            known = self._known[id(request)] = request, (cell,)
+        return known[1]
 
 
 def rows_of(process: Process, turn: Turn, time_ns: int, *, after: int = 0) -> list[Row]:
@@ -116,6 +115,13 @@ def rows_of(process: Process, turn: Turn, time_ns: int, *, after: int = 0) -> li
     rows: list[Row] = []
     RowMaker().add(rows, process, turn, time_ns, None, after)
     return rows
+
+
+def receive_row(process: Process, seq: int, time_ns: int, sender: ProcessId, frame: Buffers) -> Row:
+    """Of a frame that came."""
+    me, layer = process.me, process.parts[frame.joined()[0]].layer
+    cells = (me, seq, time_ns, "receive", None, None, None, (sender,), None, layer, frame.size, None, None, None)
+    return _row(cells)
 
 
 @lru_cache(maxsize=1 << 16)

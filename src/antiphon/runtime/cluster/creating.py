@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from antiphon.core import Detector, FaultModel, Process, Topology
@@ -13,6 +13,7 @@ from antiphon.protocols import DEFAULT_PROTOCOL, in_words, options_of, protocol_
 from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.cluster.spares import check as check_spares
+from antiphon.runtime.disk import Retain
 from antiphon.runtime.net.datagrams import offers_multicast
 
 DROP_MAX = 90
@@ -35,12 +36,15 @@ def create(
     multicast: bool = True,
     drop: int = 0,
     spares: Iterable[str] = (),
+    retain: Sequence[str] = (),
 ) -> ClusterFolder:
     """Write the description of a new cluster. Nothing runs yet."""
     if ClusterFolder.exists(path):
         raise UsageError(f"There is already a cluster in {path}.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is not an empty folder: a new cluster needs one.")
+    if retain:
+        Retain.parse(retain)
     if gather < 1:
         raise UsageError(f"A message gathers at least 1 request, not {gather}.")
     if run is not None and not RUN_NAME.fullmatch(run):
@@ -87,6 +91,8 @@ def create(
     folder = ClusterFolder(path, config)
     try:
         folder.save()
+        if retain:
+            folder.retain(retain)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
     return folder

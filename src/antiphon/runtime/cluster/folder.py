@@ -3,6 +3,7 @@
 ```
 CLUSTER/
   cluster.json             what the cluster is; never changes
+  retain                   how much of the delivered logs is kept; none: all
   trace/                   docs/trace.md
   <process>/journal/       its inputs: all that it is
   <process>/delivered/     what it delivered, for subscribers
@@ -25,7 +26,7 @@ import os
 import resource
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from antiphon.core import ProcessId
 from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import UsageError
 from antiphon.runtime.disk.locks import acquired
+from antiphon.runtime.disk.retain import Retain
 from antiphon.runtime.net.dial import Address, parse_address
 
 CLUSTER_VERSION = 2
@@ -143,6 +145,25 @@ class ClusterFolder:
     @property
     def trace(self) -> Path:
         return self.path / "trace"
+
+    def retained(self) -> Retain:
+        """What is kept of the delivered logs: asked now and then, so that a change reaches processes that run."""
+        path = self.path / "retain"
+        try:
+            return Retain.parse([path.read_text()])
+        except FileNotFoundError:
+            return Retain()
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} cannot be read: {error}.") from None
+
+    def retain(self, words: Sequence[str]) -> None:
+        """Keep so much of the delivered logs from now on."""
+        Retain.parse(words)
+        temporary = self.path / ".retain.tmp"
+        temporary.write_text(",".join(words) + "\n")
+        temporary.replace(self.path / "retain")
 
     def in_use(self) -> list[ProcessId]:
         """The processes that are to run: all but spares that were never started, and those that are lost."""

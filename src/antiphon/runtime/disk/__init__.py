@@ -5,6 +5,7 @@ from antiphon.runtime.disk.delivered import DeliveredLog
 from antiphon.runtime.disk.journal import InputJournal
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.disk.log import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.retain import Retain
 from antiphon.runtime.disk.scan import read_whole
 from antiphon.runtime.disk.segments import identity_of, segment_files
 from antiphon.runtime.disk.spill import Spills
@@ -16,6 +17,7 @@ __all__ = [
     "DiskWatch",
     "InputJournal",
     "JournalIdentity",
+    "Retain",
     "SegmentedLog",
     "Spills",
     "UnderWay",

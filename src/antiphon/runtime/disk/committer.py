@@ -52,11 +52,12 @@ class Committer:
         """Make durable what was appended; at once, or after the sync that is under way."""
         if self._under_way is not None or self.is_stopped:
             return
-        size = self._log.buffered_bytes
-        taken = self._log.take_blocks()
+        log = self._log
+        size = log.buffered_bytes
+        taken = log.take_blocks()
         if taken is None:
             return
-        if not self.is_inline or size > INLINE_BYTES_MAX:
+        if self._quick < QUICK_IN_A_ROW or size > INLINE_BYTES_MAX:
             self._hand_over(taken)
             return
         try:
@@ -64,7 +65,7 @@ class Committer:
         except Exception as error:
             self._on_failed(error)
             return
-        self._on_durable(self._log.durable_index)
+        self._on_durable(log.durable_index)
 
     def commit_later(self) -> None:
         """Make durable what was appended, with what is committed next, or after a while."""
@@ -105,11 +106,9 @@ class Committer:
             self.is_stopped = True  # whatever else happens: nothing after this is ever called durable
             raise
         seconds = perf_counter() - begun
-        if seconds > SLOW_SECONDS:
-            self._quick = 0
-        elif seconds < QUICK_SECONDS:
+        if seconds < QUICK_SECONDS:
             self._quick += 1
-        elif not self.is_inline:
+        elif seconds > SLOW_SECONDS or not self.is_inline:
             self._quick = 0
 
     def _hand_over(self, taken: Blocks) -> None:

@@ -4,6 +4,9 @@ It can always be made again from the journal, so it is synced lazily, and surely
 are kept in memory too, in the pieces in which they came: live subscribers share them and never wait for the disk.
 
 Positions count payloads, and records hold any number of them: where a position is, is found by bisection in the log.
+
+What is beyond what is to be retained is let go in whole segments, oldest first, by the disk thread. The segment that
+holds the newest record stays: it tells how far this process has come.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
+from itertools import pairwise
+from time import time
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull
+from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull, RecordsGone, UsageError
 from antiphon.core.events import Delivered, Event, decode_event, encode_event
-from antiphon.runtime.disk.log import SegmentedLog
+from antiphon.runtime.disk.log import Blocks, SegmentedLog
+from antiphon.runtime.disk.retain import Retain
 from antiphon.runtime.disk.watch import UnderWay
 
 FLUSH_BYTES = 4 << 20
@@ -26,10 +33,16 @@ BEHIND_BYTES = 32 << 20  # kept in memory only while the disk does not keep up
 
 
 class DeliveredLog:
-    def __init__(self, log: SegmentedLog, write: Callable[[Callable[[], None]], None]) -> None:
-        """``write`` runs a job on the disk thread, in order."""
+    def __init__(
+        self,
+        log: SegmentedLog,
+        write: Callable[[Callable[[], None]], None],
+        retain: Callable[[], Retain] = Retain,
+    ) -> None:
+        """``write`` runs a job on the disk thread, in order; ``retain`` is asked there what to keep."""
         self._log = log
         self._write = write
+        self._retain = retain
         self._tail: list[Buffers] = []  # the newest records, beginning with record _tail_first
         self._ends: list[int] = []  # for each of these, the position after it
         self._tail_first = log.next_index
@@ -37,12 +50,17 @@ class DeliveredLog:
         self._unflushed = 0
         self._waiting: deque[Buffers] = deque()  # those at the end of the tail that found the disk full
         self._timer: asyncio.TimerHandle | None = None
+        self._is_short = False  # there was no room for the next segment
+        self._is_cutting = False
+        self._heads: dict[int, tuple[int, int]] = {}  # position and time of segments' first records, by index
+        self.begin = 0  # the position of the oldest payload that is kept
         self.end = 0  # the position of the next payload
         self._floor = b""  # the greatest key of a record without payloads, of those at the end of the log
         if log.next_index:
             last = self._event(log.next_index - 1)
             self.end = last.position + last.count
             self._floor = (last.key or b"") if isinstance(last, Delivered) else b""
+            self.begin = self._event(log.first_index).position
 
     @property
     def next_index(self) -> int:
@@ -59,6 +77,12 @@ class DeliveredLog:
         return bool(self._waiting)
 
     @property
+    def is_short(self) -> bool:
+        """Whether there is no room for more than the present segment: then nothing is to be taken that would have to be
+        delivered. So it is not this log that fills the disk, and a snapshot, which needs all of it, can make room."""
+        return self._is_short or bool(self._waiting)
+
+    @property
     def is_behind(self) -> bool:
         """Whether much more is kept in memory than subscribers need: what is not durable must be."""
         return self._tail_bytes > BEHIND_BYTES
@@ -70,6 +94,10 @@ class DeliveredLog:
     @property
     def written_bytes(self) -> int:
         return self._log.written_bytes
+
+    @property
+    def bytes_on_disk(self) -> int:
+        return self._log.bytes_on_disk
 
     # In -----------------------------------------------------------------------------------------------------------
 
@@ -111,9 +139,19 @@ class DeliveredLog:
         self._retry()
         taken = self._log.take_blocks()
         if taken is not None:
-            self._write(lambda: self._log.write_blocks(taken))
-        if self._waiting:
+            self._write(lambda: self._write_blocks(taken))
+            self.let_go()
+        elif self._is_short:
+            self._write(self._reserve)
+        if self.is_short:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
+    def _write_blocks(self, taken: Blocks) -> None:
+        self._log.write_blocks(taken)
+        self._reserve()
+
+    def _reserve(self) -> None:
+        self._is_short = not self._log.reserve_ahead()
 
     def _retry(self) -> None:
         while self._waiting:
@@ -122,6 +160,13 @@ class DeliveredLog:
             except JournalFull:
                 return
             self._waiting.popleft()
+
+    def written(self) -> None:
+        """A job of the disk thread is done. If it found no room for the next segment, look for some again: with nothing
+        taken, there may be nothing more to flush."""
+        if self._is_short and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+        self.trim()
 
     def trim(self) -> None:
         """Let go of the oldest records that are durable, when there are many."""
@@ -135,14 +180,57 @@ class DeliveredLog:
         del self._tail[:count], self._ends[:count]
         self._tail_first += count
 
+    def let_go(self) -> None:
+        """Have the disk thread let go of what is not to be kept any longer."""
+        if not self._is_cutting and self._log.has_segments_below(self._log.durable_index):
+            self._is_cutting = True
+            self._write(self._cut)
+
+    def _cut(self) -> None:
+        try:
+            retain = self._retain()
+            if retain.is_limited:
+                self._log.prepare_cut()
+                self._cut_beyond(retain)
+        except UsageError:
+            pass  # what is to be kept is not said in words that make sense: nothing goes
+        finally:
+            self._is_cutting = False
+
+    def _cut_beyond(self, retain: Retain) -> None:
+        size, now = self._log.bytes_on_disk, time()
+        begin: int | None = None
+        for (_, oldest), (following, _) in pairwise(self._log.extents()):
+            _, at = self._head(following)
+            if not retain.is_beyond(size, now - at / 1e9):  # all before it is older than it
+                break
+            begin, size = following, size - oldest
+        if begin is None:
+            return
+        position, _ = self._head(begin)
+        with suppress(JournalFull):  # it is tried again
+            self._log.cut(begin)
+            self.begin = position
+            self._heads = {index: head for index, head in self._heads.items() if index > begin}
+
+    def _head(self, index: int) -> tuple[int, int]:
+        """Position and time of the first record of a segment."""
+        if index not in self._heads:
+            event = self._event(index)
+            self._heads[index] = event.position, event.at
+        return self._heads[index]
+
     # Out ----------------------------------------------------------------------------------------------------------
 
     def locate(self, position: int) -> int:
-        """The index of the record that holds a position below ``end``."""
+        """The index of the record that holds a position below ``end``. RecordsGone: it was let go."""
         assert position < self.end, "it was not delivered yet"
+        if position < self.begin:
+            raise RecordsGone(f"The log begins at position {self.begin}.")
         if self._ends and position >= self._start_of_tail():
             return self._tail_first + bisect_left(self._ends, position + 1)
-        return bisect_left(range(self._tail_first), position + 1, key=self._end_of)
+        first = self._log.first_index
+        return first + bisect_left(range(first, self._tail_first), position + 1, key=self._end_of)
 
     def _start_of_tail(self) -> int:
         return decode_event(self._tail[0].joined()).position
@@ -164,8 +252,10 @@ class DeliveredLog:
         at = index - self._tail_first
         if at < 0:
             return None
-        found: list[Buffers] = []
         tail = self._tail
+        if at == len(tail) - 1:  # a reader that keeps up
+            return [tail[at]]
+        found: list[Buffers] = []
         while at < len(tail) and size > 0:
             found.append(tail[at])
             size -= tail[at].size
@@ -173,7 +263,8 @@ class DeliveredLog:
         return found
 
     def history(self, index: int) -> Generator[bytes, None, None]:
-        """The durable records from ``index`` on, read as they are asked for; close it if not all of them are."""
+        """The durable records from ``index`` on, read as they are asked for; close it if not all of them are.
+        RecordsGone: when it comes to some that were let go."""
         return (record for _, record in self._log.replay(index))
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from antiphon.core.errors import JournalError, JournalFull, UsageError
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.disk.watch import SYNC_SECONDS_MAX, UnderWay
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FILE_BYTES_MAX = 1 << 30  # what is written by one system call, which Linux caps below 2 GiB
 
 
@@ -90,6 +91,17 @@ class LogFiles:
                 self._spares.append(spare)
                 return spare
         return self.reserve(max(self.segment_bytes, needed))
+
+    def reserve_ahead(self) -> bool:
+        """Have a file ready for the next segment; whether there was room."""
+        if not self.recycled:
+            try:
+                spare = self.reserve(self.segment_bytes)
+            except JournalFull:
+                return False
+            self._spares.remove(spare)
+            self.recycled.append(spare)
+        return True
 
     def reserve(self, size: int) -> Spare:
         """A new file with so many bytes reserved; JournalFull if there is no room. Nothing is synced yet."""
@@ -172,7 +184,7 @@ class LogFiles:
 
 def no_space(folder: Path, size: int, error: OSError) -> JournalError:
     """Why so many bytes were not reserved: JournalFull, if others may make room."""
-    kind = JournalFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else JournalError
+    kind = JournalFull if error.errno in NO_ROOM else JournalError
     return kind(f"Journal {folder} cannot reserve {size} bytes: {error.strerror}.")
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from antiphon.core.inputs import AnyInput, encode_input
+from antiphon.core.inputs import AnyInput, pieces_of_input
 from antiphon.runtime.disk.log import SegmentedLog
 
 
 class InputJournal:
     def __init__(self, log: SegmentedLog) -> None:
-        self._log = log
-
-    @property
-    def next_index(self) -> int:
-        return self._log.next_index
+        self._append = log.append_pieces
+        self.next_index = log.next_index  # nobody else appends
 
     def append(self, happened: AnyInput) -> int:
         """Take an input as a record; returns its bytes. JournalFull: nothing has happened."""
-        record = encode_input(happened)
-        self._log.append(record)
-        return record.size
+        size, pieces = pieces_of_input(happened)
+        self._append(size, pieces)
+        self.next_index += 1
+        return size

@@ -14,8 +14,8 @@ import errno
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from operator import attrgetter
 from pathlib import Path
@@ -23,15 +23,15 @@ from time import perf_counter
 
 import msgspec
 
-from antiphon.core.buffers import Buffers
-from antiphon.core.errors import JournalError, JournalFull, UsageError
+from antiphon.core.buffers import Buffers, Piece
+from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.runtime.disk import recovery
 from antiphon.runtime.disk import segments as disk
-from antiphon.runtime.disk.files import FILE_BYTES_MAX, LogFiles, Spare
+from antiphon.runtime.disk.files import FILE_BYTES_MAX, NO_ROOM, LogFiles, Spare
 from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot
 from antiphon.runtime.disk.unwritten import Blocks, Unwritten
 from antiphon.runtime.disk.watch import UnderWay
-from antiphon.runtime.disk.writer import Writer
+from antiphon.runtime.disk.writer import DIRECT_BYTES, Writer
 
 __all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
 
@@ -69,6 +69,7 @@ class SegmentedLog:
         self._segments: list[Segment] = []
         self.snapshot: Snapshot | None = None
         self._snapshot_index = self._snapshot_bytes = 0
+        self._mark: Spare | None = None  # for the next `cut`
         self.syncs, self.last_sync_seconds = 0, 0.0
         self._snapshots_written = 0  # bytes; by another thread than blocks, so counted apart
         try:
@@ -103,13 +104,14 @@ class SegmentedLog:
         try:
             return cls(folder, identity, segment_bytes, recycled_max, direct, waiting)
         except OSError as error:
-            raise JournalError(f"Journal {folder} cannot be opened: {error.strerror}.") from error
+            kind = JournalFull if error.errno in NO_ROOM else JournalError  # even a folder takes some
+            raise kind(f"Journal {folder} cannot be opened: {error.strerror}.") from error
         except msgspec.MsgspecError as error:
             raise JournalError(f"Journal {folder} names its owner in an unknown format: {error}.") from error
 
     @property
     def first_index(self) -> int:
-        """Records below this were covered by a snapshot and removed."""
+        """Records below this were covered by a snapshot, or let go, and removed."""
         return self._segments[0].first
 
     @property
@@ -143,13 +145,22 @@ class SegmentedLog:
 
     def has_segments_below(self, index: int) -> bool:
         """Whether a snapshot at ``index`` would remove anything."""
-        return len(self._segments) > 1 and self._segments[1].first <= index
+        segments = self._segments  # another thread may replace the list
+        return len(segments) > 1 and segments[1].first <= index
+
+    def extents(self) -> list[tuple[int, int]]:
+        """Of each segment with records, oldest first: the index of its first record, and its size."""
+        return [(segment.first, segment.size) for segment in self._segments if segment.next_index > segment.first]
 
     def append(self, record: Buffers) -> None:
         """Buffer a record, in the pieces in which it came. JournalFull means that nothing has changed."""
+        self.append_pieces(record.size, record.pieces)
+
+    def append_pieces(self, size: int, pieces: Iterable[Piece]) -> None:
+        """The same of a record of which nobody else knows."""
         if self._refusal is not None:
             raise JournalError(self._refusal)
-        self._unwritten.append(record)
+        self._unwritten.append(size, pieces)
 
     def take_blocks(self) -> Blocks | None:
         """Move all that is buffered out for `write_blocks`; None if there is nothing."""
@@ -158,13 +169,24 @@ class SegmentedLog:
 
     def write_blocks(self, taken: Blocks) -> None:
         """Make blocks durable, in the order taken. A failure is final: no later call is served."""
-        with self._write_lock, self._final_failure():
-            if taken.first != self.durable_index:
-                raise UsageError(f"Block {taken.first} cannot come after record {self.durable_index}.")
-            for spare, records in taken.blocks:
-                if spare is not None:
-                    self._roll(spare)
-                self._write_block(disk.RECORDS, records)
+        with self._write_lock:
+            self._check()
+            try:
+                if taken.first != self.durable_index:
+                    raise UsageError(f"Block {taken.first} cannot come after record {self.durable_index}.")
+                for spare, records, at, length in taken.blocks:
+                    if spare is not None:
+                        self._roll(spare)
+                    self._write_block(disk.RECORDS, records, at, length)
+            except BaseException as error:
+                self._on_failure(error)
+                raise
+
+    def reserve_ahead(self) -> bool:
+        """Have the next segment's file ready; whether there was room."""
+        with self._snapshot_lock:
+            self._check()
+            return self._files.reserve_ahead()
 
     def commit(self) -> int:
         """Make everything appended so far durable; returns `durable_index`."""
@@ -181,7 +203,8 @@ class SegmentedLog:
             self.commit()
             if not self._segments[-1].closed:
                 with self._write_lock, self._final_failure():
-                    self._write_block(disk.CLOSE, [])
+                    at = self._writer.place(self._segments[-1].end, 0)
+                    self._write_block(disk.CLOSE, disk.Records(), at, 0)
         finally:
             self.abandon()
 
@@ -205,16 +228,19 @@ class SegmentedLog:
         with self._segments_lock:
             self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
 
-    def _write_block(self, kind: int, records: list[Buffers]) -> None:
-        active = self._segments[-1]
-        block, length, crc = disk.encode_block(kind, active, records, self._writer.stage)
-        at = self._writer.place(active.end, length)
-        self._writer.write_staged(len(block), at, length, active.size)
+    def _write_block(self, kind: int, records: disk.Records, at: int, length: int) -> None:
+        active, writer = self._segments[-1], self._writer
+        if length < DIRECT_BYTES:
+            small, crc = disk.encode_small_block(kind, active, records, length)
+            writer.write_small(small, at, active.size)
+        else:
+            block, _, crc = disk.encode_block(kind, active, records, writer.stage)
+            writer.write_staged(len(block), at, length, active.size)
         begun = perf_counter()
-        os.fdatasync(self._writer.fd)
+        os.fdatasync(writer.fd)
         self.last_sync_seconds = perf_counter() - begun
         self.syncs += 1
-        active.add(kind, len(records), at, length, crc)
+        active.add(kind, len(records.sizes), at, length, crc)
         self.durable_index = active.next_index
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
@@ -232,12 +258,20 @@ class SegmentedLog:
 
     def _parts(self, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
         self._check()
-        if start < self.first_index:
-            raise UsageError(f"Journal {self._folder} begins at record {self.first_index}, not at {start}.")
-        segments = self._segments
+        segments = self._segments  # another thread may replace the list
+        if start < segments[0].first:
+            raise RecordsGone(f"Journal {self._folder} begins at record {segments[0].first}, not at {start}.")
         holder = bisect_right(segments, start, key=attrgetter("first")) - 1
         wanted = (segment for segment in segments[holder:] if segment.first < stop)
-        return self._watched(chain.from_iterable(disk.read_segment(each, start, stop, window) for each in wanted))
+        return self._watched(chain.from_iterable(self._read_segment(each, start, stop, window) for each in wanted))
+
+    def _read_segment(self, segment: Segment, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
+        try:
+            yield from disk.read_segment(segment, start, stop, window)
+        except RecordsGone as error:
+            if segment.first >= self.first_index:  # nobody has let it go
+                raise JournalError(str(error)) from None
+            raise
 
     def _watched(self, parts: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[bytes]]]:
         while True:
@@ -252,18 +286,45 @@ class SegmentedLog:
 
         JournalFull means that the former snapshot is still the valid one; any other failure is final.
         """
+        buffers = self._snapshot_at(index, state)
+        with self._snapshot_lock, self._final_failure():
+            self._put_snapshot(index, buffers, self._files.reserve(sum(map(len, buffers))))
+
+    def cut(self, index: int) -> None:
+        """Let go of the records below `index`, as far as they fill segments: nobody needs them, and no state is kept in
+        their place. What says so is durable before any of them is removed, and its file is kept ready: a disk that
+        is full gets room by this.
+
+        JournalFull: nothing was let go, for there was no room for the very first such file.
+        """
+        buffers = self._snapshot_at(index, b"")
+        size = sum(map(len, buffers))
+        with self._snapshot_lock, self._final_failure():
+            mark, self._mark = self._mark or self._files.reserve(size), None
+            self._put_snapshot(index, buffers, mark)
+            with suppress(JournalFull):
+                self._mark = self._files.reserve(size)
+
+    def prepare_cut(self) -> None:
+        """Have a file ready for the next `cut`, if there is room."""
+        with self._snapshot_lock, self._final_failure(), suppress(JournalFull):
+            if self._mark is None:
+                size = sum(map(len, disk.encode_snapshot(self._identity, Snapshot(0, b""))))
+                self._mark = self._files.reserve(size)
+
+    def _snapshot_at(self, index: int, state: bytes) -> list[bytes]:
         low, high = self._snapshot_index, self.durable_index
         if not low <= index <= high:
             raise UsageError(f"A snapshot can be at {low} (the last) to {high} (durable), not at {index}.")
-        buffers = disk.encode_snapshot(self._identity, Snapshot(index, state))
-        with self._snapshot_lock, self._final_failure():
-            spare = self._files.reserve(sum(map(len, buffers)))
-            if os.pwritev(spare.fd, buffers, 0) != spare.size:
-                raise OSError(errno.EIO, "a write was cut short")
-            self._snapshots_written += spare.size
-            os.close(self._files.publish(spare, self._folder / f"snapshot-{index:020}.snap"))
-            self.snapshot, self._snapshot_index, self._snapshot_bytes = None, index, spare.size
-            self._prune()
+        return disk.encode_snapshot(self._identity, Snapshot(index, state))
+
+    def _put_snapshot(self, index: int, buffers: list[bytes], spare: Spare) -> None:
+        if os.pwritev(spare.fd, buffers, 0) != spare.size:
+            raise OSError(errno.EIO, "a write was cut short")
+        self._snapshots_written += spare.size
+        os.close(self._files.publish(spare, self._folder / f"snapshot-{index:020}.snap"))
+        self.snapshot, self._snapshot_index, self._snapshot_bytes = None, index, spare.size
+        self._prune()
 
     def _prune(self) -> None:
         """Delete older snapshots, and the segments of which the newest one leaves nothing to replay."""
@@ -296,14 +357,17 @@ class SegmentedLog:
 
     @contextmanager
     def _final_failure(self) -> Iterator[None]:
-        """After a failed write or sync nobody knows what is on disk, and a repeat may succeed wrongly."""
         self._check()
         try:
             yield
-        except (JournalFull, UsageError):
-            raise
         except BaseException as error:
-            self._refusal = f"Journal {self._folder} stopped after a failed write or sync: {error}."
-            if isinstance(error, OSError):
-                raise JournalError(self._refusal) from error
+            self._on_failure(error)
             raise
+
+    def _on_failure(self, error: BaseException) -> None:
+        """After a failed write or sync nobody knows what is on disk, and a repeat may succeed wrongly."""
+        if isinstance(error, (JournalFull, UsageError)):
+            return
+        self._refusal = f"Journal {self._folder} stopped after a failed write or sync: {error}."
+        if isinstance(error, OSError):
+            raise JournalError(self._refusal) from error

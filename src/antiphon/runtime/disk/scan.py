@@ -14,7 +14,6 @@ in 8,000 times by chance, where all but one run of 64 KiB reached the disk.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from pathlib import Path
 
 from antiphon.core.checksum import crc32
@@ -34,6 +33,7 @@ from antiphon.runtime.disk.segments import (
     Segment,
     beginnings,
     block_bytes,
+    first_needed,
     is_whole,
     list_files,
     next_block,
@@ -49,8 +49,7 @@ from antiphon.runtime.disk.segments import (
 def load_segments(folder: Path, begin: int) -> list[Segment]:
     """Check the segments that hold the records from `begin` on, and that none is missing among them."""
     files = list_files(folder, SEGMENT_NAME)
-    # A crash may have kept some of the segments before a snapshot's: they are not even looked at.
-    files = files[max(bisect_right(files, begin, key=lambda file: file[0]) - 1, 0) :]
+    files = files[first_needed(files, begin) :]  # others are not even looked at
     if files and files[0][0] > begin:
         raise JournalCorrupt(f"Journal {folder} lacks the segment that holds record {begin}.")
     segments: list[Segment] = []

@@ -17,7 +17,7 @@ import re
 import struct
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -27,7 +27,7 @@ import msgspec
 
 from antiphon.core.buffers import COPIED_MAX, Buffers, Piece
 from antiphon.core.checksum import crc32
-from antiphon.core.errors import JournalCorrupt, JournalError
+from antiphon.core.errors import JournalCorrupt, JournalError, RecordsGone
 
 FORMAT = 4  # of what records and snapshots hold; the magics below are of the files' own layout
 
@@ -50,6 +50,7 @@ CRC = struct.Struct("<I")
 # then its own checksum
 _BLOCK = struct.Struct("<4sBIIQII")
 
+_pack_crc, _pack_block = CRC.pack, _BLOCK.pack
 HEADER_BYTES = _BLOCK.size + CRC.size
 # The payload has a checksum for each run of so many bytes, so that a flipped bit is found by looking at one of them.
 # They stand behind it, and behind them the header's own again: so far the write got.
@@ -117,18 +118,42 @@ class Segment:
 
     def add(self, kind: int, count: int, at: int, length: int, crc: int) -> None:
         """Take note of a whole block behind the others."""
-        if count and (not self.entries or at - self.entries[-1][1] >= _INDEX_SPACING):
-            self.entries.append((self.next_index, at))
+        entries = self.entries
+        if count and (not entries or at - entries[-1][1] >= _INDEX_SPACING):
+            entries.append((self.next_index, at))
         self.last_block = at
-        self.end = at + block_bytes(length)
+        self.end = at + HEADER_BYTES + length + 4 * (-(-length // RUN_BYTES) + 1)  # as `block_bytes` has it
         self.next_index += count
         self.chain = crc
         self.closed = kind == CLOSE
 
 
+class Records:
+    """Records that are to become one block: their sizes, and their bytes in the pieces in which they came."""
+
+    __slots__ = ("pieces", "sizes")
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.pieces: list[Piece] = []
+
+    @property
+    def length(self) -> int:
+        """Of the block's payload."""
+        return 4 * len(self.sizes) + sum(self.sizes)
+
+    @classmethod
+    def of(cls, records: Iterable[Buffers]) -> Records:
+        found = cls()
+        for record in records:
+            found.sizes.append(record.size)
+            found.pieces.extend(record.pieces)
+        return found
+
+
 def block_bytes(length: int) -> int:
     """What a block with a payload of so many bytes takes."""
-    return HEADER_BYTES + length + trailer_bytes(length)
+    return HEADER_BYTES + length + 4 * (-(-length // RUN_BYTES) + 1)  # as `trailer_bytes` has it
 
 
 def trailer_bytes(length: int) -> int:
@@ -190,27 +215,40 @@ def _plain_memory(size: int) -> memoryview:
 
 
 def encode_block(
-    kind: int, segment: Segment, records: Sequence[Buffers], memory: Callable[[int], memoryview] = _plain_memory
+    kind: int, segment: Segment, records: Records, memory: Callable[[int], memoryview] = _plain_memory
 ) -> tuple[memoryview, int, int]:
     """The segment's next block, its payload's length and its header's checksum. The block is put together in the memory
     that is given for its size: so its bytes are copied once.
 
     The records' lengths come first, as a table: packing and unpacking then costs no Python code per record.
     """
-    number = len(records)
-    sizes = [record.size for record in records]
-    length = 4 * number + sum(sizes)
+    sizes = records.sizes
+    number = len(sizes)
+    length = records.length
     data = memory(block_bytes(length))
     end = HEADER_BYTES + length
-    pieces = [struct.pack(f"<{number}I", *sizes), *[piece for record in records for piece in record.pieces]]
-    _lay(pieces, data[HEADER_BYTES:end])
+    _lay([struct.pack(f"<{number}I", *sizes), *records.pieces], data[HEADER_BYTES:end])
     sums = sums_of(data[HEADER_BYTES:end])
-    head = _BLOCK.pack(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
+    head = _pack_block(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
     crc = crc32(head, segment.salt)
-    own = CRC.pack(crc)
+    own = _pack_crc(crc)
     data[:HEADER_BYTES] = head + own
     data[end:] = sums + own
     return data, length, crc
+
+
+def encode_small_block(kind: int, segment: Segment, records: Records, length: int) -> tuple[bytes, int]:
+    """The same of a block whose payload is one run of ``length`` bytes, or nothing: most are a few hundred bytes, and
+    then joining them is quicker than finding them a place. The block, and its header's checksum."""
+    sizes = records.sizes
+    number = len(sizes)
+    table = _pack_crc(*sizes) if number == 1 else struct.pack(f"<{number}I", *sizes)
+    payload = b"".join((table, *records.pieces))
+    sums = _pack_crc(crc32(payload)) if number else b""
+    head = _pack_block(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
+    crc = crc32(head, segment.salt)
+    own = _pack_crc(crc)
+    return b"".join((head, own, payload, sums, own)), crc
 
 
 def _lay(pieces: list[Piece], room: memoryview) -> None:
@@ -251,7 +289,16 @@ def list_files(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]
 
 def segment_files(folder: Path) -> list[tuple[int, Path]]:
     """The segments of a log, each with the index of its first record; none where there is no log."""
-    return list_files(folder, SEGMENT_NAME) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    files = list_files(folder, SEGMENT_NAME)
+    begin = max((index for index, _ in list_files(folder, SNAPSHOT_NAME)), default=0)
+    return files[first_needed(files, begin) :]
+
+
+def first_needed(files: list[tuple[int, Path]], begin: int) -> int:
+    """Which of a log's segments holds record ``begin``. A crash may have kept some of those before it, not all."""
+    return max(bisect_right(files, begin, key=lambda file: file[0]) - 1, 0)
 
 
 def identity_of(path: Path, first: int) -> JournalIdentity:
@@ -298,6 +345,8 @@ def read_segment(segment: Segment, start: int, stop: int, window: int) -> Iterat
                     records = _decode_records(segment, header, data, begin)
                     low = max(start - header.first, 0)
                     yield header.first + low, records[low : stop - header.first]
+    except FileNotFoundError:
+        raise RecordsGone(f"Journal file {segment.path} is gone.") from None
     except OSError as error:
         raise JournalError(f"Journal file {segment.path} cannot be read: {error.strerror}.") from error
 

@@ -137,7 +137,12 @@ class Spills:
 
         if taken is not None:
             kept.is_busy = True
-            self._write(lambda: kept.log.write_blocks(taken), done)
+
+            def write() -> None:
+                kept.log.write_blocks(taken)
+                kept.log.prepare_cut()  # so that what is acknowledged makes room, also where there is none
+
+            self._write(write, done)
         elif last >= box.first_kept:
             box.let_go(last)  # a replay has made again what was written before
 
@@ -190,7 +195,7 @@ class Spills:
 
             def prune() -> None:
                 with suppress(JournalFull):
-                    kept.log.write_snapshot(index, b"")
+                    kept.log.cut(index)
 
             def done() -> None:
                 kept.is_busy = False

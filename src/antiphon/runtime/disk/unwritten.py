@@ -5,11 +5,12 @@ Only the event loop comes here. That a record is taken up means that there is ro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from antiphon.core.buffers import Buffers
+from antiphon.core.buffers import Piece
 from antiphon.runtime.disk.files import LogFiles, Spare
-from antiphon.runtime.disk.segments import GRAIN, Segment, block_bytes
+from antiphon.runtime.disk.segments import GRAIN, Records, Segment, block_bytes
 from antiphon.runtime.disk.writer import Writer
 
 _LENGTH_BYTES = 4
@@ -17,7 +18,9 @@ _LENGTH_BYTES = 4
 
 class Block(NamedTuple):
     spare: Spare | None  # begin a new segment in this file first
-    records: list[Buffers]
+    records: Records
+    at: int  # where in its file it begins
+    length: int  # of its payload
 
 
 class Blocks(NamedTuple):
@@ -32,58 +35,67 @@ class Unwritten:
         """``active`` is the newest segment, all of it written; a new one begins with ``header_bytes``."""
         self.next_index = active.next_index
         self.bytes = 0
+        self._first = active.next_index  # of the oldest record that is not taken
         self._files = files
         self._writer = writer
         self._header_bytes = header_bytes
         self._blocks: list[Block] = []  # finished ones
-        self._growing: list[Buffers] = []  # records of the block that is still growing ...
+        self._finished_bytes = 0  # of these
+        self._growing = Records()  # those of the block that is still growing ...
         self._growing_spare: Spare | None = None  # ... and the new segment it is to begin, if any
-        self._growing_bytes = 0  # of these
-        self._end, self._size = active.end, active.size  # of the newest segment, when all of this is written
-        self._free = self._room()  # bytes that the growing block may still take
+        self._begin_in(active.end, active.size)
 
-    def append(self, record: Buffers) -> None:
-        """Take up a record. JournalFull: nothing has changed."""
-        size = record.size + _LENGTH_BYTES
-        if size > self._free:
-            self._make_room(size)
-        self._free -= size
-        self._growing_bytes += size
-        self._growing.append(record)
-        self.bytes += size
+    def append(self, size: int, pieces: Iterable[Piece]) -> None:
+        """Take up a record of ``size`` bytes. JournalFull: nothing has changed."""
+        taken = size + _LENGTH_BYTES
+        if taken > self._free:
+            self._make_room(taken)
+        self._free -= taken
+        growing = self._growing
+        growing.sizes.append(size)
+        growing.pieces += pieces
+        self.bytes += taken
         self.next_index += 1
 
     def take(self) -> Blocks | None:
         """Move all of it out; None if there is nothing."""
-        if not self._growing:
+        if not self.bytes:
             return None
         self._finish_block()
-        self._free = self._room()
-        self.bytes = 0
         blocks, self._blocks = self._blocks, []
-        return Blocks(self.next_index - sum(len(block.records) for block in blocks), blocks)
+        first, self._first = self._first, self.next_index
+        self.bytes = self._finished_bytes = 0
+        self._free = self._limit - self._writer.latest_place(self._end)
+        return Blocks(first, blocks)
 
     def _make_room(self, size: int) -> None:
         """Reserve a new segment for a record that does not fit into the present one."""
         # The file itself makes the block's overhead a few bytes larger: a grain is more than that.
-        needed = block_bytes(size) - self._room_behind(self._header_bytes, 0) + GRAIN
+        needed = block_bytes(size) - self._limit_of(0) + self._writer.latest_place(self._header_bytes) + GRAIN
         with self._files.waiting:
             spare = self._files.reserve_segment(needed)
         self._finish_block()
         self._growing_spare = spare
-        self._end, self._size = self._header_bytes, spare.size
-        self._free = self._room()
+        self._begin_in(self._header_bytes, spare.size)
 
-    def _room(self) -> int:
-        return self._room_behind(self._end, self._size)
+    def _begin_in(self, end: int, size: int) -> None:
+        """Go on behind ``end`` in a segment of ``size`` bytes."""
+        self._end = end  # of the newest segment, when all of this is written
+        self._limit = self._limit_of(size)
+        self._free = self._limit - self._writer.latest_place(end)  # bytes that the growing block may still take
 
-    def _room_behind(self, end: int, size: int) -> int:
-        """What the records of one more block may take, wherever it begins: room for the close mark is always kept."""
+    @staticmethod
+    def _limit_of(size: int) -> int:
+        """Where the records of the last block in a segment end at the latest, wherever they begin: room for what is
+        around them, and for the close mark, is always kept."""
         overhead = block_bytes(size) - size  # of a block that would fill the file
-        return size - self._writer.latest_place(end) - overhead - GRAIN - block_bytes(0)
+        return size - overhead - GRAIN - block_bytes(0)
 
     def _finish_block(self) -> None:
-        if self._growing:
-            self._blocks.append(Block(self._growing_spare, self._growing))
-            self._end = self._writer.place(self._end, self._growing_bytes) + block_bytes(self._growing_bytes)
-            self._growing, self._growing_spare, self._growing_bytes = [], None, 0
+        length = self.bytes - self._finished_bytes
+        if length:
+            at = self._writer.place(self._end, length)
+            self._blocks.append(Block(self._growing_spare, self._growing, at, length))
+            self._end = at + block_bytes(length)
+            self._finished_bytes = self.bytes
+            self._growing, self._growing_spare = Records(), None

@@ -20,6 +20,7 @@ from antiphon.runtime.disk.segments import GRAIN, PAGE_BYTES, rounded
 DIRECT_BYTES = 32 << 10  # blocks of so much are written directly
 STAGING_BYTES = 1 << 20
 
+_ZEROS = bytes(PAGE_BYTES)
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
@@ -44,11 +45,25 @@ class Writer:
 
     def place(self, end: int, length: int) -> int:
         """Where a block with so many bytes of records begins, behind ``end``."""
-        return rounded(end, PAGE_BYTES if self._may_be_direct and length >= DIRECT_BYTES else GRAIN)
+        grain = PAGE_BYTES if length >= DIRECT_BYTES and self._may_be_direct else GRAIN
+        return -(-end // grain) * grain
 
     def latest_place(self, end: int) -> int:
         """Where a block of unknown size begins at the latest."""
-        return rounded(end, PAGE_BYTES if self._may_be_direct else GRAIN)
+        grain = PAGE_BYTES if self._may_be_direct else GRAIN
+        return -(-end // grain) * grain
+
+    def write_small(self, block: bytes, at: int, limit: int) -> None:
+        """Write a block that is shorter than those that are staged, and zeros as `write_staged` does."""
+        if self._may_be_direct:
+            end = at + len(block)
+            block += _ZEROS[: min(-end % PAGE_BYTES, limit - end)]
+        if self._is_direct:
+            self._set_direct(False)
+        size = len(block)
+        if os.pwritev(self.fd, (block,), at) != size:
+            raise OSError(errno.EIO, "a write was cut short")
+        self.written_bytes += size
 
     def stage(self, size: int) -> memoryview:
         """Memory for the next block."""

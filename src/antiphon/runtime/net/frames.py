@@ -33,6 +33,7 @@ HEADER = struct.Struct("<IB")
 _DATA = struct.Struct("<IBBQ")  # header; transport, number
 _NUMBERED = struct.Struct("<BQ")
 _REQUEST = struct.Struct("<IBH")  # header; route
+_pack_data, _NUMBERED_BYTES, _unpack_numbered = _DATA.pack, _NUMBERED.size, _NUMBERED.unpack_from
 _ROUTE = struct.Struct("<H")
 _TAKEN = struct.Struct("<IBHQQQQ")  # header; route, taken, delivered, assured, timestamp
 _MARKS = struct.Struct("<HQQQQ")
@@ -61,6 +62,9 @@ class FrameKind(IntEnum):
     DRAIN = 19
     TELL = 20
     TOLD = 21
+
+
+_DATA_KIND = int(FrameKind.DATA)  # looking a member up in its class is slow
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -140,12 +144,13 @@ class RouteNumber(Control, frozen=True):
 class Refused(Control, frozen=True):
     """What this member did not take: the route's requests from number ``first`` on, or (route -1) a subscription.
 
-    ``out of turn``: it takes them from number ``expected`` on; the client sends these again, in order.
+    ``out of turn``: it takes them from number ``expected`` on; the client sends these again, in order. ``gone``: it no
+    longer has the position from which to read on, and has those from ``expected`` on.
     """
 
     route: int
     first: int
-    error: Literal["usage", "unavailable", "out of turn"]
+    error: Literal["usage", "unavailable", "out of turn", "gone"]
     sentence: str
     expected: int = 0
 
@@ -185,7 +190,9 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     process: str
     incarnation: int
+    begins: int  # the position of the oldest payload that is kept
     delivered: int  # payloads
+    delivered_bytes: int  # what the log of these takes on disk, reserved space included
     pending: int  # messages
     waits_for: list[str]  # the processes that the oldest pending message waits for, as far as the protocol knows
     unacknowledged: int  # bytes for all peers together
@@ -242,14 +249,14 @@ def decode(kind: type[ControlBody], body: Piece) -> ControlBody:
 
 def data_head(transport: Transport, number: int, size: int) -> bytes:
     """What stands before a protocol's frame of ``size`` bytes."""
-    return _DATA.pack(_NUMBERED.size + size, FrameKind.DATA, transport, number)
+    return _pack_data(_NUMBERED_BYTES + size, _DATA_KIND, transport, number)
 
 
 def decode_data(body: memoryview) -> tuple[Transport, int, memoryview]:
-    transport, number = _unpack(_NUMBERED, body)
-    if transport not in _TRANSPORTS or len(body) == _NUMBERED.size:
+    if len(body) <= _NUMBERED_BYTES or body[0] not in _TRANSPORTS:
         raise BadFrame("A channel's frame is empty, or of no transport.")
-    return _TRANSPORTS[transport], number, body[_NUMBERED.size :]
+    transport, number = _unpack_numbered(body)
+    return _TRANSPORTS[transport], number, body[_NUMBERED_BYTES:]
 
 
 def encode_ack(transport: Transport, number: int) -> bytes:

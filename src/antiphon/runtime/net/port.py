@@ -142,19 +142,21 @@ class Connection(FrameStream):
         port.make_room()
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None:
+        """Those that come before anybody is known to be the caller; the caller gets the others."""
         if self._is_refused:
             return
         try:
-            if self._caller is None:
-                self._on_hello(*frames.pop(0))
-            if frames and self._caller is not None:
-                self._caller.on_frames(frames)
+            self._on_hello(*frames.pop(0))
         except Rejection as rejection:
             self.turn_away(rejection)
+        else:
+            if frames:
+                self.handler(frames)
 
     def turn_away(self, rejection: Rejection) -> None:
         """Say why, and end it; also when nobody reads that."""
         self._is_refused = True
+        self.handler = self.on_frames
         self._port.leave(self)
         self._port.refused[rejection.reason] += 1
         self.write(encode(FrameKind.REJECTED, Rejected(rejection.reason, str(rejection))))
@@ -168,6 +170,7 @@ class Connection(FrameStream):
         port, hello = self._port, decode(Hello, body)
         port.check(hello)
         self._caller = port.greet(hello, self)
+        self.handler = self._caller.on_frames
         self.limit = self._caller.frame_bytes_max
         if hello.role == "peer":
             self.chunk_bytes = LARGE_CHUNK_BYTES
@@ -188,6 +191,7 @@ class Connection(FrameStream):
         self._no_stranger()
         if not self._is_refused:
             self._is_refused = True
+            self.handler = self.on_frames
             self._port.refused[reason] += 1
         self.abort()
 

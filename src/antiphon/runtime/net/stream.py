@@ -6,13 +6,18 @@ are frames of which something is kept for long: so short ones are copied, and wh
 
 Frames are handed on some at a time. Whoever stops reading amid them, because their answers are not taken, gets no more
 of them either: they wait as the bytes that they are.
+
+What is written goes to the socket at once, if nothing waits before it: an event loop may keep it until all that is due
+has run, and somebody else could be at work on it meanwhile. What the socket does not take is the transport's.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from os import writev
 from typing import Any
 
 from antiphon.core.buffers import Piece
@@ -24,9 +29,11 @@ CHUNK_BYTES = 256 << 10
 LARGE_CHUNK_BYTES = 1 << 20  # for streams of whole messages, of which a chunk should hold some: peers', readers', ...
 # ... and those of clients whose requests have shown to be longer than a chunk.
 ROOM_MIN = 4 << 10  # a chunk with less room than this is left to its views
+SHORT_BYTES = 2 << 10  # a frame that is not longer is never handed on as a view
 VIEWS_MAX = 8  # a frame that is shorter than this part of a chunk is copied: that takes a microsecond or two, or ten
 FRAMES_AT_ONCE = 1024  # handed on; then it is seen whether there is room for their answers
 WRITE_BUFFER_BYTES = 1 << 20  # above this the transport pushes back
+PIECES_MAX = 512  # that the system takes at once; it would be 1024
 
 KEPT_BYTES = 32 << 20  # of chunks that were filled, to be used again when nobody has a view of them any more
 
@@ -47,6 +54,21 @@ def _new_chunk(size: int) -> bytearray:
             else:
                 return chunk
     return bytearray(size)
+
+
+def _number_of_socket(transport: asyncio.BaseTransport) -> int:
+    """-1: what is written is not what travels, or the transport does not tell."""
+    socket = transport.get_extra_info("socket")
+    return -1 if socket is None or transport.get_extra_info("sslcontext") is not None else socket.fileno()
+
+
+def _behind(written: int, pieces: list[Piece]) -> list[Piece]:
+    """What is left of pieces of which so many bytes were written."""
+    for at, piece in enumerate(pieces):
+        if len(piece) > written:
+            return [memoryview(piece)[written:], *pieces[at + 1 :]]
+        written -= len(piece)
+    return []
 
 
 ReceivedFrame = tuple[int, memoryview]  # kind, body
@@ -70,7 +92,9 @@ class FrameStream(asyncio.BufferedProtocol):
         self._end = 0
         self._is_viewed = False  # whether somebody may have a view of the chunk
         self._is_paused = False
-        self._pieces: list[Piece] = []
+        self.pieces: list[Piece] = []  # that leave with the next ``flush``
+        self._socket = -1  # its number, where what is written goes to it as it is
+        self.handler: Callable[[list[ReceivedFrame]], None] = self.on_frames  # who gets the frames now
 
     # For subclasses -----------------------------------------------------------------------------------------------
 
@@ -95,20 +119,34 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def write(self, *pieces: Piece) -> None:
         """Everything written in one turn of the event loop leaves together."""
-        if not self._pieces:
+        if not self.pieces:
             self.loop.call_soon(self.flush)
-        self._pieces.extend(pieces)
+        self.pieces.extend(pieces)
 
     def add(self, *pieces: Piece) -> None:
         """The same, of one who calls ``flush`` afterwards: the event loop need not turn once more for it."""
-        self._pieces.extend(pieces)
+        self.pieces.extend(pieces)
 
     def flush(self) -> None:
         """Hand over what was written so far."""
-        if self._pieces:
-            pieces, self._pieces = self._pieces, []
-            if self.is_open:
-                self.transport.writelines(pieces)
+        pieces = self.pieces
+        if not pieces:
+            return
+        self.pieces = []
+        if not self.is_open:
+            return
+        transport = self.transport
+        if self._socket >= 0 and len(pieces) <= PIECES_MAX and not transport.get_write_buffer_size():
+            if transport.is_closing():
+                return  # the socket may be closed already, and its number another's
+            try:
+                written = writev(self._socket, pieces)
+            except OSError:  # it takes nothing now; or it is broken, of which the transport will tell
+                written = 0
+            if written == sum(map(len, pieces)):
+                return
+            pieces = _behind(written, pieces)
+        transport.writelines(pieces)
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -138,13 +176,15 @@ class FrameStream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._socket = _number_of_socket(transport)
         self.is_open = True
         self.heard_at = self.loop.time()
         self.on_open()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        self._pieces.clear()
+        self._socket = -1  # the number may soon be another's
+        self.pieces.clear()
         self._begin = self._end
         self._go_on_in(bytearray())  # who still knows of this connection keeps no chunk for it
         self.on_lost()
@@ -187,8 +227,20 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self.heard_at = self.loop.time()
-        self._end += size
-        if self._end == len(self._chunk) == FIRST_CHUNK_BYTES:
+        begin, end, view = self._begin, self._end + size, self._view
+        self._end = end
+        if _HEADER_BYTES <= size <= SHORT_BYTES and end - begin == size and self.is_open and not self._is_paused:
+            length, kind = _unpack_header(view, begin)
+            # Most often one short frame came, and nothing else: then what follows is done at once.
+            if length + _HEADER_BYTES == size and length <= self.limit and 1 <= kind <= KIND_MAX:
+                frame = (kind, memoryview(bytes(view[begin + _HEADER_BYTES : end])))
+                self._begin = self._end = end if self._is_viewed else 0
+                try:
+                    self.handler([frame])
+                except BadFrame as error:
+                    self.on_bad_frame(error)
+                return
+        if end == len(view) == FIRST_CHUNK_BYTES:
             self._go_on_in(_new_chunk(self.chunk_bytes))  # there is much to come
         self._hand_on()
 
@@ -199,7 +251,7 @@ class FrameStream(asyncio.BufferedProtocol):
                 frames = self._whole_frames()
                 is_all = len(frames) < FRAMES_AT_ONCE
                 if frames:
-                    self.on_frames(frames)
+                    self.handler(frames)
                 if is_all:
                     return
                 self.flush()
@@ -209,29 +261,37 @@ class FrameStream(asyncio.BufferedProtocol):
     def _whole_frames(self) -> list[ReceivedFrame]:
         """The next ones, up to some number."""
         frames: list[ReceivedFrame] = []
-        unpack, head, limit = HEADER.unpack_from, HEADER.size, self.limit
-        view, at, end = self._view.toreadonly(), self._begin, self._end
+        view, at, end = self._view, self._begin, self._end
         copied_max = self.chunk_bytes // VIEWS_MAX
-        while end - at >= head and len(frames) < FRAMES_AT_ONCE:
-            length, kind = unpack(view, at)
-            if length > limit:
-                raise Oversized(f"A frame of {length} bytes is longer than the {limit} that are allowed here.")
-            if not 1 <= kind <= KIND_MAX:
-                raise BadFrame(f"There is no frame of kind {kind}.")
-            stop = at + head + length
+        while end - at >= _HEADER_BYTES:
+            length, kind = _unpack_header(view, at)
+            if length > self.limit or not 1 <= kind <= KIND_MAX:
+                raise self._wrong(length, kind)
+            begin = at + _HEADER_BYTES
+            stop = begin + length
             if stop > end:
                 self._begin = at
                 if stop > len(self._chunk):
                     self._make_room(stop - end)
                 return frames
-            body = view[at + head : stop]
             if length > copied_max:
                 self._is_viewed = True
+                frames.append((kind, view[begin:stop].toreadonly()))
             else:
-                body = memoryview(bytes(body))
-            frames.append((kind, body))
+                frames.append((kind, memoryview(bytes(view[begin:stop]))))
             at = stop
-        self._begin = at
+            if len(frames) == FRAMES_AT_ONCE:
+                break
         if at == end and not self._is_viewed:
             self._begin = self._end = 0
+        else:
+            self._begin = at
         return frames
+
+    def _wrong(self, length: int, kind: int) -> BadFrame:
+        if length > self.limit:
+            return Oversized(f"A frame of {length} bytes is longer than the {self.limit} that are allowed here.")
+        return BadFrame(f"There is no frame of kind {kind}.")
+
+
+_HEADER_BYTES, _unpack_header = HEADER.size, HEADER.unpack_from

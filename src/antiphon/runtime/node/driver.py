@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from antiphon.core import Host, Process, ProcessId
@@ -20,7 +21,16 @@ from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalF
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
-from antiphon.runtime.disk import Committer, DeliveredLog, DiskWatch, InputJournal, SegmentedLog, Spills, UnderWay
+from antiphon.runtime.disk import (
+    Committer,
+    DeliveredLog,
+    DiskWatch,
+    InputJournal,
+    Retain,
+    SegmentedLog,
+    Spills,
+    UnderWay,
+)
 from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
@@ -66,6 +76,7 @@ class Driver:
         delivered_log: SegmentedLog,
         recorder: Recorder | None,
         snapshot_bytes: int,
+        retain: Callable[[], Retain] = Retain,
     ) -> None:
         self.process = process
         self.journal = journal
@@ -73,7 +84,7 @@ class Driver:
         self.recorder = recorder
         process.traced = recorder is not None
         self.spills: Spills
-        self.delivered = DeliveredLog(delivered_log, self.submit)
+        self.delivered = DeliveredLog(delivered_log, self.submit, retain)
         self._committer = Committer(journal, self._release, self._on_failed) if journal is not None else None
         self._snapshot_bytes = snapshot_bytes
         self._snapshot_index = 0  # of the newest snapshot
@@ -100,21 +111,24 @@ class Driver:
 
     def clock(self) -> int:
         """Nanoseconds since 1970 that never go back, not even over a restart."""
-        return max(time.time_ns(), self.process.now)
+        now, before = time_ns(), self.process.now
+        return now if now > before else before
 
     def take(self, happened: AnyInput) -> None:
         """Journal an input and handle it. JournalFull: nothing has happened."""
         if self.stopped:
             return
         assert self.begun, "nothing is taken before the journal is known to be the newest"
-        if self.delivered.full:
+        if self.delivered.is_short:
             raise JournalFull("The disk is full: deliveries wait for room.")
         try:
             self.host.take(happened)
         except Exception as error:
             self._on_step_failed(error, type(happened).__name__)
             raise
-        self._schedule()
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end_turn)
 
     def _on_step_failed(self, error: Exception, what: str) -> None:
         if isinstance(error, JournalFull):
@@ -127,7 +141,15 @@ class Driver:
     @property
     def is_full(self) -> bool:
         """Whether inputs are being refused for want of room on the disk."""
-        return self.delivered.full or time.monotonic() - self._full_at < FULL_TOLD_SECONDS
+        return self.delivered.is_short or time.monotonic() - self._full_at < FULL_TOLD_SECONDS
+
+    def make_room(self) -> None:
+        """While the disk is full: a snapshot, before it is due, gives back what it makes superfluous."""
+        journal = self.journal
+        if not self.is_full or self.stopped or not self.begun or journal is None or self._snapshot_pending:
+            return
+        if not self.host.held and journal.has_segments_below(journal.durable_index):
+            self.snapshot()
 
     @property
     def is_held_up(self) -> bool:
@@ -156,7 +178,8 @@ class Driver:
         if self.stopped:
             return
         try:
-            self.host.end_turn(self.clock())
+            if self.process.turn_is_open:
+                self.host.end_turn(self.clock())
         except Exception as error:
             self._on_step_failed(error, "the end of a turn")
             if not isinstance(error, JournalFull):
@@ -166,21 +189,15 @@ class Driver:
         self._commit()
 
     def _commit(self) -> None:
-        committer = self._committer
-        if committer is None:
+        committer, journal = self._committer, self.journal
+        if committer is None or journal is None:
             self._release(self.host.next_index)
-        elif not self._is_awaited:
-            committer.commit_later()  # a sync now would only keep waiting what this process needs to go on
-        else:
+        elif self.host.is_awaited or self._after or journal.buffered_bytes > UNHURRIED_BYTES_MAX:
             committer.commit()
             if committer.is_busy:
                 self._set_congested()
-
-    @property
-    def _is_awaited(self) -> bool:
-        """Whether anybody waits for what was taken to be durable. Acknowledgements have time."""
-        assert self.journal is not None
-        return self.host.is_awaited or bool(self._after) or self.journal.buffered_bytes > UNHURRIED_BYTES_MAX
+        else:  # nobody waits for what was taken to be durable: acknowledgements have time
+            committer.commit_later()  # a sync now would only keep waiting what this process needs to go on
 
     def _on_failed(self, error: BaseException) -> None:
         if isinstance(error, JournalError):
@@ -192,23 +209,24 @@ class Driver:
         """The journal is durable below ``index``."""
         if self.stopped:
             return
+        host = self.host
         try:
-            self._release_below(index)
+            host.durable(index)
+            self.on_durable(host.take_fresh())
+            if self._after:
+                self._run_due(index)
+            if self.recorder is not None and self.recorder.is_due:
+                self.recorder.hand_over()
+            if host.held:
+                self._set_congested()
+            else:  # it is between two turns
+                if host.journaled_bytes >= self._snapshot_bytes or index >= self._snapshot_index + SNAPSHOT_INPUTS:
+                    self._snapshot_if_due()
+                if self.congested or self.delivered.is_behind or self.recorder is not None:
+                    self._set_congested()
         except Exception as error:
             self._on_failed(error)
             raise
-
-    def _release_below(self, index: int) -> None:
-        host = self.host
-        host.durable(index)
-        self.on_durable(host.take_fresh())
-        if self._after:
-            self._run_due(index)
-        if self.recorder is not None and self.recorder.is_due:
-            self.recorder.hand_over()
-        if self.journal is not None and not host.held and self._snapshot_is_due():
-            self.snapshot()
-        self._set_congested()
 
     def _run_due(self, index: int) -> None:
         due = [action for at, action in self._after if at <= index]
@@ -219,11 +237,11 @@ class Driver:
     def _set_congested(self) -> None:
         """Too much waits for the disk or for the trace, or a snapshot for a moment in which nothing waits for the disk:
         then nothing more is read."""
-        journal, recorder = self.journal, self.recorder
+        recorder = self.recorder
         congested = self.delivered.is_behind or (recorder is not None and recorder.is_behind)
-        if journal is not None and not congested:
-            is_behind = journal.buffered_bytes > UNSYNCED_BYTES_MAX
-            congested = is_behind or (self.host.held > 0 and self._snapshot_is_due(OVERDUE))
+        if self.journal is not None and self.host.held and not congested:  # else nothing waits for the journal
+            is_behind = self.journal.buffered_bytes > UNSYNCED_BYTES_MAX
+            congested = is_behind or self._snapshot_is_due(OVERDUE)
         if congested != self.congested:
             self.congested = congested
             self.on_congested()
@@ -262,7 +280,7 @@ class Driver:
         if replayed:
             self.recorder.add_replayed(turns)
         else:
-            self.recorder.add(turns, time.time_ns())
+            self.recorder.add(turns, time_ns())
 
     def _on_alarm(self, key: TimerKey, due: int) -> None:
         try:
@@ -327,14 +345,17 @@ class Driver:
             )
 
     def _snapshot_is_due(self, times: int = 1) -> bool:
-        # A large state is written less often, so that snapshots never cost more than the journal itself.
         host = self.host
         written = host.journaled_bytes
-        if self._snapshot_pending or written < host.state_bytes * times:
+        is_long = written >= self._snapshot_bytes * times
+        if not is_long and host.next_index - self._snapshot_index < SNAPSHOT_INPUTS * times:
             return False
-        return (
-            written >= self._snapshot_bytes * times or host.next_index - self._snapshot_index >= SNAPSHOT_INPUTS * times
-        )
+        # A large state is written less often, so that snapshots never cost more than the journal itself.
+        return not self._snapshot_pending and written >= host.state_bytes * times
+
+    def _snapshot_if_due(self) -> None:
+        if self._snapshot_is_due():
+            self.snapshot()
 
     def snapshot(self) -> None:
         """Take a snapshot now, between two turns: all is released. The disk thread writes it, after the trace's."""
@@ -401,7 +422,7 @@ class Driver:
             return
         if then is not None:
             then()
-        self.delivered.trim()
+        self.delivered.written()
         self._set_congested()
 
     @property

@@ -39,6 +39,7 @@ from antiphon.runtime.node.subscribers import Shelf, Subscriber
 from antiphon.runtime.node.undelivered import Undelivered
 
 PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above this, clients wait
+LOOK_BYTES = 64 << 10  # of requests between two looks at whether peers lag: by much less than they may
 OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
 DRAIN_HOLDS_SECONDS = 10.0  # for which one request to drain holds
 WAITING_BYTES = 256 << 10  # that a connection takes before the client has to read on
@@ -66,6 +67,8 @@ class Gateway:
         self._tells_later = False
         self._stalled: dict[ClientCaller, float] = {}  # those that do not take what they are sent, and since when
         self._undelivered = Undelivered()
+        self._has_news = False  # for readers
+        self._look_at = 0  # when so many bytes of requests were taken, it is seen whether peers lag
         self._looks = 0
 
     @property
@@ -125,6 +128,7 @@ class Gateway:
                 self._fresh[caller] = None
 
     def logged(self, event: Event) -> None:
+        self._has_news = True
         if type(event) is not Delivered:
             return
         destinations, clients = event.destinations, self._clients
@@ -137,9 +141,10 @@ class Gateway:
 
     def answer(self) -> None:
         """Tell clients what is safe now; and what was delivered, soon: the next receipt tells it, too."""
-        for caller in self._fresh:
-            caller.send_taken()
-        self._fresh.clear()
+        if self._fresh:
+            for caller in self._fresh:
+                caller.send_taken()
+            self._fresh.clear()
         if self._untold and not self._tells_later:
             self._tells_later = True
             asyncio.get_running_loop().call_later(DELIVERED_SECONDS, self._tell_delivered)
@@ -152,12 +157,19 @@ class Gateway:
 
     def serve(self) -> None:
         """Send readers what this turn has brought, and see whether clients ask too much."""
-        for subscriber in list(self.subscribers.values()):
-            subscriber.serve()
-        if not self.overloaded and self._is_overloaded():
-            self.overloaded = True
-            self.set_reading()
-            self._look_later()
+        if self._has_news:
+            self._has_news = False
+            for subscriber in list(self.subscribers.values()):
+                subscriber.serve()
+        undelivered = self._undelivered
+        if self.overloaded or not undelivered.bytes:
+            return
+        if undelivered.bytes > PENDING_BYTES_MAX or undelivered.taken_bytes >= self._look_at:
+            self._look_at = undelivered.taken_bytes + LOOK_BYTES
+            if self._is_overloaded():
+                self.overloaded = True
+                self.set_reading()
+                self._look_later()
 
     # Back-pressure ------------------------------------------------------------------------------------------------
 

@@ -45,28 +45,33 @@ MARK_BYTES = 64 << 10  # how finely a lag is known
 class Lag:
     """How many bytes of a channel the peer has not acknowledged, wherever they are kept; to some 64 KiB."""
 
+    __slots__ = ("_marks", "acknowledged", "marked_at", "sent")
+
     def __init__(self) -> None:
-        self._sent = 0
-        self._acknowledged = 0
+        self.sent = 0  # bytes
+        self.acknowledged = 0  # of these
+        self.marked_at = MARK_BYTES  # when so many are sent, the frame is marked
         self._marks: deque[tuple[int, int]] = deque()  # (frame, bytes up to it)
-        self._marked = 0
 
     def add(self, number: int, size: int) -> None:
-        self._sent += size
-        if self._sent - self._marked >= MARK_BYTES:
-            self._marked = self._sent
-            self._marks.append((number, self._sent))
+        self.sent += size
+        if self.sent >= self.marked_at:
+            self.mark(number)
+
+    def mark(self, number: int) -> None:
+        self.marked_at = self.sent + MARK_BYTES
+        self._marks.append((number, self.sent))
 
     def acknowledge(self, number: int, *, is_all: bool) -> None:
         marks = self._marks
         while marks and marks[0][0] <= number:
-            self._acknowledged = marks.popleft()[1]
+            self.acknowledged = marks.popleft()[1]
         if is_all:
-            self._acknowledged = self._sent
+            self.acknowledged = self.sent
 
     @property
     def bytes(self) -> int:
-        return self._sent - self._acknowledged
+        return self.sent - self.acknowledged
 
 
 class OutgoingChannel:
@@ -117,6 +122,7 @@ class PeerLink:
         self._stream: LinkStream | None = None
         self._progress_at = 0.0
         self._is_pumping = False
+        self._is_heavier = False  # by some 64 KiB since it was last relieved
         self._awake = asyncio.Event()
 
     async def run(self) -> None:
@@ -195,19 +201,24 @@ class PeerLink:
 
     def send(self, transport: Transport, number: int, frame: Buffers) -> None:
         """A frame is durable and may go out: with `flush`, if the peer has all before it; else `pump` sends it."""
-        stream = self._stream
-        can_write = self.ready and stream is not None and stream.is_writable
-        channel = self.channels[transport]
-        if not channel.lag.bytes:
+        channel, stream, size = self.channels[transport], self._stream, frame.size
+        lag = channel.lag
+        if lag.sent == lag.acknowledged:
             self._progress_at = asyncio.get_running_loop().time()  # until now there was nothing to acknowledge
-        channel.lag.add(number, frame.size)
-        if can_write and channel.next == number:
-            stream.add(data_head(transport, number, frame.size), *frame.pieces)  # type: ignore[union-attr]
+        lag.sent += size  # as lag.add does: there are many
+        if lag.sent >= lag.marked_at:
+            lag.mark(number)
+            self._is_heavier = True
+        if channel.next == number and self.ready and stream is not None and stream.is_writable:
+            stream.pieces += (data_head(transport, number, size), *frame.pieces)
             channel.next = number + 1
 
     def flush(self) -> None:
+        """What was sent leaves now; and where it was much, it is seen whether all that is kept may stay in memory."""
         if self._stream is not None:
             self._stream.flush()
+        if self._is_heavier:
+            self.relieve()
 
     def heartbeat(self) -> None:
         """Say that this process lives. A peer that takes nothing of what waits for it has to be dialled again."""
@@ -278,11 +289,11 @@ class PeerLink:
 
     def relieve(self) -> None:
         """Move to disk what fills the memory; for a peer that takes what it is sent, only when it is very much."""
-        spills = self.driver.spills
+        self._is_heavier = False
         for channel in self.channels.values():
             size = channel.box.size
-            if size > spills.spill_bytes and (size > LIVE_BYTES_MAX or not self.is_live):
-                spills.relieve(channel.id, channel.box)
+            if size > self.driver.spills.spill_bytes and (size > LIVE_BYTES_MAX or not self.is_live):
+                self.driver.spills.relieve(channel.id, channel.box)
 
 
 class LinkStream(FrameStream):

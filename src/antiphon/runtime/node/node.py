@@ -63,6 +63,7 @@ class Node:
         self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
         self.datagrams = Datagrams(self._config, self.incarnation, self.driver, self.reception.callers)
         self._met: set[ProcessId] = set()  # the peers whose numbers fit this journal
+        self._sent_to: dict[PeerLink, None] = {}  # those for whom the present release has something
         self._last_resort: threading.Timer | None = None
         self._last_resort_at = 0.0
         self._last_resort_lock = threading.Lock()  # signals come on a thread of their own
@@ -91,14 +92,15 @@ class Node:
             )
         plain = JournalIdentity(config.cluster, self.me, "")  # these logs mean the same to every version of the code
         try:
-            delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=config.segment_bytes, direct=True)
+            segment_bytes = cluster.retained().segment_bytes(config.segment_bytes)
+            delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=segment_bytes, direct=True)
         except BaseException:
             if journal is not None:
                 journal.abandon()
             raise
         if journal is not None:
             delivered.shares_room_with(journal)
-        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes)
+        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.send = self._send
         driver.on_durable = self._on_durable
@@ -225,19 +227,23 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _beat(self) -> None:
-        """Say to all peers that this process takes part: a connection that is open and silent is broken."""
+        """Say to all peers that this process takes part: a connection that is open and silent is broken. And see what
+        is kept for those who have come to lag since they were last sent something."""
         driver = self.driver
         while True:
             self._begin_if_known()
-            if driver.begun and not driver.is_held_up:
-                for link in self.links.values():
+            for link in self.links.values():
+                if driver.begun and not driver.is_held_up:
                     link.heartbeat()
+                link.relieve()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             self.gateway.keep_alive()
+            self.driver.delivered.let_go()
+            self.driver.make_room()
             self.datagrams.sweep()
             for caller in self.reception.callers.values():
                 caller.look()
@@ -270,8 +276,11 @@ class Node:
             ending = self.driver.close()
             if ending.is_clean:
                 self._folder.mark_clean(self.incarnation)
-        except (JournalError, OSError) as error:
+        except JournalError as error:
             self._on_failure(EXIT_DISK, str(error))
+            return
+        except OSError as error:
+            self._on_failure(EXIT_DISK, f"it ended cleanly, and could not note that: {error.strerror or error}.")
             return
         except Exception as error:
             self._on_failure(EXIT_BUG, f"The end failed: {error!r}.")
@@ -330,20 +339,26 @@ class Node:
             for peer in send.to:
                 self.datagrams.send(peer, send)
             return
-        for peer, number in zip(send.to, send.numbers, strict=True):
-            self.links[peer].send(transport, number, frame)
+        links, sent_to = self.links, self._sent_to
+        for peer, number in zip(send.to, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
+            link = links[peer]
+            link.send(transport, number, frame)
+            sent_to[link] = None
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
-        self.gateway.answer()  # a few bytes, for which clients wait who have much to send
-        for peer in {channel.peer: None for channel in channels}:
-            caller = self.reception.callers.get(peer)
+        """First what others wait for; acknowledgements have time."""
+        gateway, sent_to = self.gateway, self._sent_to
+        gateway.answer()  # a few bytes, for which clients wait who have much to send
+        self.datagrams.flush()
+        for link in sent_to:
+            link.flush()  # peers before readers: others wait for them
+        sent_to.clear()
+        gateway.serve()
+        callers = self.reception.callers
+        for channel in channels:
+            caller = callers.get(channel[0])
             if caller is not None:
                 caller.acknowledge()
-        self.datagrams.flush()
-        for link in self.links.values():
-            link.flush()  # peers before readers: others wait for them
-            link.relieve()
-        self.gateway.serve()
 
     def _set_reading(self) -> None:
         for caller in self.reception.callers.values():
@@ -379,7 +394,9 @@ class Node:
         return StatusAnswer(
             process=self.me,
             incarnation=self.incarnation,
+            begins=driver.delivered.begin,
             delivered=driver.delivered.end,
+            delivered_bytes=driver.delivered.bytes_on_disk,
             pending=protocol.pending() + driver.host.held,
             waits_for=self._waits_for(),
             unacknowledged=self._unacknowledged(),

@@ -12,7 +12,7 @@ from functools import partial
 
 from antiphon.core import ProcessId
 from antiphon.core.buffers import COPIED_MAX, Buffers
-from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId, Transport
+from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId
 from antiphon.core.errors import BadFrame, JournalFull
 from antiphon.core.inputs import Receive
 from antiphon.runtime.net import FrameStream, ReceivedFrame
@@ -21,7 +21,8 @@ from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS
 from antiphon.runtime.node.driver import Driver
 
 HEARTBEAT = encode(FrameKind.HEARTBEAT)
-ACK_SECONDS = 0.02  # acknowledgements may wait this long for company ...
+_DATA = int(FrameKind.DATA)  # looking a member up in its class is slow
+ACK_SECONDS = 0.05  # acknowledgements may wait this long for company ...
 ACK_BYTES = 1 << 20  # ... but not when the peer keeps this much for us
 PEER_SILENCE_SECONDS = 4.0  # a connection on which nothing moves for so long, though something should, is broken
 
@@ -83,7 +84,7 @@ class PeerCaller:
             self._refused.extend(frames)
             return
         for at, (kind, body) in enumerate(frames):
-            if kind == FrameKind.DATA:
+            if kind == _DATA:
                 try:
                     self._receive(body)
                 except JournalFull:
@@ -96,15 +97,16 @@ class PeerCaller:
     def _receive(self, body: memoryview) -> None:
         """Take a frame, unless it was taken before. BadFrame, JournalFull: nothing has happened."""
         transport, number, view = decode_data(body)
-        driver = self._driver
-        if transport is Transport.DATAGRAM:
+        driver, channel = self._driver, self._channels.get(transport)
+        if channel is None:
             raise BadFrame("Datagrams do not come over a connection.")
-        if not driver.host.is_new(self._channels[transport], number):
+        if not driver.host.is_new(channel, number):
             return
-        frame = Buffers(bytes(view) if len(view) < COPIED_MAX else view)
+        size = len(view)
+        frame = Buffers(bytes(view) if size < COPIED_MAX else view)
         driver.process.check_frame(frame)
         driver.take(Receive(driver.clock(), self.peer, transport, number, frame))
-        self._bytes += len(view)
+        self._bytes += size
 
     def _wait_for_room(self) -> None:
         self._stream.pause_reading()

@@ -10,9 +10,9 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from antiphon.core.buffers import Buffers, Piece
-from antiphon.core.errors import JournalError
+from antiphon.core.errors import JournalError, RecordsGone
 from antiphon.runtime.net import FrameStream
-from antiphon.runtime.net.frames import encode_events
+from antiphon.runtime.net.frames import FrameKind, Refused, encode, encode_events
 from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
 
 EVENTS_BYTES = 256 << 10  # in one frame
@@ -107,10 +107,13 @@ class Subscriber:
         self._shelf = shelf
         self._start = start  # the position from which it reads
         self._next: int | None = None  # the record that it gets next; None: its position is not reached yet
+        self._is_over = False  # what it needs is gone
 
     def serve(self) -> None:
         """Send all that there is, or as much as the connection takes."""
         delivered, stream = self._driver.delivered, self.stream
+        if self._is_over:
+            return
         try:
             if self._next is None:
                 if self._start >= delivered.end:
@@ -121,6 +124,10 @@ class Subscriber:
                 self._next = frame.end
                 stream.add(*frame.pieces)
                 stream.flush()
+        except RecordsGone:
+            self._is_over = True
+            sentence = f"{self._driver.process.me} keeps what is at position {delivered.begin} and behind it."
+            stream.write(encode(FrameKind.REFUSED, Refused(-1, 0, "gone", sentence, delivered.begin)))
         except JournalError as error:
             self._driver.fail(EXIT_REFUSED, str(error))
 

@@ -6,7 +6,6 @@ from collections import deque
 
 from antiphon.core.effects import Reply
 from antiphon.core.model import GroupId
-from antiphon.core.sessions import SessionId
 
 
 class Undelivered:
@@ -14,18 +13,23 @@ class Undelivered:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._sessions: dict[SessionId, deque[tuple[int, int]]] = {}  # (the number after it, its size) of each request
+        self.taken_bytes = 0  # of all that were ever taken
+        self._sessions: dict[
+            tuple[str, tuple[GroupId, ...]], deque[tuple[int, int]]
+        ] = {}  # (the number after it, its size) of each request
 
     def taken(self, reply: Reply) -> None:
         if not reply.fresh:
             return
-        waiting = self._sessions.setdefault(SessionId(reply.client, reply.destinations), deque())
+        waiting = self._sessions.setdefault((reply.client, reply.destinations), deque())
         for request in reply.requests[-reply.fresh :]:
-            waiting.append((request.end, len(request.data)))
-            self.bytes += len(request.data)
+            size = len(request.data)
+            waiting.append((request.end, size))
+            self.bytes += size
+            self.taken_bytes += size
 
     def delivered(self, client: str, destinations: tuple[GroupId, ...], end: int) -> None:
-        session = SessionId(client, destinations)
+        session = (client, destinations)
         waiting = self._sessions.get(session)
         if waiting is None:
             return

@@ -7,7 +7,7 @@ order and views are judged by the checks that random runs have, of a trace made 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, permutations
 
 from antiphon.checks import Violation, check_run
@@ -85,7 +85,7 @@ class Judge:
         if sequences not in self._known:
             whole = tuple([self._messages(sequence) for sequence in sequences])
             agreed = tuple([self._agreed(sequence) for sequence in whole]) if self.cast.causal else whole
-            order = self._total(agreed) or self._fifo(whole) or self._acyclic(agreed)
+            order = self._total(agreed) or self._fifo(whole) or self._acyclic(agreed) or self._real_time(agreed)
             self._known[sequences] = order or self._gaps(sequences, whole) or self._as_run(sequences)
         return self._known[sequences]
 
@@ -169,9 +169,15 @@ class Judge:
         return None
 
     def _acyclic(self, sequences: Sequences) -> Violation | None:
-        if Promise.ACYCLIC_ORDER not in self.promises:
-            return None
-        before: dict[MessageId, set[MessageId]] = {message: set() for message in self.cast.messages}
+        return self._cycle(Promise.ACYCLIC_ORDER, sequences, {}) if Promise.ACYCLIC_ORDER in self.promises else None
+
+    def _real_time(self, sequences: Sequences) -> Violation | None:
+        """What is multicast only after a delivery comes after what was delivered."""
+        timed = self.cast.awaits and Promise.REAL_TIME_ORDER in self.promises
+        return self._cycle(Promise.REAL_TIME_ORDER, sequences, self.cast.awaits) if timed else None
+
+    def _cycle(self, promise: Promise, sequences: Sequences, awaits: Mapping[MessageId, MessageId]) -> Violation | None:
+        before = {message: {awaits[message]} if message in awaits else set() for message in self.cast.messages}
         for sequence in sequences:
             for earlier, later in pairwise(sequence):
                 before[later].add(earlier)
@@ -184,7 +190,7 @@ class Judge:
                     if sequence
                 )
                 detail = f"The order of {' and '.join(map(str, before))} has a cycle: {told}."
-                return Violation(Promise.ACYCLIC_ORDER.value, (), tuple(map(str, before)), detail)
+                return Violation(promise.value, (), tuple(map(str, before)), detail)
             del before[first]
         return None
 

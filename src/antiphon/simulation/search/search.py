@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from antiphon.checks import Violation
 from antiphon.core.component import OrderingProtocol
+from antiphon.core.model import MessageId
 from antiphon.core.options import parse_options
 from antiphon.protocols import protocol_named
 from antiphon.simulation.search.states import DISTRUST_FROM, StateTable
@@ -253,11 +254,24 @@ class Search:
             for process in self.crashable:
                 if not gone & 1 << process:
                     may.extend(self._crashes(process, configuration[process], gone))
+        if self.table.cast.awaits:
+            delivered = {message for number in configuration[:-1] for message in self.table.local_of(number).delivered}
+            must = [move for move in must if self._is_due(move, delivered)]
+            may = [move for move in may if self._is_due(move, delivered)]
         if self.scope.late_timers:
             moves = self.table.moves
             must = [move for move in must if moves[move].kind is not MoveKind.FIRE] or must
         must.sort()
         return tuple(must), tuple(may)
+
+    def _is_due(self, move: int, delivered: set[MessageId]) -> bool:
+        """Whether what a multicast waits for has been delivered."""
+        made = self.table.moves[move]
+        made = made.during or made
+        if made.kind is not MoveKind.MULTICAST:
+            return True
+        planned = self.table.cast.plans[made.process][made.number]
+        return self.table.cast.awaits.get(planned.id, planned.id) in (planned.id, *delivered)
 
     def _moves_of(self, situation: int, gone: int, wrong: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         table = self.table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
@@ -26,6 +27,7 @@ class Scope(Value, frozen=True, kw_only=True):
     groups: dict[str, int]
     plans: tuple[tuple[str, tuple[str, ...]], ...]  # sender and destinations; a sender makes its own in this order
     causal: tuple[int, ...] = ()  # those of them, by their places, that ask for the causal service
+    after: tuple[tuple[int, int], ...] = ()  # by their places: the first is made when anybody has delivered the second
     commands: tuple[tuple[str, str], ...] = ()  # process and command; a process is told its own in this order
     may_crash: tuple[str, ...] = ()  # for good, at any moment
     crashes: int = 0  # at most so many of them
@@ -88,8 +90,20 @@ class Cast:
         self.addressees = {m.id: self.topology.addressees(m.destinations) for m in self.messages.values()}
         self.concerned = {id: frozenset((id.origin, *who)) for id, who in self.addressees.items()}
         self.causal = frozenset(id for id, planned in self.messages.items() if planned.service == "causal")
+        places = self._places(scope)
+        self.awaits = {places[later]: places[earlier] for later, earlier in scope.after}
         self.marks = {planned.mark: planned for planned in self.messages.values()}
         self.views: dict[MessageId, View] = {}  # by how they stand among what processes deliver
+
+    @staticmethod
+    def _places(scope: Scope) -> list[MessageId]:
+        """The messages in the order of the scope."""
+        made: Counter[str] = Counter()
+        found = []
+        for sender, _ in scope.plans:
+            made[sender] += 1
+            found.append(MessageId(ProcessId(sender), made[sender]))
+        return found
 
     def logged(self, event: Event) -> MessageId:
         """How an event stands among what a process delivers."""

@@ -28,7 +28,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def advance(
-    folder: ClusterFolder, logs: Sequence[Log], floors: dict[str, Floor], wait_seconds: float
+    folder: ClusterFolder, logs: Sequence[Log], floors: dict[str, Floor], wait_seconds: float, *, after: bytes = b""
 ) -> tuple[dict[str, Floor], Asked]:
     """Ask the groups that others wait for, wait until their logs show it, and say how far all groups are then."""
     config = folder.config
@@ -40,13 +40,13 @@ def advance(
     late = list(asked)
     while late:
         time.sleep(LOOK_SECONDS)
-        floors |= floors_of(config, [log for log in logs if log.group in late], late)
+        floors |= floors_of(config, [log for log in logs if log.group in late], late, after=after)
         late = [group for group in late if (floors[group].key or b"") < asked[group]]
         if time.monotonic() >= deadline:
             break
     if asked:  # meanwhile others may have gone on
         rest = [group for group in config.groups if group not in asked]
-        floors |= floors_of(config, [log for log in logs if log.group in rest], rest)
+        floors |= floors_of(config, [log for log in logs if log.group in rest], rest, after=after)
     return floors, Asked([group for group in asked if group not in late], silent, late)
 
 
