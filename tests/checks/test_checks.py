@@ -13,7 +13,7 @@ from antiphon.checks.clocks import Clocks
 from antiphon.trace import EventKind, RequestCell, Row, RunFacts, read_facts
 from antiphon.trace.parquet import read_rows, write_run
 from forgeries import FORGERIES, HARMLESS, PROPERTIES, Forgery, Harmless, Tape, honest_run
-from forging.mutations import MUTATIONS, begin_in_a_view
+from forging.mutations import MUTATIONS, begin_in_a_view, count_turns
 from forging.oracle import Oracle
 
 SEEDS = range(5)
@@ -83,6 +83,7 @@ def test_the_fast_checks_agree_with_the_oracle(batch: int) -> None:
         tape = Tape(*honest_run(seed, messages=chance.randint(1, 12), **shape))
         done = [chance.choice(MUTATIONS) for _ in range(chance.randint(1, 5))]
         done[:0] = [begin_in_a_view] if seed % 4 else []
+        done += [] if seed % 3 else [count_turns]
         for mutation in done:
             mutation(tape, chance)
         run = tape.result()
@@ -254,6 +255,9 @@ def test_at_most_ten_violations_of_each_property() -> None:
         tape.send(f"f{number}", ["g1.1"], layer="forge/consensus")
         tape.multicast("f1", f"f1:{number}", "g1")
         tape.receipt("g1.1", RequestCell("dora", number, 1, 0), "g1")
+        turned = RequestCell("emil", number, 1, 0)
+        tape.receipt("g1.1", turned, "g1", turn=50 - number)
+        tape.deliver(tape.multicast("g1.1", f"g1.1:{900 + number}", "g1", requests=[turned]), "g1.3")
     for message in tape.delivered("g3.1"):
         tape.deliver(message, "g1.2")
         tape.event("g2.2", EventKind.ENTER, message=message)

@@ -22,8 +22,11 @@ from antiphon.runtime.net.frames import (
     Directory,
     FrameKind,
     Hello,
+    Marks,
+    OrderKind,
     Progress,
     ProgressAnswer,
+    ReceiptKind,
     Refused,
     Rejected,
     RouteNumber,
@@ -83,6 +86,7 @@ class FakeMember:
         self.cluster = cluster
         self.taken = Sessions()  # only its ``taken`` is used: what is delivered is the group's
         self.requests: list[tuple[tuple[str, ...], Request]] = []  # all that came, in order
+        self.expected: dict[SessionId, int] = {}  # up to which it said that it has taken
         self.connections: list[FakeConnection] = []
         self.welcomed = 0
         self.closes_at_once = False  # after its welcome
@@ -143,6 +147,7 @@ class FakeConnection(FrameStream):
         self.member = member
         self.client = ""
         self.routes: dict[int, tuple[GroupId, ...]] = {}
+        self.prompt: dict[int, bool] = {}
         self.sent: int | None = None  # events of the log, to the subscriber
         self.start = 0
 
@@ -166,8 +171,9 @@ class FakeConnection(FrameStream):
             self.write(encode(FrameKind.BUSY))
         elif kind == FrameKind.ROUTE:
             route = decode(RouteNumber, body)
-            assert route.route not in self.routes, "a number means one set"
-            self.routes[route.route] = tuple(GroupId(group) for group in route.destinations)
+            groups = tuple(GroupId(group) for group in route.destinations)
+            assert self.routes.setdefault(route.route, groups) == groups, "a number means one set"
+            self.prompt[route.route] = route.prompt
         elif kind == FrameKind.REQUEST:
             number, data = decode_request(body)
             self.on_request(number, parse_request(bytes(data)))
@@ -218,7 +224,16 @@ class FakeConnection(FrameStream):
             return
         delivered = member.cluster.groups[member.group].sessions.known.get(session)
         taken = member.taken.expected(session, request.settled)
-        self.reply(encode_taken(number, taken, 0 if delivered is None else delivered.next))
+        member.expected[session] = taken
+        cluster = member.cluster
+        assured, timestamp = (taken, cluster.timestamp) if cluster.assures else (0, 0)
+        self.reply(encode_taken(number, Marks(taken, 0 if delivered is None else delivered.next, assured, timestamp)))
+
+    def assure(self, timestamp: int) -> None:
+        """All that the member has taken."""
+        for number, groups in self.routes.items():
+            taken = self.member.expected.get(SessionId(self.client, groups), 0)
+            self.write(encode_taken(number, Marks(taken, 0, taken, timestamp)))
 
     def reply(self, frame: bytes) -> None:
         if self.member.lag:
@@ -257,6 +272,11 @@ class FakeCluster:
 
     def __init__(self, sizes: dict[str, int]) -> None:
         self.alike = True  # whether all members of a group are said to have one log
+        self.receipt: ReceiptKind = "member"
+        self.order: OrderKind = "set"
+        self.leaders: dict[str, str] = {}  # by the member that is asked
+        self.assures = False  # at once, with this timestamp
+        self.timestamp = 0
         self.topology = Topology.sized(sizes)
         self.groups = {str(group): FakeGroup() for group in self.topology.groups}
         self.members = {
@@ -278,7 +298,15 @@ class FakeCluster:
 
     def directory(self, process: str) -> Directory:
         groups = {str(group): [str(member) for member in members] for group, members in self.topology.groups.items()}
-        return Directory("fake", process, groups, {name: member.address for name, member in self.members.items()})
+        addresses = {name: member.address for name, member in self.members.items()}
+        leader = self.leaders.get(process, "")
+        return Directory("fake", process, groups, addresses, self.receipt, self.order, leader)
+
+    def assure(self, timestamp: int) -> None:
+        """Members come to know that a majority of each group has what they took."""
+        for member in self.members.values():
+            for connection in member.connections:
+                connection.assure(timestamp)
 
     def deliver(self, session: SessionId, request: Request) -> None:
         for group in session.destinations:

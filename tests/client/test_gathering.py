@@ -144,7 +144,7 @@ def test_what_is_withdrawn_is_what_was_called_and_who_has_left_is_left_out(size:
         futures = draft.futures
         draft.fail(lambda number: Unavailable(str(number)), now=13.0)
         assert [str(future.exception()) for future in futures[:2]] == ["7", "10"]
-        draft.answer("me", ("a",), "a.1")
+        draft.answer("me", ("a",), "a.1", 0)
         assert (futures[2].result().number, futures[2].result().count) == (11, 2)
 
     asyncio.run(story())

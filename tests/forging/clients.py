@@ -222,6 +222,71 @@ def hole_at_one_that_crashed_later(t: Tape) -> None:
     t.fail("g3.1")
 
 
+# A client's order across sets of groups ------------------------------------------------------------------------------
+
+NEAR, BOTH, FAR = ("g2",), ("g1", "g2"), ("g2", "g3")
+
+
+def _turn(t: Tape, turn: int, cell: RequestCell, to: tuple[str, ...]) -> str:
+    t.receipt(f"{to[0]}.1", cell, *to, turn=turn or None)
+    return _ask(t, 1 + len(t.destinations), cell, member=f"{to[0]}.1", to=to)
+
+
+@breaks("client_turn_order")
+def turns_inverted_everywhere(t: Tape) -> None:
+    first, second = _turn(t, 0, FIRST, BOTH), _turn(t, 1, FIRST, NEAR)
+    t.deliver_all(second, first)
+
+
+@breaks("client_turn_order")
+def turns_inverted_in_the_only_common_group(t: Tape) -> None:
+    """g2 alone delivers both, and acknowledged neither of them last."""
+    first, second = _turn(t, 1, FIRST, BOTH), _turn(t, 2, FIRST, FAR)
+    t.deliver_all(second, first)
+
+
+@breaks("client_turn_order")
+def back_in_a_set_too_early(t: Tape) -> None:
+    """Its second request to one set, of the third turn, comes before that of the second, to another."""
+    one, two, three = _turn(t, 0, DORAS, BOTH), _turn(t, 1, DORAS, NEAR), _turn(t, 2, request("dora", 1), BOTH)
+    t.deliver_all(one, three, two)
+
+
+@breaks("client_turn_order", "fifo", "causal", "causal_extension")
+def turns_of_one_member_inverted(t: Tape) -> None:
+    """Both came to the same member, and the protocol promised its order, too."""
+    t.receipt("g2.1", FIRST, *BOTH)
+    first = _ask(t, 1, FIRST, member="g2.1", to=BOTH)
+    t.receipt("g2.1", FIRST, *FAR, turn=1)
+    second = _ask(t, 2, FIRST, member="g2.1", to=FAR)
+    t.deliver_all(second, first)
+
+
+@harmless
+def turns_in_order(t: Tape) -> None:
+    t.deliver_all(
+        _turn(t, 0, FIRST, BOTH), _turn(t, 1, FIRST, NEAR), _turn(t, 2, SECOND, BOTH), _turn(t, 3, FIRST, FAR)
+    )
+
+
+@harmless
+def two_clients_turns_cross(t: Tape) -> None:
+    dora, emil = _turn(t, 0, DORAS, BOTH), _turn(t, 3, EMILS, NEAR)
+    t.deliver_all(emil, dora)
+
+
+@harmless
+def sets_that_meet_nowhere(t: Tape) -> None:
+    first, second = _turn(t, 0, FIRST, ("g1",)), _turn(t, 1, FIRST, ("g3",))
+    t.deliver_all(second, first)
+
+
+@harmless
+def inverted_without_counting_turns(t: Tape) -> None:
+    first, second = _turn(t, 0, FIRST, BOTH), _turn(t, 0, FIRST, NEAR)
+    t.deliver_all(second, first)
+
+
 # Receipts ---------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +333,46 @@ def receipt_of_one_that_is_up_and_no_member(t: Tape) -> None:
     t.receipt("f1", FIRST, "g2")
 
 
+@breaks("durable_receipts")
+def majority_receipt_lost_with_its_process(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+
+
+@breaks("durable_receipts", "receipts")
+def majority_receipt_of_one_that_is_up(t: Tape) -> None:
+    t.receipt("g1.1", FIRST, "g1", "g2", kind="majority")
+
+
+@breaks("durable_receipts", "request_order")
+def majority_receipt_of_what_one_never_delivers(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    message = _ask(t, 1, FIRST)
+    t.deliver(message, *[p for p in t.alive("g1", "g2") if p != "g2.2"])
+    t.deliver(message, "g2.2", requests=())
+
+
+@breaks("durable_receipts", "agreement", "uniform_agreement")
+def majority_receipt_of_what_one_group_never_hears_of(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    t.deliver(_ask(t, 1, FIRST), *t.alive("g1"))
+
+
+@breaks("durable_receipts")
+def majority_receipt_with_another_digest(t: Tape) -> None:
+    t.receipt("g2.3", FIRST._replace(digest=1), "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    t.deliver_all(_ask(t, 1, FIRST))
+
+
+@breaks("durable_receipts")
+def majority_receipt_of_one_that_is_gone_and_no_member(t: Tape) -> None:
+    t.receipt("f1", FIRST, "g2", kind="majority")
+    t.fail("f1")
+
+
 # Nothing is wrong with these --------------------------------------------------------------------------------------
 
 
@@ -275,6 +380,20 @@ def receipt_of_one_that_is_up_and_no_member(t: Tape) -> None:
 def receipt_lost_with_its_process(t: Tape) -> None:
     t.receipt("g2.3", FIRST, "g1", "g2")
     t.fail("g2.3")
+
+
+@harmless
+def majority_receipt_kept_without_its_process(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    t.deliver_all(_ask(t, 1, FIRST))
+
+
+@harmless
+def majority_receipt_in_an_undrained_run(t: Tape) -> None:
+    t.receipt("g2.3", FIRST, "g1", "g2", kind="majority")
+    t.fail("g2.3")
+    t.facts.drained = False
 
 
 @harmless

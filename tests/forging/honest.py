@@ -104,8 +104,10 @@ class Tape:
             self.keys[message] = None
         return message
 
-    def receipt(self, process: str, cell: RequestCell, *destinations: str) -> None:
-        self.event(process, EventKind.RECEIPT, destinations=destinations, requests=(cell,))
+    def receipt(
+        self, process: str, cell: RequestCell, *destinations: str, kind: str | None = None, turn: int | None = None
+    ) -> None:
+        self.event(process, EventKind.RECEIPT, destinations=destinations, requests=(cell,), layer=kind, position=turn)
 
     def send(self, sender: str, to: Sequence[str], about: Sequence[str] = (), layer: str = "forge") -> None:
         """Only the sender's half of a frame."""
@@ -189,7 +191,7 @@ class Tape:
             for i, row in enumerate(rows):
                 if i == last:
                     position += self.misplaced.get(row.process, 0)
-                at = position if row.kind in placed else None
+                at = position if row.kind in placed else row.position if row.kind == EventKind.RECEIPT else None
                 found.append(row._replace(seq=i, time_ns=times[i], position=at))
                 if row.kind == EventKind.DELIVER:
                     position += sum(cell.payloads for cell in row.requests or ())
@@ -261,7 +263,7 @@ class _World:
                 # Its predecessor may have gone through a member whose messages come later.
                 again = asked[-2:]
             for cell in again:
-                self.tape.receipt(member, cell, *destinations)
+                self.tape.receipt(member, cell, *destinations, kind="majority" if cell.first % 2 else None)
             cells += again
         return cells
 

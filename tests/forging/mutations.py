@@ -170,7 +170,21 @@ def acknowledge(t: Tape, r: random.Random) -> None:
     cell = (rows[i].requests or ())[k]
     groups = sorted(t.facts.groups)
     destinations = r.choice([rows[i].destinations or (), tuple(r.sample(groups, r.randint(1, len(groups))))])
-    t.receipt(_process(t, r), cell, *destinations)
+    t.receipt(
+        _process(t, r),
+        cell,
+        *destinations,
+        kind=r.choice([None, "majority", "member"]),
+        turn=r.choice([None, None, 1, 2]),
+    )
+
+
+def count_turns(t: Tape, r: random.Random) -> None:
+    """Members say of some requests in which turn their clients sent them."""
+    for _, rows in sorted(t.rows.items()):
+        for i, row in enumerate(rows):
+            if row.kind == "receipt" and r.random() < 0.4:
+                rows[i] = row._replace(position=r.choice([1, 2]))
 
 
 def lose_rows(t: Tape, r: random.Random) -> None:
@@ -295,6 +309,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     repeat_a_request,
     shuffle_requests,
     acknowledge,
+    count_turns,
     lose_rows,
     drop_keys,
     change_who_is_faulty,

@@ -10,7 +10,7 @@ from antiphon.trace import RequestCell, Row, RunFacts
 Relation = set[tuple[str, str]]
 Groups = frozenset[str]
 
-DRAINED = ("validity", "agreement", "uniform_agreement", "receipts", "graph_delivery")
+DRAINED = ("validity", "agreement", "uniform_agreement", "receipts", "durable_receipts", "graph_delivery")
 
 
 class Oracle:
@@ -357,6 +357,34 @@ class Oracle:
                     return False
         return True
 
+    def client_turn_order(self) -> bool:
+        turns: dict[tuple[object, ...], int] = {}
+        for row, cell in _cells([row for row in self.rows if row.kind == "receipt" and row.layer != "majority"]):
+            asked = (cell.client, frozenset(row.destinations or ()), cell.first)
+            turns[asked] = max(turns.get(asked, 0), row.position or 0)
+        for p in {row.process for row in self.deliver}:
+            order = list(
+                dict.fromkeys(
+                    asked
+                    for row, cell in _cells(sorted(self.deliver, key=lambda row: row.seq))
+                    if row.process == p
+                    and (asked := (cell.client, frozenset(row.destinations or ()), cell.first)) in turns
+                )
+            )
+            for i, first in enumerate(order):
+                for second in order[i + 1 :]:
+                    if first[0] == second[0] and turns[first] > turns[second]:
+                        return False
+        return True
+
+    def durable_receipts(self) -> bool:
+        for row, cell in _cells([row for row in self.rows if row.kind == "receipt" and row.layer == "majority"]):
+            groups = frozenset(row.destinations or ())
+            for p in self.members(row.destinations) & set(self.correct):
+                if cell not in self.sessions(p).get((cell.client, groups), []):
+                    return False
+        return True
+
     def genuineness(self) -> bool:
         circles = {m: {self.sender(m)} | self.addressed(m) for m in self.row_of}
         for row in self.rows:
@@ -384,7 +412,8 @@ class Oracle:
             *(self.total_order, self.acyclic_order, self.gaps, self.fifo, self.causal, self.real_time_order),
             *(self.virtual_synchrony, self.view_order, self.graph_delivery),
             *(self.client_order, self.receipts, self.genuineness, self.locality),
-            *(self.causal_extension, self.view_client_order, self.request_order),
+            *(self.causal_extension, self.view_client_order, self.request_order, self.durable_receipts),
+            self.client_turn_order,
         ]
         judged = [check for check in properties if self.facts.drained or check.__name__ not in DRAINED]
         if self.facts.clock_error_ns is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from heapq import heappush
 
 from antiphon.core import GroupId, Message, ProcessId
+from antiphon.core.floors import least_number
 from antiphon.protocols.primcast import (
     Announce,
     Append,
@@ -19,7 +20,7 @@ from antiphon.protocols.primcast import (
     Start,
     Stuck,
 )
-from antiphon.services.epochs import NewEpoch, Promised, StartEpoch, Vote
+from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
@@ -585,6 +586,49 @@ class IsImpatient(Primcast):
         super().move_on()
 
 
+# Receipts -------------------------------------------------------------------------------------------------------------
+
+
+class AssuresWhenItHasJournaled(Primcast):
+    """The gateway speaks for all as soon as it has the request itself."""
+
+    def multicast(self, m: Message) -> None:
+        super().multicast(m)
+        if self.group in m.destinations:
+            self.assure(m, self.clock)
+
+
+class AssuresWhenItsLogHasIt(Primcast):
+    """Whoever else has it."""
+
+    def append(self, entry: Entry) -> None:
+        super().append(entry)
+        if entry.message.id.origin == self.me:
+            self.assure(entry.message, self.clock)
+
+
+class AssuresWhenItsOwnGroupHasDecided(Primcast):
+    """What it lacks is the timestamp: another group's may be greater."""
+
+    def stamp(self, known: Known, group: GroupId, timestamp: int) -> None:
+        if group == self.group and group not in known.stamps and known.message.id.origin == self.me:
+            self.assure(known.message, timestamp)
+        super().stamp(known, group, timestamp)
+
+
+class IgnoresTheFloorsOfClients(Primcast):
+    def tick(self, m: Message) -> None:
+        now = self.now // 1000 if self.options.hybrid else 0
+        self.clock = max(self.clock + 1, 0 if m.count else least_number(m), now)
+
+
+class NeverAssuresBeforeDelivery(Primcast):
+    """Slow, and right: no promise is broken. tests/papers/test_primcast.py counts the steps of receipts."""
+
+    def assure(self, m: Message, timestamp: int) -> None:
+        pass
+
+
 BY_HAND = (
     IgnoresTheQuorumsClock,
     BeginsWithItsOwnClock,
@@ -649,4 +693,8 @@ MUTANTS = (
     ForgetsTheQueueOnRestart,
     ForgetsOtherGroupsOnRestart,
     *realtime.BY_SEEDS,
+    AssuresWhenItHasJournaled,
+    AssuresWhenItsLogHasIt,
+    AssuresWhenItsOwnGroupHasDecided,
+    IgnoresTheFloorsOfClients,
 )

@@ -17,10 +17,13 @@ from antiphon.simulation import (
     MILLISECOND,
     Constant,
     Crash,
+    Distance,
     Distrust,
     Outcome,
     Plan,
     Scenario,
+    Slow,
+    clients,
     random_scenario,
     simulate,
 )
@@ -112,6 +115,36 @@ def test_all_destinations_deliver_after_three_steps(d: int, uneven: bool) -> Non
         assert set(steps.values()) == {3}
 
 
+@pytest.mark.parametrize("protocol", [Primcast, mutants.NeverAssuresBeforeDelivery])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_a_receipt_takes_two_steps_with_one_group_and_three_with_several(d: int, protocol: type[Primcast]) -> None:
+    """Of what a majority holds; also while its delivery waits for another message, on which a slow group decides."""
+    plan = Plan("c1", 100 * MILLISECOND, tuple(f"g{i}" for i in range(1, d + 1)))
+    before = Plan("c2", 90 * MILLISECOND, ("g1", "g4"))
+    faults = tuple(Slow(f"g4.{i}", 0, 1000 * MILLISECOND, 50 * MILLISECOND) for i in (1, 2, 3))
+    waits = []
+    for seed in range(8):
+        scenario = Scenario(
+            protocol="primcast",
+            options=LOGICAL,
+            groups={f"g{i}": 3 for i in range(1, 5)},
+            plans=(before, plan),
+            faults=faults,
+            latency=Constant(MILLISECOND),
+            through_members=True,
+            seed=seed,
+        )
+        outcome = simulate(scenario, protocol)
+        assert outcome.violations == []
+        rows = [row for row in outcome.rows if row.kind == "receipt" and row.requests[0].client == "c1"]  # type: ignore[index]
+        taken, assured = (next(row for row in rows if row.layer == kind) for kind in (None, "majority"))
+        waits.append((assured.time_ns - taken.time_ns) / MILLISECOND)
+    if protocol is Primcast:
+        assert set(waits) == {2 if d == 1 else 3}
+    else:
+        assert max(waits) > 20, "whoever waits for the delivery waits for the slow group"
+
+
 @pytest.mark.parametrize(("hybrid", "most"), [("false", 5), ("true", 4)])
 def test_what_collides_waits_for_less_than_two_steps_more(hybrid: str, most: int) -> None:
     """Three senders to two groups each, whose messages meet at all distances; in units of the latency."""
@@ -134,6 +167,42 @@ def test_what_collides_waits_for_less_than_two_steps_more(hybrid: str, most: int
     waits = [row.time_ns - begun[row.message] for row in outcome.rows if row.kind == "deliver"]
     assert len(waits) == 120 * 6
     assert max(waits) <= most * MILLISECOND
+
+
+# A client's order across sets of groups -------------------------------------------------------------------------------
+
+
+def sets_in_turn(seed: int) -> Scenario:
+    """One client sends to both groups, and then to the second alone, whose primary hears late of the first's clock."""
+    far = [Distance(f"a.{i}", "b.1", 80 * MILLISECOND) for i in (1, 2, 3)]
+    others = [Plan("c2", k * MILLISECOND, ("a",)) for k in range(10)]  # so that the first group's clock is ahead
+    own = [Plan("c1", (60 + k) * MILLISECOND, (("a", "b"), ("b",))[k % 2]) for k in range(6)]
+    return Scenario(
+        protocol="primcast",
+        options=LOGICAL,
+        groups={"a": 3, "b": 3},
+        plans=tuple(sorted([*others, *own], key=lambda plan: plan.at)),
+        latency=Constant(MILLISECOND),
+        distances=tuple(far),
+        through_members=True,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("left_out", ["nothing", "the floor", "the wait for receipts"])
+def test_a_client_that_goes_on_with_another_set_needs_both_its_receipts_and_the_floor(
+    left_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = clients.encode_request
+    if left_out == "the floor":
+        monkeypatch.setattr(clients, "encode_request", lambda *given: encode(*given[:5], 0, given[6]))
+    elif left_out == "the wait for receipts":
+        monkeypatch.setattr(clients.MemberClient, "_all_assured", lambda self: True)
+    outcomes = [simulate(sets_in_turn(seed)) for seed in range(12)]
+    turned = sum(any(row.kind == "receipt" and row.position for row in outcome.rows) for outcome in outcomes)
+    assert turned > 6, "most clients count their turns"
+    broken = {violation.property for outcome in outcomes for violation in outcome.violations}
+    assert broken == (set() if left_out == "nothing" else {"client_turn_order"})
 
 
 # Schedules by hand ---------------------------------------------------------------------------------------------------

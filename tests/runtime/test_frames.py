@@ -28,6 +28,7 @@ from antiphon.runtime.net.frames import (
     Control,
     FrameKind,
     Hello,
+    Marks,
     Oversized,
     Progress,
     ProgressAnswer,
@@ -215,8 +216,9 @@ def test_requests_and_receipts_come_back_as_they_were(route: int, number: int, r
     ((kind, body),) = fed(request_head(route, len(request)) + request).found
     found, view = decode_request(body)
     assert (kind, found, bytes(view)) == (FrameKind.REQUEST, route, request)
-    ((kind, body),) = fed(encode_taken(route, number, number // 2)).found
-    assert (kind, decode_taken(body)) == (FrameKind.TAKEN, (route, number, number // 2))
+    marks = Marks(number, number // 2, number // 3, number // 4)
+    ((kind, body),) = fed(encode_taken(route, marks)).found
+    assert (kind, decode_taken(body)) == (FrameKind.TAKEN, (route, marks))
 
 
 @given(st.lists(st.binary(max_size=50), max_size=8), st.integers(0, 500))

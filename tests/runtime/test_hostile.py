@@ -347,6 +347,8 @@ def malformed_requests() -> dict[str, bytes]:
         "not a name": encode_request("no such/name", 0, 0, [b"EVIL"]),
         "a number out of range": encode_request("mallory", 1 << 63, 0, [b"EVIL"]),
         "settled before it was sent": encode_request("mallory", 0, 1, [b"EVIL"]),
+        "a floor out of range": encode_request("mallory", 0, 0, [b"EVIL"], None, (1 << 60) + 1, 1),
+        "a turn out of range": encode_request("mallory", 0, 0, [b"EVIL"], None, 1, (1 << 62) + 1),
     }
 
 

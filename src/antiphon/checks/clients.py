@@ -9,7 +9,7 @@ from itertools import islice
 from antiphon.checks.history import Destinations, RunHistory, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
-from antiphon.trace import RequestCell, Row
+from antiphon.trace import MAJORITY, RequestCell, Row
 
 Asked = tuple[str, Destinations, int]  # a request: its client, the groups, the number of its first payload
 
@@ -101,27 +101,78 @@ def _client_order(history: RunHistory, processes: Iterable[str]) -> Iterator[Vio
             expected = cell.first + cell.payloads
 
 
+def client_turn_order(history: RunHistory) -> list[Violation]:
+    """Of those who speak for all; and if anything is wrong there, of each process."""
+    turns = _turns(history)
+    if not any(turns.values()):
+        return []
+    found = next(_turned_back(history, turns, history.voices), None)
+    return list(islice(_turned_back(history, turns, history.deliveries), VIOLATIONS_MAX)) if found else []
+
+
+def _turns(history: RunHistory) -> dict[Asked, int]:
+    """In which turn of its client a request was sent, as the members tell that took it."""
+    found: dict[Asked, int] = {}
+    for row in history.receipts:
+        if row.layer != MAJORITY:
+            groups = history.resolve(row.destinations)[0]
+            for cell in row.requests or ():
+                request = cell.client, groups, cell.first
+                found[request] = max(found.get(request, 0), row.position or 0)
+    return found
+
+
+def _turned_back(history: RunHistory, turns: dict[Asked, int], processes: Iterable[str]) -> Iterator[Violation]:
+    for process in processes:
+        latest: dict[str, tuple[int, Asked]] = {}
+        seen: set[Asked] = set()
+        for row in history.deliveries[process]:
+            for cell in row.requests or ():
+                request = cell.client, history.resolve(row.destinations)[0], cell.first
+                if request in seen or request not in turns:
+                    continue
+                seen.add(request)
+                turn = turns[request]
+                before, other = latest.get(cell.client, (0, request))
+                if turn >= before:
+                    latest[cell.client] = turn, request
+                    continue
+                which = "" if row.message is None else f" with {row.message}"
+                detail = (
+                    f"{process} delivers {_text(request)}, of turn {turn},{which} "
+                    f"behind {_text(other)}, of turn {before}."
+                )
+                messages = () if row.message is None else (row.message,)
+                yield Violation(Promise.CLIENT_TURN_ORDER.value, (process,), messages, detail)
+
+
 def receipts(history: RunHistory) -> list[Violation]:
-    return list(islice(_receipts(history), VIOLATIONS_MAX))
+    given = [row for row in history.receipts if row.process not in history.faulty]
+    return list(islice(_unkept(history, Promise.RECEIPTS, given), VIOLATIONS_MAX))
 
 
-def _receipts(history: RunHistory) -> Iterator[Violation]:
-    if not history.receipts:
+def durable_receipts(history: RunHistory) -> list[Violation]:
+    """Whatever became of the process."""
+    given = [row for row in history.receipts if row.layer == MAJORITY]
+    return list(islice(_unkept(history, Promise.DURABLE_RECEIPTS, given), VIOLATIONS_MAX))
+
+
+def _unkept(history: RunHistory, promise: Promise, given: list[Row]) -> Iterator[Violation]:
+    if not given:
         return
     spoken: dict[str, set[tuple[Destinations, RequestCell]]] = {
         process: {(key.groups, cell) for key, found in history.sessions_of(process).items() for _, cell, _ in found}
         for process in history.voices
     }
     delivered = {process: spoken[speaker] for process, speaker in history.speakers.items()}
-    for row in sorted(history.receipts, key=lambda row: row[:2]):
-        if row.process in history.faulty:
-            continue
+    word = "is correct and acknowledges" if promise is Promise.RECEIPTS else "acknowledges as held by a majority"
+    for row in sorted(given, key=lambda row: row[:2]):
         groups, addressed = history.resolve(row.destinations)
         for cell in row.requests or ():
             missing = [p for p in sorted(history.correct(addressed)) if (groups, cell) not in delivered.get(p, ())]
             if missing:
                 detail = (
-                    f"{row.process} is correct and acknowledges {request_text(cell, groups)}, "
+                    f"{row.process} {word} {request_text(cell, groups)}, "
                     f"but {missing[0]} is correct and addressed, and never delivers it as it was acknowledged."
                 )
-                yield Violation(Promise.RECEIPTS.value, (row.process, missing[0]), (), detail)
+                yield Violation(promise.value, (row.process, missing[0]), (), detail)

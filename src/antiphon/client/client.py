@@ -19,6 +19,8 @@ from antiphon.client.values import Receipt
 from antiphon.core import Topology
 from antiphon.core.errors import Unavailable, UsageError
 from antiphon.core.model import Service
+from antiphon.core.options import parse_options
+from antiphon.core.promises import Promise
 from antiphon.core.requests import (
     NUMBER_MAX,
     PAYLOAD_BYTES_MAX,
@@ -28,6 +30,7 @@ from antiphon.core.requests import (
     join_payloads,
 )
 from antiphon.runtime.net.dial import parse_address
+from antiphon.runtime.net.frames import OrderKind, ReceiptKind
 
 TIMEOUT_SECONDS = 30.0
 BATCH_BYTES = 512 << 10
@@ -42,22 +45,41 @@ EARLIEST = "earliest"
 
 
 def connect(
-    target: str | Path, *, name: str | None = None, linger: float = 0.0, batch_bytes: int = BATCH_BYTES
+    target: str | Path,
+    *,
+    name: str | None = None,
+    linger: float = 0.0,
+    batch_bytes: int = BATCH_BYTES,
+    receipt: ReceiptKind | None = None,
+    order: OrderKind | None = None,
 ) -> Client:
     """A client of the cluster in a folder, or at ``host:port[,host:port]``; use it with ``async with``.
 
     Each client is an identity of its own: ``name`` is a prefix of its name, not a way to resume. Multicasts to the same
     groups that are called together leave as one request: those of one turn of the event loop, or, with ``linger``, of
     so many seconds; up to ``batch_bytes``.
+
+    ``receipt``: who holds what `multicast` returns for, on disk: a "majority" of each destination group, or one
+    "member"; None: the first, where the cluster's protocol can tell.
+
+    ``order``: whether what this "client" sends is delivered in the order of its calls everywhere, whatever the groups,
+    or only what it sends to one "set" of groups; None: the first, where the cluster's protocol can keep that.
     """
-    return Client(target, name=name, linger=linger, batch_bytes=batch_bytes)
+    return Client(target, name=name, linger=linger, batch_bytes=batch_bytes, receipt=receipt, order=order)
 
 
 class Client:
     """Made by `connect`. Any number of multicasts and subscriptions may be under way at once."""
 
     def __init__(
-        self, target: str | Path, *, name: str | None = None, linger: float = 0.0, batch_bytes: int = BATCH_BYTES
+        self,
+        target: str | Path,
+        *,
+        name: str | None = None,
+        linger: float = 0.0,
+        batch_bytes: int = BATCH_BYTES,
+        receipt: ReceiptKind | None = None,
+        order: OrderKind | None = None,
     ) -> None:
         if not isinstance(target, (str, Path)) or target == "":
             raise UsageError(f"Connect to a cluster's folder or to its addresses, not to {_shown(target)}.")
@@ -67,10 +89,18 @@ class Client:
             raise UsageError(f"The linger time must be 0 to {LINGER_SECONDS_MAX:.0f} seconds, not {_shown(linger)}.")
         if type(batch_bytes) is not int or not 1 <= batch_bytes <= REQUEST_BYTES_MAX:
             raise UsageError(f"batch_bytes must be 1 to {REQUEST_BYTES_MAX}, not {_shown(batch_bytes)}.")
+        _check_receipt(receipt)
+        if order not in (None, "client", "set"):
+            raise UsageError(f"The order is that of a client or of a set, not {_shown(order)}.")
         self.name = f"{name or 'client'}-{secrets.token_hex(6)}"
         self._target = target
         self._linger = linger
         self._batch_bytes = batch_bytes
+        self._receipt = receipt
+        self._order = order
+        self._kept: OrderKind = "set"  # the strongest order that the cluster keeps
+        self._given: ReceiptKind = "member"  # the strongest receipt that the cluster gives
+        self._default: ReceiptKind = "member"
         self._cluster = ""
         self._addresses: dict[str, str] = {}
         self._topology: Topology
@@ -86,7 +116,13 @@ class Client:
             raise UsageError("This client was opened before: connect again for a new one.")
         self._loop = asyncio.get_running_loop()
         await self._find_cluster()
-        self._sender = Sender(self.name, self._topology, self._join, self._linger, self._batch_bytes)
+        self._default = self._given if self._receipt is None else self._known_receipt(self._receipt)
+        if self._order == "client" and self._kept != self._order:
+            raise UsageError("This cluster's protocol cannot keep a client's order across different sets of groups.")
+        assures = self._given == "majority"
+        across_sets = (self._order or self._kept) == "client"
+        ways = (self._linger, self._batch_bytes)
+        self._sender = Sender(self.name, self._topology, self._join, *ways, assures=assures, across_sets=across_sets)
         self._spellings = self._sender.spellings
         self._is_open = self._was_opened = True
         return self
@@ -112,8 +148,9 @@ class Client:
         *,
         timeout: float | None = TIMEOUT_SECONDS,
         service: Service | None = None,
+        receipt: ReceiptKind | None = None,
     ) -> Receipt:
-        """Send to every member of the groups; returns when a member has journaled it.
+        """Send to every member of the groups; returns when it is on disk where ``receipt`` says (`connect`).
 
         ``service``: how it is delivered, where the cluster's protocol leaves the choice: "agreed" or "causal".
 
@@ -129,9 +166,10 @@ class Client:
             payload = bytes(payload)
         if service is not None:
             check_service(service)
+        kind = self._default if receipt is None else self._known_receipt(receipt)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if timeout is None:
-            route.add(payload, future, NO_DEADLINE, service)
+            route.add(payload, future, NO_DEADLINE, service, kind)
         else:
             try:
                 deadline = self._loop.time() + timeout
@@ -140,7 +178,7 @@ class Client:
                 raise _bad_timeout(timeout) from None
             if not is_later:  # earlier, or in the past, or not a number at all
                 self._sweep_by(deadline, timeout)
-            route.add(payload, future, deadline, service)
+            route.add(payload, future, deadline, service, kind)
         try:
             return await future
         except asyncio.CancelledError:
@@ -154,6 +192,7 @@ class Client:
         *,
         timeout: float | None = TIMEOUT_SECONDS,
         service: Service | None = None,
+        receipt: ReceiptKind | None = None,
     ) -> Receipt:
         """Send all of them in this order in one request: they are delivered together or not at all, with nothing
         between them, in every group."""
@@ -167,9 +206,10 @@ class Client:
             payloads = list(payloads)
         if service is not None:
             check_service(service)
+        kind = self._default if receipt is None else self._known_receipt(receipt)
         lengths, joined = join_payloads(payloads)
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        route.add_batch(lengths, joined, future, self._deadline(timeout), service)
+        route.add_batch(lengths, joined, future, self._deadline(timeout), service, kind)
         try:
             return await future
         except asyncio.CancelledError:
@@ -184,6 +224,13 @@ class Client:
             except (KeyError, TypeError):
                 pass
         return self._check_open().route(groups)
+
+    def _known_receipt(self, receipt: ReceiptKind) -> ReceiptKind:
+        """Refuse one that the cluster does not give."""
+        _check_receipt(receipt)
+        if receipt == "majority" and self._given != receipt:
+            raise UsageError("This cluster's protocol cannot tell when a majority of each group holds something.")
+        return receipt
 
     def _check_open(self) -> Sender:
         if not self._is_open:
@@ -272,9 +319,14 @@ class Client:
         if isinstance(target, str) and _ADDRESSES.fullmatch(target) and not Path(target).exists():
             await self._ask(target.split(","))
             return
-        from antiphon.runtime.cluster.folder import ClusterFolder  # a client that has an address needs no folder
+        from antiphon.protocols import protocol_named  # a client that has an address needs neither
+        from antiphon.runtime.cluster.folder import ClusterFolder
 
         config = ClusterFolder.load(Path(target)).config
+        protocol = protocol_named(config.protocol)
+        promises = protocol.promises(parse_options(protocol, config.options))
+        self._given = "majority" if Promise.DURABLE_RECEIPTS in promises else "member"
+        self._kept = "client" if Promise.CLIENT_TURN_ORDER in promises else "set"
         self._cluster, self._addresses = config.cluster, config.addresses
         self._topology = Topology(config.groups)
 
@@ -294,10 +346,16 @@ class Client:
                 found = connection.directory
                 self._cluster, self._addresses = found.cluster, found.addresses
                 self._topology = Topology(found.groups)
+                self._given, self._kept = found.receipt, found.order
                 return
             if not any(isinstance(failure, NoAnswer) for failure in failures):
                 break  # nobody is there
         raise failures[-1]
+
+
+def _check_receipt(receipt: object) -> None:
+    if receipt not in (None, "member", "majority"):
+        raise UsageError(f"A receipt is of one member or of a majority, not {_shown(receipt)}.")
 
 
 def _bad_timeout(timeout: object) -> UsageError:

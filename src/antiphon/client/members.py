@@ -13,6 +13,7 @@ from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
     ROUTES_MAX,
     FrameKind,
+    Marks,
     Progress,
     ProgressAnswer,
     Refused,
@@ -32,9 +33,7 @@ class RouteListener(Protocol):
         """Whether anybody still wants the connection for this route."""
         ...
 
-    def on_taken(self, taken: int, delivered: int) -> None:
-        """The member has journaled all below ``taken``, and its group has delivered all below ``delivered``."""
-
+    def on_taken(self, marks: Marks) -> None: ...
     def on_refused(self, refused: Refused) -> None: ...
     def on_writable(self) -> None: ...
     def on_gone(self, why: str) -> None: ...
@@ -69,8 +68,8 @@ class RequestConnection(MemberConnection):
 
     def on_frame(self, kind: int, body: memoryview) -> None:
         if kind == FrameKind.TAKEN:
-            number, taken, delivered = decode_taken(body)
-            self._listener(number).on_taken(taken, delivered)
+            number, marks = decode_taken(body)
+            self._listener(number).on_taken(marks)
         elif kind == FrameKind.REFUSED:
             refused = decode(Refused, body)
             self._listener(refused.route).on_refused(refused)

@@ -7,11 +7,13 @@ from array import array
 from collections.abc import Callable
 from itertools import islice
 
+from antiphon.client.turns import Turn
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import AntiphonError
 from antiphon.core.model import Service
 from antiphon.core.requests import encode_head, unpack_payloads
+from antiphon.runtime.net.frames import ReceiptKind
 
 NO_DEADLINE = float("inf")  # of a caller who waits for as long as it takes
 NOTHING = Buffers(b"")
@@ -32,14 +34,19 @@ class Outgoing:
         "first",
         "futures",
         "head",
+        "is_answered",
         "is_doubtful",
         "packed",
         "payloads",
+        "receipt",
         "room",
         "service",
+        "turn",
     )
 
-    def __init__(self, room: int, service: Service | None = None) -> None:
+    def __init__(
+        self, room: int, service: Service | None = None, receipt: ReceiptKind = "member", turn: Turn | None = None
+    ) -> None:
         # One for each call. What a call brings together stays together: as long as it waits, it is one piece.
         self.futures: list[asyncio.Future[Receipt]] = []
         self.deadlines: list[float] = []
@@ -49,6 +56,9 @@ class Outgoing:
         self.packed = NOTHING  # of a request: the lengths of all payloads, and the payloads
         self.room = room  # bytes that a draft still takes
         self.service = service  # of all its payloads
+        self.receipt = receipt  # for which all its callers wait
+        self.is_answered = False
+        self.turn = turn  # of its client, where these are counted
         self.is_doubtful = False  # somebody may have taken it, or was told so
         self.first = -1
         self.end = -1
@@ -81,7 +91,9 @@ class Outgoing:
 
     def settle(self, client: str, settled: int) -> None:
         """Say what is settled by now."""
-        self.head = encode_head(client, self.first, settled, self.count, self.packed.size, self.service)
+        turn = self.turn
+        place = (0, 0) if turn is None else (turn.floor, turn.number)
+        self.head = encode_head(client, self.first, settled, self.count, self.packed.size, self.service, *place)
 
     def withdraw(self) -> None:
         """Make a draft of it again. Only for what surely no member has taken or will take."""
@@ -98,12 +110,13 @@ class Outgoing:
             counts[call] = len(lengths)
         return counts
 
-    def answer(self, client: str, destinations: tuple[str, ...], member: str) -> None:
-        """A member has it: give every caller its receipt."""
-        number = self.first
+    def answer(self, client: str, destinations: tuple[str, ...], member: str, timestamp: int) -> None:
+        """It is held by whom it was to be: give every caller its receipt."""
+        number, kind = self.first, self.receipt
+        self.is_answered = True
         for future, count in zip(self.futures, self._counts(), strict=True):
             if not future.done():
-                future.set_result(Receipt(client, destinations, number, count, member))
+                future.set_result(Receipt(client, destinations, number, count, member, kind, timestamp))
             number += count
         self.futures, self.deadlines, self.batches = [], [], {}
 

@@ -17,12 +17,13 @@ from typing import Protocol
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS
 from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE, Outgoing
+from antiphon.client.turns import Turn, Turns
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import COPIED_MAX
 from antiphon.core.errors import AntiphonError, BadFrame, OutcomeUnknown, Unavailable, UsageError
 from antiphon.core.model import Service
 from antiphon.runtime.net.backoff import Backoff
-from antiphon.runtime.net.frames import FrameKind, Refused, RouteNumber, encode, request_head
+from antiphon.runtime.net.frames import FrameKind, Marks, ReceiptKind, Refused, RouteNumber, encode, request_head
 from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
 
 AT_ONCE_BYTES = 32 << 10  # a draft that is full and has so much leaves amid the turn; to write less takes too long
@@ -36,6 +37,9 @@ class RouteOwner(Protocol):
     linger: float
     batch_bytes: int
     entry_bytes: int
+    assures: bool
+    turns: Turns
+    newest: Turn | None
     loop: asyncio.AbstractEventLoop
     members: Members
 
@@ -43,6 +47,8 @@ class RouteOwner(Protocol):
     def hold(self, route: Route, size: int) -> None: ...
     def release(self, route: Route, size: int) -> None: ...
     def follow(self, route: Route) -> None: ...
+    def hear(self, timestamp: int) -> None: ...
+    def begin_turn(self, route: Route) -> Turn: ...
 
 
 class Lane:
@@ -60,8 +66,20 @@ class Lane:
         self.sent_end = 0
         self.taken = 0
         self.asked_at = 0.0  # when the member came to owe an answer, or last gave one
+        self.assured_at = connection.loop.time()  # when it last assured something, or there was nothing to assure
+        self.is_prompt = route.is_prompt
         self._unflushed = 0
-        connection.write(encode(FrameKind.ROUTE, RouteNumber(self.number, list(route.destinations))))
+        self._name_route()
+
+    def _name_route(self) -> None:
+        named = RouteNumber(self.number, list(self.route.destinations), self.is_prompt)
+        self.connection.write(encode(FrameKind.ROUTE, named))
+
+    def become_prompt(self) -> None:
+        """Somebody waits to hear what the member has taken."""
+        if not self.is_prompt:
+            self.is_prompt = True
+            self._name_route()
 
     @property
     def awaits_answer(self) -> bool:
@@ -80,8 +98,8 @@ class Lane:
     def is_current(self) -> bool:
         return self.route.lane is self
 
-    def on_taken(self, taken: int, delivered: int) -> None:
-        self.route.on_taken(self, taken, delivered)
+    def on_taken(self, marks: Marks) -> None:
+        self.route.on_taken(self, marks)
 
     def on_refused(self, refused: Refused) -> None:
         self.route.on_refused(self, refused)
@@ -117,14 +135,19 @@ class Route:
         self.delivered: dict[str, int] = dict.fromkeys(destinations, 0)  # by group, as far as is known
         self.drafts: deque[Outgoing] = deque()
         self._open: Outgoing | None = None  # the newest draft, if others may join it
+        self._turn: Turn | None = None  # of the client, in which it last had a call
         self.numbered: deque[Outgoing] = deque()  # not known to be delivered everywhere
-        self.unanswered: deque[Outgoing] = deque()  # those of them without a receipt
+        # Those of them that no majority is known to hold; where nobody ever knows, that no member is known to hold.
+        self.unanswered: deque[Outgoing] = deque()
+        self.is_prompt = not owner.assures  # whether anybody has asked for the receipt of one member
         self.bytes = 0  # of all that is numbered
         self.lane: Lane | None = None
         self._owner = owner
         start = random.randrange(len(members))
         self._members = deque([*members[start:], *members[:start]])  # the one to be tried next is first
         self._failures = 0  # since a member last took something
+        self._left = ""  # the member that failed last, until another one takes something
+        self._was_led = False  # to a member that leads, since something was last taken
         self._why = "no member answered"
         self._backoff = Backoff()
         self._search: asyncio.Task[None] | None = None
@@ -135,12 +158,19 @@ class Route:
     # From the caller ------------------------------------------------------------------------------------------------
 
     def add(
-        self, payload: bytes, future: asyncio.Future[Receipt], deadline: float, service: Service | None = None
+        self,
+        payload: bytes,
+        future: asyncio.Future[Receipt],
+        deadline: float,
+        service: Service | None = None,
+        receipt: ReceiptKind = "member",
     ) -> None:
         size = len(payload) + self._owner.entry_bytes
+        if self._turn is not self._owner.newest:
+            self._enter_turn()
         draft = self._open
-        if draft is None or draft.room < size or draft.service != service:
-            draft = self._begin_draft(service)
+        if draft is None or draft.room < size or draft.service != service or draft.receipt != receipt:
+            draft = self._begin_draft(service, receipt)
         draft.room -= size
         draft.payloads.append(payload)
         draft.futures.append(future)
@@ -148,15 +178,23 @@ class Route:
         if self._flush_handle is None:
             self._flush_later()
 
-    def _begin_draft(self, service: Service | None) -> Outgoing:
+    def _begin_draft(self, service: Service | None, receipt: ReceiptKind) -> Outgoing:
         full, owner = self._open, self._owner
         if full is not None and owner.batch_bytes - full.room >= AT_ONCE_BYTES:
             self.flush()  # the member can take it while the callers go on
         elif full is not None and owner.linger:
             self._flush_soon()
-        draft = self._open = Outgoing(self._owner.batch_bytes, service)
+        draft = self._open = Outgoing(self._owner.batch_bytes, service, receipt, self._turn)
+        if self._turn is not None:
+            self._turn.pending += 1
+        self.is_prompt = self.is_prompt or receipt == "member"
         self.drafts.append(draft)
         return draft
+
+    def _enter_turn(self) -> None:
+        """The last call was to another set of groups, or there was none."""
+        self._turn = self._owner.begin_turn(self)
+        self._open = None
 
     def add_batch(
         self,
@@ -165,12 +203,15 @@ class Route:
         future: asyncio.Future[Receipt],
         deadline: float,
         service: Service | None = None,
+        receipt: ReceiptKind = "member",
     ) -> None:
         """Several payloads in one piece, which are not to be divided; they do not linger."""
         size = len(payloads) + len(lengths) * self._owner.entry_bytes
+        if self._turn is not self._owner.newest:
+            self._enter_turn()
         draft = self._open
-        if draft is None or draft.room < size or draft.service != service:
-            draft = self._begin_draft(service)
+        if draft is None or draft.room < size or draft.service != service or draft.receipt != receipt:
+            draft = self._begin_draft(service, receipt)
         draft.room -= size
         draft.batches[len(draft.futures)] = lengths
         draft.payloads.append(payloads)
@@ -184,6 +225,8 @@ class Route:
     def expire(self, now: float) -> float:
         """Tell the callers whose time is over; returns the next deadline."""
         why = self._why if self.lane is None else "too much that was sent before is not delivered yet"
+        if self.drafts and not self._may_leave(self.drafts[0]):
+            why = "what was sent before to other groups has no receipt yet"
         for draft in self.drafts:
             draft.fail(lambda _: Unavailable(f"It was not multicast to {self._names()} in time: {why}."), now)
         self._drop_leavers()
@@ -216,8 +259,19 @@ class Route:
         for draft in self.drafts:
             draft.drop_done()
         if not all(draft.futures for draft in self.drafts):
+            dropped = [draft for draft in self.drafts if not draft.futures]
             self.drafts = deque(draft for draft in self.drafts if draft.futures)
             self._open = None
+            for draft in dropped:
+                self._done(draft)
+
+    def _done(self, request: Outgoing) -> None:
+        """Nothing that is sent in later turns has to wait for it any more."""
+        if request.turn is not None:
+            self._owner.turns.done(request.turn)
+
+    def _may_leave(self, draft: Outgoing) -> bool:
+        return draft.turn is None or self._owner.turns.has_begun(draft.turn)
 
     # To the member --------------------------------------------------------------------------------------------------
 
@@ -253,12 +307,18 @@ class Route:
                 request.settle(self._owner.client, self.settled)
                 lane.send(request)
         while self.drafts and not lane.unsent and lane.is_writable and self._owner.has_room(self):
+            if not self._may_leave(self.drafts[0]):
+                break
             draft = self.drafts.popleft()
             if draft is self._open:
                 self._open = None
             draft.number(self._owner.client, self.next_number, self.settled)
             self.next_number = draft.end
             self.numbered.append(draft)
+            if not self.unanswered:
+                lane.assured_at = self._owner.loop.time()
+            if draft.receipt == "member":
+                lane.become_prompt()
             self.unanswered.append(draft)
             self._owner.hold(self, draft.size)
             lane.send(draft)
@@ -283,13 +343,26 @@ class Route:
                 if not connection.is_open:  # it was lost between its welcome and now
                     self._failed(f"{connection.member} closed the connection")
                     continue
+                if self._goes_to_leader(connection):
+                    continue
                 self.lane = Lane(self, connection)
                 self.flush()
         finally:
             self._search = None
 
+    def _goes_to_leader(self, connection: RequestConnection) -> bool:
+        """Whether somebody else leads the group of this member: asked first, it saves a hop. But a member that was just
+        left is not asked again because this one has not heard of it yet; and what they say is believed once."""
+        leader = connection.directory.leader
+        if self._was_led or leader in ("", connection.member, self._left) or leader not in self._members:
+            return False
+        self._was_led = True
+        self._members.rotate(-self._members.index(leader))
+        return True
+
     def _failed(self, why: str) -> None:
         self._why = why
+        self._left = self._members[0]
         self._failures += 1
         self._members.rotate(-1)
 
@@ -305,22 +378,36 @@ class Route:
 
     # From the member ------------------------------------------------------------------------------------------------
 
-    def on_taken(self, lane: Lane, taken: int, delivered: int) -> None:
-        """The member has journaled all below ``taken``, and its group has delivered all below ``delivered``."""
-        if max(taken, delivered) > self.next_number:
+    def on_taken(self, lane: Lane, marks: Marks) -> None:
+        if max(marks.taken, marks.delivered, marks.assured) > self.next_number:
             raise BadFrame("A member answers requests that were never made.")
-        if taken > lane.taken:
-            lane.taken = taken
-            lane.asked_at = lane.connection.loop.time()
+        connection = lane.connection
+        if marks.taken > lane.taken:
+            lane.taken = marks.taken
+            lane.asked_at = connection.loop.time()
             self._failures = 0
+            self._left, self._was_led = "", False
             self._backoff.reset()
-            self._answer(taken, lane.connection.member)
-        self.on_delivered(lane.connection.group, delivered, lane.connection.member)
+        self._owner.hear(marks.timestamp)
+        self._answer(marks.taken, marks.assured, connection.member)
+        self.on_delivered(connection.group, marks.delivered, connection.member)
 
-    def _answer(self, taken: int, member: str) -> None:
-        unanswered = self.unanswered
-        while unanswered and unanswered[0].end <= taken:
-            unanswered.popleft().answer(self._owner.client, self.destinations, member)
+    def _answer(self, taken: int, assured: int, member: str) -> None:
+        """A member has all below ``taken``, a majority of each group all below ``assured``."""
+        unanswered, owner = self.unanswered, self._owner
+        done = assured if owner.assures else taken
+        if unanswered and unanswered[0].end <= done:
+            if self.lane is not None:
+                self.lane.assured_at = owner.loop.time()
+            while unanswered and unanswered[0].end <= done:
+                request = unanswered.popleft()
+                request.answer(owner.client, self.destinations, member, owner.turns.latest)
+                self._done(request)
+        for request in unanswered if self.is_prompt else ():
+            if request.end > taken:
+                break
+            if request.receipt == "member":
+                request.answer(owner.client, self.destinations, member, 0)
 
     def on_delivered(self, group: str, delivered: int, member: str) -> None:
         """A member of one of the groups has delivered all below this number."""
@@ -332,7 +419,7 @@ class Route:
         settled = min(self.delivered.values())
         if settled <= self.settled:
             return
-        self._answer(settled, member)  # if only the answer was lost
+        self._answer(settled, settled, member)  # if only the answer was lost
         freed = 0
         while self.numbered and self.numbered[0].end <= settled:
             freed += self.numbered.popleft().size
@@ -358,6 +445,8 @@ class Route:
         while self.numbered and self.numbered[-1].first >= first and not self.numbered[-1].is_doubtful:
             if not self.unanswered or self.unanswered[-1] is not self.numbered[-1]:
                 break  # another member has answered for it
+            if self.numbered[-1].is_answered:
+                break
             request = self.numbered.pop()
             self.unanswered.pop()
             self.next_number = request.first

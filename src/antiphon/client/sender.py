@@ -9,7 +9,8 @@ from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join
 from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.progress import GroupProgress
-from antiphon.client.route import Route
+from antiphon.client.route import BUSY_SECONDS, Route
+from antiphon.client.turns import Turn, Turns
 from antiphon.core import Topology
 from antiphon.core.errors import BadFrame
 from antiphon.core.model import GroupId, ProcessId
@@ -24,9 +25,25 @@ SWEEP_SECONDS_MIN = 0.005
 SPELLINGS_MAX = 4096  # ways to name sets of groups that are remembered
 
 
+_BEFORE_ALL = Turn(-1, None)  # type: ignore[arg-type]
+
+
 class Sender:
-    def __init__(self, client: str, topology: Topology, join: Join, linger: float, batch_bytes: int) -> None:
+    def __init__(
+        self,
+        client: str,
+        topology: Topology,
+        join: Join,
+        linger: float,
+        batch_bytes: int,
+        *,
+        assures: bool,
+        across_sets: bool,
+    ) -> None:
         self.client = client
+        self.assures = assures  # whether members tell what a majority of each group holds
+        self.turns = Turns()
+        self.newest: Turn | None = _BEFORE_ALL if across_sets else None  # of its turns, where these are counted
         self.linger = linger
         self.batch_bytes = batch_bytes
         self.entry_bytes = max(
@@ -85,11 +102,20 @@ class Sender:
                 self._progress[group].wake(hurry=hurry)
 
     def _on_progress(self, connection: RequestConnection, answer: ProgressAnswer) -> None:
+        self.hear(answer.timestamp)
         for destinations, delivered in answer.delivered:
             route = self._routes.get(tuple(destinations))
             if route is None or answer.group not in route.delivered:
                 raise BadFrame("A member has delivered what was never sent.")
             route.on_delivered(answer.group, delivered, connection.member)
+
+    def hear(self, timestamp: int) -> None:
+        """Nothing that a majority of each group was said to hold is ordered behind this."""
+        self.turns.latest = max(self.turns.latest, timestamp)
+
+    def begin_turn(self, route: Route) -> Turn:
+        self.newest = turn = self.turns.add(route)
+        return turn
 
     # Room -----------------------------------------------------------------------------------------------------------
 
@@ -133,5 +159,9 @@ class Sender:
             now = self.loop.time()
             for route in self._routes.values():
                 lane = route.lane
-                if lane is not None and lane.awaits_answer and lane.is_stuck(now):
+                if lane is None:
+                    continue
+                if lane.awaits_answer and lane.is_stuck(now):
                     self.members.drop(lane.connection)
+                elif self.assures and route.unanswered and now - lane.assured_at > BUSY_SECONDS:
+                    route.leave(lane, f"{lane.connection.member} has taken it and reaches no majority of each group")

@@ -10,16 +10,23 @@ import msgspec
 
 from antiphon.core.events import Delivered
 from antiphon.core.requests import Request
+from antiphon.runtime.net.frames import ReceiptKind
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """A member has journaled the payloads: they will be delivered in all their destination groups, in this order."""
+    """The payloads are on disk, and will be delivered in all their destination groups, in this order.
+
+    ``kind``: at a "majority" of each of these groups, so that no minority can lose them; or at one "member", and the
+    client sends them again if that one is lost.
+    """
 
     client: str
     destinations: tuple[str, ...]
     number: int  # of the first payload, among those of this client for this set of groups
     count: int
-    member: str
+    member: str  # that answered
+    kind: ReceiptKind = "member"
+    timestamp: int = 0  # of a majority's: the payloads are not ordered behind it
 
     @property
     def name(self) -> str:

@@ -64,6 +64,7 @@ class Owner(Protocol):
 
     # The application's log, and the trace
     def deliver(self, m: Message, key: Key | None) -> None: ...
+    def assure(self, m: Message, timestamp: int) -> None: ...
     def raise_floor(self, least: int) -> None: ...
     def announce_gap(self, behind: Iterable[Standing] | None = None) -> None: ...
     def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None: ...
@@ -265,6 +266,12 @@ class OrderingProtocol(Component):
     def deliver(self, m: Message, key: Key | None = None) -> None:
         """Give m to the application. Messages come in the order of their keys, at every process."""
         self.process.deliver(m, key)
+
+    def assure(self, m: Message, timestamp: int) -> None:
+        """Say that all groups have decided on m, a message of this process: a majority of each holds it for good, and
+        its key begins with ``timestamp``. Once for each, as soon as it is known; `deliver` says it, too. Only where the
+        protocol promises durable receipts."""
+        self.process.assure(m, timestamp)
 
     def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
         """Tell the application that messages may be missing between what was delivered and what comes next.

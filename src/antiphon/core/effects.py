@@ -50,6 +50,20 @@ class Reply(Effect):
     fresh: int  # so many of these, the last ones, were not taken before
 
 
+class Assured(Effect):
+    """Tell a client that a majority of each of these groups holds its requests for good, up to a number.
+
+    Nothing of that is ordered behind ``timestamp`` (core/floors.py).
+    """
+
+    seq: int
+    client: str
+    destinations: tuple[GroupId, ...]
+    assured: int
+    timestamp: int
+    requests: tuple[Request, ...]  # those of which it was not told before, or asks again
+
+
 class Record(Effect):
     """An event of the trace that is about no other effect."""
 
@@ -84,4 +98,4 @@ class Monitor(Effect):
     processes: tuple[ProcessId, ...]
 
 
-AnyEffect = Send | Log | Reply | Record | SetTimer | CancelTimer | Monitor
+AnyEffect = Send | Log | Reply | Assured | Record | SetTimer | CancelTimer | Monitor

@@ -3,10 +3,14 @@
 Every process delivers in the order of the keys. So the key of what it delivered last is its *floor*: whatever comes has
 a greater one. As the members of a group deliver the same messages, it is also its group's.
 
-Nothing raises the floor of a group to which nobody sends. So a member can be asked to multicast a message that brings
-no payload, to its own group, and whose key begins with a number that is not below a given one. All that a protocol does
-for it is to raise its clock to that number when it gives the message a timestamp; all else, through crashes and
-restarts, is as with every message.
+A message can ask for a key that begins with a number which is not below a given one. All that a protocol does for it is
+to raise its clock to that number when it gives the message a timestamp; all else, through crashes and restarts, is as
+with every message. Two have a use for it:
+
+- Nothing raises the floor of a group to which nobody sends. So a member can be asked to multicast a message to its own
+  group that brings no payload, and such a number.
+- A client whose requests to one set of groups are assured up to a timestamp, and who goes on with another set, says so
+  with its requests (core/requests.py). What it sends then comes later wherever both are delivered.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ from antiphon.core.contract import Command
 from antiphon.core.errors import BadFrame
 from antiphon.core.keys import encode_key
 from antiphon.core.model import Message
+from antiphon.core.requests import FLOOR_MAX, requests_of
 
-LEAST_MAX = 1 << 60  # clocks have to get by with what is left up to the end of their range
+LEAST_MAX = FLOOR_MAX
 
 _BYTES = 8
 
@@ -38,8 +43,12 @@ def floor_body(least: int) -> Buffers:
 
 
 def least_number(m: Message) -> int:
-    """Where the key of m may begin at the least; 0, but for a message that raises a floor."""
-    return 0 if m.count else int.from_bytes(m.body.joined(), "big")
+    """Where the key of m may begin at the least: at what the greatest of its requests' floors says, 0 as a rule; or at
+    what it is there for."""
+    if not m.count:
+        return int.from_bytes(m.body.joined(), "big")
+    requests = requests_of(m)
+    return requests[0].floor if len(requests) == 1 else max([request.floor for request in requests])
 
 
 def least_key(m: Message) -> bytes:

@@ -21,7 +21,7 @@ import msgspec
 
 from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_inside
 from antiphon.core.channel import NO_FRAMES, ChannelId, FrameInbox, Outbox, Prefix, Transport
-from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
+from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, UsageError
 from antiphon.core.events import Event
 from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input
@@ -70,6 +70,7 @@ class Outside(Protocol):
     def on_event(self, event: Event) -> None: ...
     def on_record(self, record: Record) -> None: ...
     def on_reply(self, reply: Reply) -> None: ...
+    def on_assured(self, assured: Assured) -> None: ...
     def on_set_timer(self, timer: SetTimer) -> None: ...
     def on_cancel_timer(self, timer: CancelTimer) -> None: ...
     def on_monitor(self, processes: tuple[ProcessId, ...]) -> None: ...
@@ -224,6 +225,8 @@ class Host:
                     outside.on_cancel_timer(effect)  # type: ignore[arg-type]
                 elif kind is Monitor:
                     outside.on_monitor(effect.processes)  # type: ignore[union-attr]
+                elif kind is Assured:
+                    outside.on_assured(effect)  # type: ignore[arg-type]
         except BaseException:
             done = next(place for place, each in enumerate(effects) if each is effect)
             del effects[done + (type(effect) is Send and bool(effect.to)) :]

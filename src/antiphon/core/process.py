@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from antiphon.core import inputs
+from antiphon.core.assurances import Assurances, Told
 from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
-from antiphon.core.effects import AnyEffect, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
+from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.events import Delivered, Gap, View
 from antiphon.core.floors import check_floor, floor_body, least_key
@@ -37,7 +38,7 @@ from antiphon.core.requests import (
 )
 from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
 
-SNAPSHOT_VERSION = 5
+SNAPSHOT_VERSION = 6
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
@@ -61,6 +62,7 @@ class ProcessState(msgspec.Struct, array_like=True):
     inboxes: dict[ChannelId, FrameInbox] = {}
     sessions: Sessions = msgspec.field(default_factory=Sessions)
     gathering: Gathering = msgspec.field(default_factory=Gathering)
+    assurances: Assurances = msgspec.field(default_factory=Assurances)
     parts: list[bytes] = []
 
 
@@ -103,6 +105,8 @@ class Process:
         self.alike = total and not protocol.services  # whether all members of a group have one log
         self.ordered = total or Promise.REQUEST_ORDER in self.promises
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
+        self.heeds_floors = Promise.CLIENT_TURN_ORDER in self.promises  # those of clients' requests
+        self.assures = Promise.DURABLE_RECEIPTS in self.promises  # whether the protocol says what is decided on
         self.in_views = ClientsInViews(self)
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
@@ -185,6 +189,8 @@ class Process:
         first, *others = {request.service for request in requests}
         if others or (first is not None and first not in self.protocol.services):
             raise BadFrame("All requests of a message ask for one service, and for one that the protocol offers.")
+        if not self.heeds_floors and any(request.turn for request in requests):
+            raise BadFrame(_NO_TURNS)
 
     def check_mark(self, mark: Mark) -> None:
         known = CLIENT_NAME.fullmatch(mark.client) and self.topology.is_destination_set(mark.destinations)
@@ -225,6 +231,8 @@ class Process:
         if before is not None and request.goes_on(before):
             return request  # what is asked below was asked of that one
         self.protocol.admit_service(request.service)
+        if request.turn and not self.heeds_floors:
+            raise UsageError(_NO_TURNS)
         mixed = bool(self.protocol.services)
         session = SessionId(client, destinations)
         expected = None if before is None else before.end
@@ -346,11 +354,24 @@ class Process:
                     self._delivered.append(session)
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
-        if not m.count:
+        if self.heeds_floors or not m.count:
             assert order is None or order >= least_key(m), "a message that raises a floor has a key that does"
         event = Delivered(id, destinations, state.position, count, tuple(admitted), order, self.now)
         self._effects.append(Log(seq, event))
         state.position += count
+        if self.assures:
+            timestamp = None if key is None else key[0]
+            assert isinstance(timestamp, int), "what is decided on has a timestamp"
+            self.tell_assured(state.assurances.when_delivered(destinations, admitted, timestamp))
+
+    def assure(self, m: Message, timestamp: int) -> None:
+        """A majority of each destination group holds m, which this process multicast, for good."""
+        self.tell_assured(self.state.assurances.when_decided(m.destinations, requests_of(m), timestamp))
+
+    def tell_assured(self, told: Iterable[Told]) -> None:
+        for session, requests, timestamp in told:
+            self.state.seq += 1
+            self._effects.append(Assured(self.state.seq, *session, requests[-1].end, timestamp, tuple(requests)))
 
     def raise_floor(self, least: int) -> None:
         """Multicast to the own group, or to all where the protocol knows no other set, what brings nothing but a key
@@ -447,8 +468,23 @@ class Process:
                 fresh += 1
                 if not self.with_views or self.in_views.takes(session, request):
                     state.gathering.add(destinations, request, self.gather)
-        state.seq += 1
-        self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
+        if requests[0].turn != requests[-1].turn:
+            self._reply_by_turns(session, requests, fresh, taken)
+        else:
+            state.seq += 1
+            self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
+        if self.assures:
+            self.tell_assured(state.assurances.when_taken(session, requests, fresh, taken))
+
+    def _reply_by_turns(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> None:
+        """Of several turns of a client: one answer for each, so that the trace can tell."""
+        old = len(requests) - fresh
+        for turn in dict.fromkeys(request.turn for request in requests):
+            places = [place for place, request in enumerate(requests) if request.turn == turn]
+            new = sum(place >= old for place in places)
+            self.state.seq += 1
+            some = tuple(requests[place] for place in places)
+            self._effects.append(Reply(self.state.seq, *session, taken, some, new))
 
     def _on_turn_end(self, _: inputs.TurnEnd) -> None:
         while self.turn_is_open:  # what is done at a turn's end may give another part something to do at it
@@ -513,5 +549,6 @@ class Process:
             self._effects.append(Record(self.state.seq, kind, peer=peer, time_ns=time_ns))
 
 
+_NO_TURNS = "This protocol does not keep a client's order across sets of groups, so clients do not count turns with it."
 _PART = [bytes((index,)) for index in range(256)]
 _decode_state = decoder_inside(ProcessState)

@@ -31,8 +31,10 @@ class Promise(StrEnum):
     CAUSAL_EXTENSION = "causal_extension"
     REQUEST_ORDER = "request_order"
     CLIENT_ORDER = "client_order"
+    CLIENT_TURN_ORDER = "client_turn_order"
     VIEW_CLIENT_ORDER = "view_client_order"
     RECEIPTS = "receipts"
+    DURABLE_RECEIPTS = "durable_receipts"
     GENUINENESS = "genuineness"
     LOCALITY = "locality"
 
@@ -168,6 +170,12 @@ REGISTRY: dict[Promise, Definition] = {
         "clients",
         "client_order",
     ),
+    Promise.CLIENT_TURN_ORDER: _definition(
+        "what a client that counts its turns sends in a later one, to whatever set of groups, is delivered after what "
+        "it sends in an earlier one by every process that delivers both",
+        "clients",
+        "client_turn_order",
+    ),
     Promise.VIEW_CLIENT_ORDER: _definition(
         "what one client sends to one set of groups is delivered in the order of its numbers; and of the processes "
         "that go on together from a view, each that is addressed delivers in the view what another one delivers of it "
@@ -180,6 +188,13 @@ REGISTRY: dict[Promise, Definition] = {
         "a request that a process which is up at the end acknowledged is delivered by every correct addressed process",
         "clients",
         "receipts",
+        drained=True,
+    ),
+    Promise.DURABLE_RECEIPTS: _definition(
+        "a request that any process acknowledged as held by a majority of each of its groups, even one that is then "
+        "gone for good, is delivered by every correct addressed process",
+        "clients",
+        "durable_receipts",
         drained=True,
     ),
     Promise.GENUINENESS: _definition(

@@ -4,12 +4,16 @@ A message's body is a row of these, joined as they came. So between the caller's
 object per payload and no second encoding: what is per payload is a length in a table.
 
 ```
-u64 settled | u32 size | u24 count | u8 service | u64 first | u8 length of name | name | u32 x count lengths | payloads
-            '- of all that follows
+u64 settled | u32 size | u24 count | u8 service | u64 first | u8 length of name | name
+            '- of all that follows             | [u64 floor | u64 turn] | u32 x count lengths | payloads
 ```
 
 ``service`` is 0 where the client leaves it to the protocol how its payloads are delivered. As it is among the bytes
 that a request keeps for life, it comes through retries and journals; a message has that of its requests.
+
+A client that sends to one set of groups and then to another, and wants its own order kept across them, counts its
+*turns*: from the second one on, which the highest bit of ``service`` tells, its requests have the turn's number, and a
+*floor*: their place in the order begins with a number that is not below it (core/floors.py).
 
 ``settled`` is the client's word at the time of sending (core/sessions.py) and may differ when the request is sent
 again. Everything behind it, the *request*, keeps its bytes for life; its digest is taken of these.
@@ -42,6 +46,8 @@ CLIENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SERVICES: tuple[Service | None, ...] = (None, "agreed", "causal")  # a request has the place of its own
 _SERVICE_BITS = {service: place << 24 for place, service in enumerate(_SERVICES)}
 _COUNT_MASK = (1 << 24) - 1
+_TURNED = 1 << 31
+FLOOR_MAX = 1 << 60  # clocks have to get by with what is left up to the end of their range
 
 _SETTLED = struct.Struct("<Q")
 _PREFIX = struct.Struct("<QIIQB")
@@ -49,6 +55,7 @@ _PREFIX_BYTES, _unpack_prefix = _PREFIX.size, _PREFIX.unpack_from
 _REQUEST_AT = _SETTLED.size  # where the request begins, whose bytes never change
 _SIZED_AT = _SETTLED.size + 4  # what ``size`` counts begins here
 _FIXED = _PREFIX.size - _SIZED_AT
+_TURN = struct.Struct("<QQ")
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +68,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     data: Piece
     table: int  # where in data the lengths begin
     service: Service | None = None  # what its client asks for; None: whatever the protocol does
+    floor: int = 0  # with which number its place in the order may begin at the least
+    turn: int = 0  # of its client
 
     @property
     def end(self) -> int:
@@ -69,7 +78,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     def goes_on(self, before: Request) -> bool:
         """Whether it says what another request of its client says, and begins where that one ends."""
-        return self.first == before.end and self.settled == before.settled and self.service == before.service
+        same = self.settled == before.settled and self.service == before.service and self.turn == before.turn
+        return self.first == before.end and same
 
     @property
     def digest(self) -> int:
@@ -86,20 +96,38 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_request(
-    client: str, first: int, settled: int, payloads: Sequence[bytes], service: Service | None = None
+    client: str,
+    first: int,
+    settled: int,
+    payloads: Sequence[bytes],
+    service: Service | None = None,
+    floor: int = 0,
+    turn: int = 0,
 ) -> bytes:
     """The bytes of a request. The caller has checked it (`check_payloads`, `check_service`)."""
     packed = _pack(payloads)
-    return encode_head(client, first, settled, len(payloads), len(packed), service) + packed
+    return encode_head(client, first, settled, len(payloads), len(packed), service, floor, turn) + packed
 
 
 def encode_head(
-    client: str, first: int, settled: int, count: int, packed_bytes: int, service: Service | None = None
+    client: str,
+    first: int,
+    settled: int,
+    count: int,
+    packed_bytes: int,
+    service: Service | None = None,
+    floor: int = 0,
+    turn: int = 0,
 ) -> bytes:
     """All that comes before the packed payloads."""
     name = client.encode()
-    head = (settled, _FIXED + len(name) + packed_bytes, count | _SERVICE_BITS[service], first, len(name))
-    return _PREFIX.pack(*head) + name
+    bits = count | _SERVICE_BITS[service]
+    if turn:
+        bits |= _TURNED
+        return _PREFIX.pack(settled, _FIXED + len(name) + _TURN.size + packed_bytes, bits, first, len(name)) + (
+            name + _TURN.pack(floor, turn)
+        )
+    return _PREFIX.pack(settled, _FIXED + len(name) + packed_bytes, bits, first, len(name)) + name
 
 
 def check_service(service: object) -> None:
@@ -183,17 +211,26 @@ def _read_request(data: Piece, at: int) -> Request:
     if length - at < _PREFIX_BYTES:
         raise BadFrame("A request is shorter than its head.")
     settled, size, count, first, name_length = _unpack_prefix(view, at)
-    service = None
+    service, turned = None, 0
     if count > _COUNT_MASK:
-        if count >> 24 >= len(_SERVICES):
+        turned, place = count & _TURNED, count >> 24 & 0x7F
+        if place >= len(_SERVICES):
             raise BadFrame("A request asks for a service that there is not.")
-        count, service = count & _COUNT_MASK, _SERVICES[count >> 24]
+        count, service = count & _COUNT_MASK, _SERVICES[place]
     end = at + _SIZED_AT + size
     name_at = at + _PREFIX_BYTES
     table = name_at + name_length
     if end > length or table > end or size > REQUEST_BYTES_MAX + 512:
         raise BadFrame("A request announces more bytes than it has, or may have.")
-    return Request(_client(bytes(view[name_at:table])), first, count, settled, view[at:end], table - at, service)
+    client = _client(bytes(view[name_at:table]))
+    if not turned:
+        return Request(client, first, count, settled, view[at:end], table - at, service)
+    if table + _TURN.size > end:
+        raise BadFrame("A request announces more bytes than it has, or may have.")
+    floor, turn = _TURN.unpack_from(view, table)
+    if not turn or floor > FLOOR_MAX or turn > NUMBER_MAX:
+        raise BadFrame("A request's turn or floor is out of range.")
+    return Request(client, first, count, settled, view[at:end], table + _TURN.size - at, service, floor, turn)
 
 
 @lru_cache(maxsize=4096)

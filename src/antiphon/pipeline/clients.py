@@ -9,8 +9,9 @@ from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.local import kept
 from antiphon.pipeline.messages import judged, nobody
-from antiphon.pipeline.requests import SESSION, delivered_first, missing_at, request_text
+from antiphon.pipeline.requests import SESSION, cells, delivered_first, missing_at, request_text
 from antiphon.pipeline.violations import found, listed, rows_of, violation, words
+from antiphon.trace import MAJORITY
 
 
 def request_order(evidence: Evidence) -> DataFrame | None:
@@ -91,20 +92,57 @@ def client_order(evidence: Evidence) -> DataFrame | None:
     return found(broken, struct)
 
 
+def client_turn_order(evidence: Evidence) -> DataFrame | None:
+    """Where a process delivers something of an earlier turn of a client behind something of a later one."""
+    outcomes = evidence.of_runs_with(evidence.outcomes, Promise.CLIENT_TURN_ORDER)
+    told = cells(outcomes, ["receipt"]).filter(~F.col("layer").eqNullSafe(MAJORITY))
+    asked = ["run", "client", "destinations", "first"]
+    turned = told.filter("position > 0").select("run", "client").distinct()
+    turns = (
+        told.join(turned, on=["run", "client"], how="left_semi")
+        .groupBy(*asked)
+        .agg(F.max(F.coalesce("position", F.lit(0))).alias("turn"))
+    )
+    rows = delivered_first(outcomes).join(turns, on=asked, how="inner")
+    earlier = (
+        Window.partitionBy("run", "process", "client")
+        .orderBy("seq", "place")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    broken = rows.withColumn("before", F.max("turn").over(earlier)).filter("turn < before")
+    detail = F.format_string(
+        "%s delivers request %d of %s to %s, of turn %d, behind something of turn %d",
+        "process", "first", "client", F.array_join("destinations", " and "), "turn", "before",
+    )  # fmt: skip
+    messages = F.array_compact(F.array("message"))
+    where = rows_of(("process", "seq"))
+    struct = violation(Promise.CLIENT_TURN_ORDER, F.array("process"), messages, detail, rank=F.col("seq"), rows=where)
+    return found(broken, struct)
+
+
 def receipts(evidence: Evidence) -> DataFrame | None:
     """What a process that is up at the end acknowledged, and a correct addressed process did not deliver so."""
+    return _receipts(evidence, Promise.RECEIPTS, "unkept", " acknowledged ")
+
+
+def durable_receipts(evidence: Evidence) -> DataFrame | None:
+    """The same of whatever a process acknowledged as held by a majority of each group."""
+    return _receipts(evidence, Promise.DURABLE_RECEIPTS, "untrue", " acknowledged as held by a majority ")
+
+
+def _receipts(evidence: Evidence, promise: Promise, which: str, verb: str) -> DataFrame | None:
     if evidence.odd_requests is None:
         return None
     keys = ["run", "client", "destinations", "first", "correct", "delivered"]
-    rows = evidence.odd_requests.select(*keys, F.explode("unkept").alias("receipt"))
+    rows = evidence.odd_requests.select(*keys, F.explode(which).alias("receipt"))
     broken = rows.select(*keys, "receipt.*", missing_at(F.col("receipt")).alias("missing"))
     detail = words(
         F.col("process"),
-        " acknowledged ",
+        verb,
         request_text(),
         ", ",
         listed(F.col("missing")),
         " never delivered it as it was acknowledged",
     )
     processes = F.array_union(F.array("process"), F.col("missing"))
-    return found(broken, violation(Promise.RECEIPTS, processes, nobody(), detail, rows=rows_of(("process", "seq"))))
+    return found(broken, violation(promise, processes, nobody(), detail, rows=rows_of(("process", "seq"))))

@@ -17,7 +17,7 @@ from antiphon.pipeline.summary import members, summaries, zero
 # What the first look may leave open, beside the names of the orders that are not proved.
 SUSPECTS, REQUESTS, SESSIONS, KEYLESS, CHATTER = "suspects", "requests", "sessions", "keyless", "chatter"
 DOUBTS_HERE, VIEWS_HERE = 10_000, 10_000  # rows that the driver holds: more of them stay with the executors
-OF_REQUESTS = (Promise.INTEGRITY, Promise.RECEIPTS, Promise.REQUEST_ORDER)
+OF_REQUESTS = (Promise.INTEGRITY, Promise.RECEIPTS, Promise.DURABLE_RECEIPTS, Promise.REQUEST_ORDER)
 OF_VIEWS = (Promise.VIRTUAL_SYNCHRONY, Promise.VIEW_ORDER, Promise.VIEW_CLIENT_ORDER)
 
 

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from antiphon.pipeline.messages import group_set, judged, members_of
 from antiphon.pipeline.summary import counted, numbered, with_bits, zero
+from antiphon.trace import MAJORITY
 
 BOUNDS = {"least": F.min, "most": F.max}
 SAME = ("payloads", "digest", "place")
@@ -23,10 +24,12 @@ def cells(events: DataFrame, kinds: list[str]) -> DataFrame:
             "seq",
             "kind",
             "message",
+            "layer",
+            "position",
             group_set().alias("destinations"),
             F.posexplode("requests").alias("place", "request"),
         )
-        .select("run", "process", "seq", "place", "kind", "message", "destinations", "request.*")
+        .select("run", "process", "seq", "place", "kind", "message", "layer", "position", "destinations", "request.*")
     )
 
 
@@ -84,7 +87,7 @@ def doubts(requests: DataFrame, facts: DataFrame) -> DataFrame:
     known = numbered(facts).select(
         *("run", "group_bits", "faulty_bits"),
         (judged("integrity") & F.col("whole")).alias("of_deliveries"),
-        judged("receipts").alias("of_receipts"),
+        (judged("receipts") | judged("durable_receipts")).alias("of_receipts"),
     )
     odd = (F.col("of_deliveries") & fake) | (F.col("of_receipts") & F.coalesce(unkept, F.lit(False)))
     return (
@@ -99,8 +102,8 @@ def doubts(requests: DataFrame, facts: DataFrame) -> DataFrame:
 
 
 def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
-    """One row per request with `fake` deliveries (otherwise than it was multicast) or `unkept` receipts, as far as such
-    things are judged."""
+    """One row per request with `fake` deliveries (otherwise than it was multicast), `unkept` receipts of correct
+    processes or `untrue` ones for what a majority holds, as far as such things are judged."""
     kind = F.col("kind")
     rows = cells(events, ["multicast", "deliver", "receipt"])
     what = ["payloads", "digest"]
@@ -110,7 +113,7 @@ def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
         .agg(
             F.collect_set(F.when(kind == "multicast", F.struct(*what))).alias("multicast"),
             F.collect_list(F.when(kind == "deliver", F.struct("process", "message", *what))).alias("delivered"),
-            F.collect_set(F.when(kind == "receipt", F.struct("process", "seq", *what))).alias("receipts"),
+            F.collect_set(F.when(kind == "receipt", F.struct("process", "seq", "layer", *what))).alias("receipts"),
         )
         .join(F.broadcast(facts), on="run", how="inner")
     )
@@ -119,14 +122,16 @@ def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:
         "receipts",
         lambda r: ~F.array_contains("faulty", r["process"]) & (F.size(missing_at(r)) > 0),
     )
+    untrue = F.filter("receipts", lambda r: (r["layer"] == MAJORITY) & (F.size(missing_at(r)) > 0))
     nothing = F.array()
     judged_table = table.withColumn("correct", F.array_except(members_of("destinations"), "faulty")).withColumns(
         {
             "fake": F.when(judged("integrity") & F.col("whole"), fake).otherwise(nothing),
             "unkept": F.when(judged("receipts"), unkept).otherwise(nothing),
+            "untrue": F.when(judged("durable_receipts"), untrue).otherwise(nothing),
         }
     )
-    return judged_table.filter((F.size("fake") > 0) | (F.size("unkept") > 0))
+    return judged_table.filter("size(fake) > 0 or size(unkept) > 0 or size(untrue) > 0")
 
 
 def _same(one: Column, other: Column) -> Column:

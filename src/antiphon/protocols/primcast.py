@@ -1,6 +1,6 @@
 """A log for each group, led by a primary; messages to several groups are ordered by the greatest of their timestamps.
 
-L1-L26 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
+L1-L27 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
 services/epochs.py; what is known of messages, and how long, services/retention.py; the order of real time, where that
 is asked for, services/real_time.py.
 """
@@ -106,6 +106,8 @@ class Primcast(Epochs):
             Promise.UNIFORM_AGREEMENT,
             Promise.TOTAL_ORDER,
             Promise.ACYCLIC_ORDER,
+            Promise.CLIENT_TURN_ORDER,
+            Promise.DURABLE_RECEIPTS,
             Promise.GENUINENESS,
         ),
     )
@@ -322,7 +324,10 @@ class Primcast(Epochs):
     def stamp(self, known: Known, group: GroupId, timestamp: int) -> None:
         """The group has decided on its timestamp for the message."""
         assert known.stamps.get(group, timestamp) == timestamp, "a group decides once"
+        is_new = group not in known.stamps
         known.stamps[group] = timestamp
+        if is_new and known.message.id.origin == self.me and self.is_final(known) and not known.final:
+            self.assure(known.message, max(known.stamps.values()))  # L27
         if known.timestamp and not known.final:
             heappush(self.queue, (known.bound, known.message.id))
 

@@ -7,13 +7,17 @@ to one member in order, and whoever changes member sends again everything that i
 from __future__ import annotations
 
 import random
+from collections import deque
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.effects import Reply
+from antiphon.core.effects import Assured, Reply
 from antiphon.core.errors import Unavailable
 from antiphon.core.events import Delivered
 from antiphon.core.inputs import Submit
+from antiphon.core.keys import first_number
 from antiphon.core.model import GroupId, ProcessId
+from antiphon.core.options import parse_options
+from antiphon.core.promises import Promise
 from antiphon.core.requests import Request, encode_request, with_settled
 from antiphon.core.sessions import OutOfTurn
 from antiphon.simulation.links import sampler
@@ -26,6 +30,9 @@ PATIENCE_NS = 20 * MILLISECOND
 PATIENCE_NS_MAX = 2_000 * MILLISECOND
 ANSWER_LOST = 0.2  # an answer can get lost with its connection
 LEAVES = 0.5  # a client may be gone for good once all is answered: then only the members can keep what it was told
+FALLS = 0.5  # it may be on the machine of a member, and be gone with it
+TURNS = 0.8  # most count their turns: each set of groups waits until what was sent to others before is assured
+ASKS_MEMBER = 0.2  # of those who could wait until a majority of each group holds what they send, some do not
 
 
 class Stream:
@@ -39,6 +46,7 @@ class Stream:
         self.connection = 0  # counts them: what is under way on an earlier one is lost
         self.life = 0  # of the member when the connection was made: it does not outlive it
         self.taken = 0  # by the present member
+        self.assured = 0  # by any: a majority of each group has all below
         self.delivered: dict[GroupId, int] = dict.fromkeys(destinations, 0)
         self.patience = PATIENCE_NS
         self.watched = False
@@ -58,6 +66,18 @@ class MemberClient:
         self.delay = sampler(world.scenario.latency, self)
         self.leaves = random.Random(f"{world.scenario.seed}/leaving/{name}").random() < LEAVES
         self.unsent = len(plans)
+        waiting = random.Random(f"{world.scenario.seed}/waiting/{name}")
+        promises = world.protocol.promises(parse_options(world.protocol, world.scenario.options))
+        assures = Promise.DURABLE_RECEIPTS in promises
+        across = Promise.CLIENT_TURN_ORDER in promises
+        self.waits = assures and waiting.random() >= ASKS_MEMBER  # for more than the one member
+        self.falls = self.waits and waiting.random() < FALLS
+        self.turns = self.waits and across and waiting.random() < TURNS
+        self.turn = self.floor = self.latest = 0
+        self.present: tuple[GroupId, ...] | None = None  # the set of groups of this turn
+        self.queue: deque[tuple[Plan, int]] = deque()  # of turns to come
+        if self.waits and self.leaves and world.scenario.faults:
+            self.unsent = waiting.randint(1, len(plans))  # it leaves when these are answered, and sends no more
         self.streams: dict[tuple[GroupId, ...], Stream] = {}
         self._arrival: dict[ProcessId, int] = {}  # a connection keeps the order of what is sent
         self._return: dict[ProcessId, int] = {}  # and of what comes back
@@ -75,24 +95,49 @@ class MemberClient:
         def on_delivered(site: Site, event: Delivered) -> None:
             group = world.topology.group_of[site.id]
             for request in event.requests:
-                clients[request.client]._on_delivered(event.destinations, group, request.end)
+                clients[request.client]._on_delivered(event, group, request.end)
 
         def on_crash(site: Site) -> None:
             for client in clients.values():
                 client._on_crash(site)
 
+        def on_assured(site: Site, assured: Assured) -> None:
+            clients[assured.client]._on_assured(site, assured)
+
         world.on_reply = on_reply
+        world.on_assured = on_assured
         world.on_delivered = on_delivered
         world.on_crash = on_crash
 
     # Out ----------------------------------------------------------------------------------------------------------
 
     def _send(self, plan: Plan, index: int) -> None:
+        if self.unsent == 0:
+            return
         self.unsent -= 1
-        destinations = self.world.topology.destinations(plan.destinations)
+        self.queue.append((plan, index))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send what may be sent now."""
+        while self.queue:
+            destinations = self.world.topology.destinations(self.queue[0][0].destinations)
+            if self.turns and self.present not in (None, destinations):
+                if not self._all_assured():
+                    return
+                self.turn += 1
+                self.floor = self.latest + 1
+            self.present = destinations
+            self._hand_in(destinations, *self.queue.popleft())
+
+    def _all_assured(self) -> bool:
+        return all(max(stream.assured, stream.settled) >= stream.next for stream in self.streams.values())
+
+    def _hand_in(self, destinations: tuple[GroupId, ...], plan: Plan, index: int) -> None:
         stream = self.streams.setdefault(destinations, Stream(destinations))
         payloads = payloads_of(plan, index)
-        data = encode_request(self.name, stream.next, stream.settled, payloads, plan.service)
+        turn = (self.floor, self.turn)
+        data = encode_request(self.name, stream.next, stream.settled, payloads, plan.service, *turn)
         stream.requests.append((stream.next, stream.next + len(payloads), data))
         stream.next += len(payloads)
         if stream.member is None:
@@ -158,19 +203,46 @@ class MemberClient:
         stream = self.streams[destinations]
         if stream.member is site and stream.life == life:
             stream.taken = max(stream.taken, taken)
-        if self.leaves and not self.unsent and all(s.member and s.taken >= s.next for s in self.streams.values()):
-            for each in self.streams.values():
-                each.requests.clear()
+        if not self.waits and all(s.member and s.taken >= s.next for s in self.streams.values()):
+            self._leave()
 
-    def _on_delivered(self, destinations: tuple[GroupId, ...], group: GroupId, end: int) -> None:
-        stream = self.streams[destinations]
+    def _on_assured(self, site: Site, assured: Assured) -> None:
+        if self.rng.random() >= ANSWER_LOST:
+            self.world.at(self._comes_back(site), self._hear_assured, assured)
+
+    def _hear_assured(self, assured: Assured) -> None:
+        stream = self.streams[assured.destinations]
+        stream.assured = max(stream.assured, assured.assured)
+        self.latest = max(self.latest, assured.timestamp)
+        self._go_on()
+        if self.waits and all(s.assured >= s.next for s in self.streams.values()):
+            self._leave()
+
+    def _leave(self) -> None:
+        """All is answered. If it goes, nobody sends anything again."""
+        if self.leaves and not self.unsent and not self.queue:
+            self._forget()
+
+    def _forget(self) -> None:
+        self.queue.clear()
+        for stream in self.streams.values():
+            stream.requests.clear()
+
+    def _on_delivered(self, event: Delivered, group: GroupId, end: int) -> None:
+        stream = self.streams[event.destinations]
         stream.delivered[group] = max(stream.delivered[group], end)
         settled = stream.settled
         while stream.requests and stream.requests[0][1] <= settled:
             stream.requests.pop(0)
+        if self.turns and event.key is not None:
+            self.latest = max(self.latest, first_number(event.key))
+            self._go_on()
 
     def _on_crash(self, site: Site) -> None:
         """Its connections break, and the client hears of it after the answers that left before."""
+        if self.falls and any(stream.member is site for stream in self.streams.values()):
+            self.unsent = 0
+            self._forget()
         for stream in self.streams.values():
             if stream.member is site:
                 self.world.at(self._comes_back(site), self._on_break, stream, stream.connection)

@@ -17,6 +17,7 @@ from antiphon.core.errors import UsageError
 from antiphon.core.model import Topology
 from antiphon.core.options import option_choices, parse_options
 from antiphon.core.process import Process
+from antiphon.core.promises import Promise
 from antiphon.core.requests import PAYLOAD_BYTES_MAX
 from antiphon.protocols import in_words, protocols_with
 from antiphon.protocols.ctbroadcast import CtBroadcast
@@ -132,6 +133,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     model = fault_model(rng, protocol, parsed)
     returning = not model.permanent or rng.random() < 0.5
     timeout = assumes.detector is Detector.TIMEOUT
+    assures = load.through_members and Promise.DURABLE_RECEIPTS in protocol.promises(parsed)
     lonely = assumes.failures is Failures.MINORITY and model.permanent and not model.sent_survives
     faults = place_faults(
         rng,
@@ -151,6 +153,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         last_words=random.Random(f"{seed}/last words") if lonely else None,
         broadcast=issubclass(protocol, CtBroadcast),
         leaders=random.Random(f"{seed}/leaders/{protocol.declaration.name}") if protocol.led else None,
+        receipts=random.Random(f"{seed}/receipts/{protocol.declaration.name}") if assures else None,
     )
     fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
     latencies = HARSH_LATENCIES if harsh else LATENCIES

@@ -7,7 +7,7 @@ from functools import partial
 
 from antiphon.checks import Frame
 from antiphon.core.contract import Wire
-from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
+from antiphon.core.effects import AnyEffect, Assured, Log, Record, Reply, Send
 from antiphon.core.events import Delivered
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
@@ -27,7 +27,9 @@ class Observations:
         self._follow = follow_steps
         self._seen: list[Seen] = []
         self._followed: dict[MessageId, list[Site]] = {}  # and where something is known of them
-        self._answers: list[tuple[Site, int, Reply]] = []  # all that left, whatever became of the process after it
+        self._answers: list[
+            tuple[Site, int, Reply | Assured]
+        ] = []  # all that left, whatever became of the process after it
 
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None:
         process, after = site.host.process, site.released_seq
@@ -48,8 +50,8 @@ class Observations:
         self._begin_to_follow(site, seen[3], seen[4])
         self._seen.append(seen)
 
-    def answered(self, site: Site, now: int, reply: Reply) -> None:
-        self._answers.append((site, now, reply))
+    def answered(self, site: Site, now: int, answer: Reply | Assured) -> None:
+        self._answers.append((site, now, answer))
 
     def unrecorded(self) -> list[Row]:
         """The receipts that left a process and of which it knows nothing, behind all that it knows.
@@ -59,14 +61,14 @@ class Observations:
         if not self._answers:
             return []
         known = {
-            (process.me, effect.seq, effect.client, effect.taken)
+            (process.me, *_named(effect))
             for process, _, _, effects, *_ in self._seen
             for effect in effects
-            if type(effect) is Reply
+            if type(effect) is Reply or type(effect) is Assured
         }
-        lost = [(s, at, r) for s, at, r in self._answers if (s.id, r.seq, r.client, r.taken) not in known]
+        lost = [(s, at, answer) for s, at, answer in self._answers if (s.id, *_named(answer)) not in known]
         receipt = RowMaker().receipt
-        return [receipt(s.id, s.released_seq + 2 + k, at, reply) for k, (s, at, reply) in enumerate(lost)]
+        return [receipt(s.id, s.released_seq + 2 + k, at, answer) for k, (s, at, answer) in enumerate(lost)]
 
     def hand_over(self) -> Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""
@@ -159,6 +161,10 @@ class Observations:
         """Stop measuring a message's steps."""
         for site in self._followed.pop(id, ()):
             site.steps.pop(id, None)
+
+
+def _named(answer: Reply | Assured) -> tuple[object, ...]:
+    return type(answer), answer.seq, answer.client, answer.assured if isinstance(answer, Assured) else answer.taken
 
 
 def _step(steps: Steps, effect: AnyEffect) -> int | None:

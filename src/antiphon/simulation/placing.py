@@ -22,7 +22,7 @@ from antiphon.simulation.values import (
     WrongSuspicion,
 )
 
-Moment = int | Literal["delivery"] | None  # see Crash.effects
+Moment = int | Literal["delivery", "receipt"] | None  # see Crash.effects
 
 
 SENT_NS = 2 * MILLISECOND  # what a process sent so long ago is still under way, or some of it
@@ -56,6 +56,7 @@ def place_faults(
     last_words: random.Random | None = None,
     broadcast: bool = False,
     leaders: random.Random | None = None,
+    receipts: random.Random | None = None,
 ) -> tuple[Fault, ...]:
     """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
 
@@ -66,6 +67,7 @@ def place_faults(
     ``last_words``: decides whether somebody lets others count on a message that nobody else will ever have; a stream of
     its own, so that all else which comes of a seed is what it was before. ``broadcast``: there all agree on everything.
     ``leaders``: decides what befalls those who lead groups, a stream of its own as well; None where nobody does.
+    ``receipts``: decides who crashes when it has just assured a client; None where nobody does that.
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
@@ -78,6 +80,8 @@ def place_faults(
         placing.place(FaultKind.PARTITION if timeout and rng.random() < 0.4 else rng.choice(kinds))
     if leaders is not None and kinds:
         placing.depose(leaders)
+    if receipts is not None and FaultKind.CRASH in kinds:
+        placing.end_with_a_receipt(receipts)
     if last_words is not None and FaultKind.CRASH in kinds:
         placing.last_words(last_words)
     return tuple(sorted(placing.faults, key=lambda fault: fault.at))
@@ -263,6 +267,16 @@ class Placing:
                 self._add_crash(heir, at, None, moment)
             else:
                 self.faults.append(Depose(group, at, lasts, rng.choice(ways)))
+
+    def end_with_a_receipt(self, rng: random.Random) -> None:
+        """For good, if that may be: what it said must be true without it."""
+        members = self._members()
+        for process in rng.sample(members, min(3, len(members))):
+            if self._may_go(process):
+                self._add_crash(process, rng.randrange(self.span_ns // 2 + 1), None, "receipt")
+            elif self.returning and process not in self.gone:
+                at, lasts = rng.randrange(self.span_ns), rng.randrange(MILLISECOND, 20 * MILLISECOND)
+                self.faults.append(Crash(process, at, lasts, "receipt"))
 
     # Links ----------------------------------------------------------------------------------------------------------
 

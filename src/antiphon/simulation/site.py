@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED, ChannelId, Transport
-from antiphon.core.effects import AnyEffect, CancelTimer, Log, Record, Reply, Send, SetTimer
+from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput
@@ -32,7 +32,7 @@ class Observer(Protocol):
 
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None: ...
     def of(self, site: Site) -> Callable[[Seen], None]: ...
-    def answered(self, site: Site, now: int, reply: Reply) -> None: ...
+    def answered(self, site: Site, now: int, answer: Reply | Assured) -> None: ...
 
 
 class Surroundings(Protocol):
@@ -43,6 +43,7 @@ class Surroundings(Protocol):
     on_multicast: Callable[[Site, Record], None]
     on_delivered: Callable[[Site, Delivered], None]
     on_reply: Callable[[Site, Reply], None]
+    on_assured: Callable[[Site, Assured], None]
 
     @property
     def observations(self) -> Observer: ...
@@ -83,7 +84,7 @@ class Site:
         self.is_prompt = False  # what comes of an input leaves at once; it never was otherwise
         self.doom: Crash | None = None  # it strikes in the middle of a release that is yet to come
         self._left: int | None = None  # effects that may leave before it strikes, in the present release
-        self._last_words = False  # whether it strikes after the first delivery of the present release
+        self._last_words: type[AnyEffect] | None = None  # it strikes after the first of these in the present release
         self._told = 0  # how often it has told others about the message after which it strikes
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.links: dict[ProcessId, Link] = {}
@@ -109,15 +110,16 @@ class Site:
     def _strikes(self, doom: Crash, index: int) -> bool:
         """Whether the release up to ``index`` has the moment in it at which the process is doomed to crash."""
         effects = [effect for turn in self.host.releasable(index) for effect in turn.effects]
-        if doom.effects == "delivery":
-            self._last_words = any(type(effect) is Log for effect in effects)
-            return self._last_words
+        if doom.effects == "delivery" or doom.effects == "receipt":  # noqa: PLR1714 - mypy understands it so
+            last = Log if doom.effects == "delivery" else Assured
+            self._last_words = last if any(type(effect) is last for effect in effects) else None
+            return self._last_words is not None
         moment = doom.effects
         assert isinstance(moment, int)
         if doom.about is not None:
             self._told += sum(type(e) is Send and doom.about in map(str, e.about) for e in effects)
             return self._told >= moment
-        visible = sum(len(e.to) if type(e) is Send else type(e) in (Log, Reply) for e in effects)
+        visible = sum(len(e.to) if type(e) is Send else type(e) in (Log, Reply, Assured) for e in effects)
         self._left = moment if visible > moment else None
         return self._left is not None
 
@@ -134,7 +136,7 @@ class Site:
 
     def undoom(self) -> None:
         self.doom = self._left = None
-        self._last_words = False
+        self._last_words = None
         self._told = 0
 
     def _mortal(self) -> None:
@@ -188,7 +190,7 @@ class Site:
             self._mortal()
         if self.up and type(event) is Delivered:  # where it is not up it is a replay: see on_turns
             self.world.on_delivered(self, event)
-        if self._last_words:
+        if self._last_words is Log:
             self._left = 0
 
     def on_record(self, record: Record) -> None:
@@ -200,6 +202,14 @@ class Site:
             self._mortal()
         self.world.observations.answered(self, self.world.now, reply)
         self.world.on_reply(self, reply)
+
+    def on_assured(self, assured: Assured) -> None:
+        if self._left is not None:
+            self._mortal()
+        self.world.observations.answered(self, self.world.now, assured)
+        self.world.on_assured(self, assured)
+        if self._last_words is Assured:
+            self._left = 0
 
     def on_set_timer(self, timer: SetTimer) -> None:
         self.world.at(timer.due, self.world.fire, self, self.life, timer)

@@ -64,7 +64,8 @@ class Crash(Value, frozen=True, tag=True):
     """A process loses all but the durable part of its disk.
 
     ``effects``: crash in the middle of a release, the first that has more sends to single receivers, deliveries and
-    answers than this, after so many of them; or right after the first delivery that leaves the process.
+    answers than this, after so many of them; or right after the first delivery that leaves the process, or the first
+    receipt for what a majority of each group holds.
     ``about``: a message, such as ``c1:5``. Then it is at the end of a release, the one in which the process tells
     others about this message for the ``effects``-th time.
     ``down_ns``: how long until it restarts from its disk; None means never.
@@ -73,7 +74,7 @@ class Crash(Value, frozen=True, tag=True):
     process: str
     at: int
     down_ns: int | None = None
-    effects: int | Literal["delivery"] | None = None
+    effects: int | Literal["delivery", "receipt"] | None = None
     about: str | None = None
 
 
@@ -149,7 +150,7 @@ def kind_of(fault: Fault) -> str:
     if isinstance(fault, Depose):
         return f"{name} by {fault.how}"
     if isinstance(fault, Crash) and fault.effects is not None:
-        return f"{name} after a delivery" if fault.effects == "delivery" else f"{name} amid a release"
+        return f"{name} amid a release" if isinstance(fault.effects, int) else f"{name} after a {fault.effects}"
     return f"{name} for ever" if isinstance(fault, Distrust) and fault.for_ns is None else name
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId, Transport, channel_to
 from antiphon.core.component import OrderingProtocol
-from antiphon.core.effects import Record, Reply, SetTimer
+from antiphon.core.effects import Assured, Record, Reply, SetTimer
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
@@ -57,6 +57,7 @@ class World:
         self.on_multicast: Callable[[Site, Record], None] = lambda site, record: None
         self.on_delivered: Callable[[Site, Delivered], None] = lambda site, event: None
         self.on_reply: Callable[[Site, Reply], None] = lambda site, reply: None
+        self.on_assured: Callable[[Site, Assured], None] = lambda site, assured: None
         self.on_crash: Callable[[Site], None] = lambda site: None
         self.on_restart: Callable[[Site], None] = lambda site: None
         self.on_gone: Callable[[Site], None] = lambda site: None

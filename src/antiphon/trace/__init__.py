@@ -13,9 +13,10 @@ from antiphon.trace.facts import (
     write_many_facts,
 )
 from antiphon.trace.rows import RowMaker, names_of, receive_row, rows_of
-from antiphon.trace.schema import TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
+from antiphon.trace.schema import MAJORITY, TRACE_VERSION, EventKind, RequestCell, Row, RunFacts
 
 __all__ = [
+    "MAJORITY",
     "TRACE_VERSION",
     "EventKind",
     "RequestCell",

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.effects import AnyEffect, Log, Record, Reply, Send
+from antiphon.core.effects import AnyEffect, Assured, Log, Record, Reply, Send
 from antiphon.core.events import Delivered, Gap, View
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.process import Process
 from antiphon.core.requests import Request
-from antiphon.trace.schema import RequestCell, Row
+from antiphon.trace.schema import MAJORITY, RequestCell, Row
 
 StepOf = Callable[[AnyEffect], "int | None"]
 
@@ -56,11 +56,16 @@ class RowMaker:
         if make is not None and effect.seq > after:  # type: ignore[union-attr]
             rows.append(make(self, me, effect, time_ns, None if step_of is None else step_of(effect)))
 
-    def receipt(self, process: str, seq: int, time_ns: int, reply: Reply) -> Row:
-        return Row(process, seq, time_ns, "receipt", None, reply.destinations, self._cells(reply.requests))
+    def receipt(self, process: str, seq: int, time_ns: int, answer: Reply | Assured) -> Row:
+        requests = self._cells(answer.requests)
+        row = Row(process, seq, time_ns, "receipt", None, answer.destinations, requests)
+        if type(answer) is Assured:
+            return row._replace(layer=MAJORITY)
+        turn = answer.requests[0].turn if answer.requests else 0
+        return row._replace(position=turn) if turn else row
 
-    def _receipt(self, process: str, reply: Reply, time_ns: int, step: int | None) -> Row:
-        return self.receipt(process, reply.seq, time_ns, reply)
+    def _receipt(self, process: str, answer: Reply | Assured, time_ns: int, step: int | None) -> Row:
+        return self.receipt(process, answer.seq, time_ns, answer)
 
     def _record(self, process: str, record: Record, time_ns: int, step: int | None) -> Row:
         is_multicast = record.kind == "multicast"
@@ -133,4 +138,9 @@ def names_of(ids: tuple[MessageId, ...]) -> tuple[str, ...]:
 # A Row of all its cells, without the detour through its constructor: a run has many.
 _row: Callable[[tuple[object, ...]], Row] = partial(tuple.__new__, Row)
 _cell: Callable[[tuple[object, ...]], RequestCell] = partial(tuple.__new__, RequestCell)
-_MAKERS: dict[type, Callable[..., Row]] = {Record: RowMaker._record, Log: RowMaker._log, Reply: RowMaker._receipt}
+_MAKERS: dict[type, Callable[..., Row]] = {
+    Record: RowMaker._record,
+    Log: RowMaker._log,
+    Reply: RowMaker._receipt,
+    Assured: RowMaker._receipt,
+}

@@ -26,6 +26,7 @@ class EventKind(StrEnum):
 
 
 OrderKey = bytes
+MAJORITY = "majority"  # the layer of a receipt that says so much; that of any other is null
 
 
 class RequestCell(NamedTuple):
@@ -49,11 +50,13 @@ class Row(NamedTuple):
     requests: tuple[RequestCell, ...] | None = None  # multicast, receipt, deliver
     peers: tuple[str, ...] | None = None  # send: all receivers; view: its members; else the other process
     about: tuple[str, ...] | None = None  # send, receive: all messages that the frame is about; enter: its predecessors
-    layer: str | None = None  # the component; multicast: the service that was asked for, if any
+    layer: str | None = None  # the component; multicast: the service that was asked for, if any; receipt: its kind
     bytes: int | None = None
     step: int | None = None
     order_key: OrderKey | None = None
-    position: int | None = None  # deliver: of the first payload; gap, view; enter: the number in its sender's row
+    position: int | None = (
+        None  # deliver: of the first payload; gap, view; enter: in its sender's row; receipt: the turn
+    )
 
 
 class RunFacts(msgspec.Struct, kw_only=True):

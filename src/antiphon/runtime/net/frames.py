@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ from antiphon.core.model import GROUPS_MAX, NAME_MAX
 from antiphon.core.requests import REQUEST_BYTES_MAX
 
 MAGIC = "antiphon"
-VERSION = 2
+VERSION = 3
 OVERHEAD_BYTES_MAX = 64 << 10
 HELLO_BYTES_MAX = 4 << 10  # before a connection has said who it is
 WELCOME_BYTES_MAX = 4 << 20  # names every process of the cluster
@@ -35,8 +35,8 @@ _NUMBERED = struct.Struct("<BQ")
 _REQUEST = struct.Struct("<IBH")  # header; route
 _pack_data, _NUMBERED_BYTES, _unpack_numbered = _DATA.pack, _NUMBERED.size, _NUMBERED.unpack_from
 _ROUTE = struct.Struct("<H")
-_TAKEN = struct.Struct("<IBHQQ")  # header; route, taken, delivered
-_MARKS = struct.Struct("<HQQ")
+_TAKEN = struct.Struct("<IBHQQQQ")  # header; route, taken, delivered, assured, timestamp
+_MARKS = struct.Struct("<HQQQQ")
 RECORD = struct.Struct("<I")  # before each record in EVENTS: its length
 
 
@@ -49,7 +49,7 @@ class FrameKind(IntEnum):
     HEARTBEAT = 6
     ROUTE = 7
     REQUEST = 8  # u16 route, a request (core/requests.py)
-    TAKEN = 9  # u16 route, u64 taken, u64 delivered
+    TAKEN = 9  # u16 route, u64 taken, u64 delivered, u64 assured, u64 timestamp
     REFUSED = 10
     BUSY = 11
     PROGRESS = 12
@@ -101,6 +101,11 @@ class Welcome(Control, frozen=True):
     channels: list[ChannelMarks]
 
 
+# See docs/clients.md.
+ReceiptKind = Literal["member", "majority"]  # who holds what was acknowledged
+OrderKind = Literal["set", "client"]  # whether a client's order is kept for each set of groups, or across them
+
+
 class Directory(Control, frozen=True):
     """The answer to the Hello of a client, or a command: all it needs to reach the cluster."""
 
@@ -108,6 +113,9 @@ class Directory(Control, frozen=True):
     process: str
     groups: dict[str, list[str]]
     addresses: dict[str, str]
+    receipt: ReceiptKind = "member"  # the strongest that its protocol gives
+    order: OrderKind = "set"  # the strongest that its protocol keeps
+    leader: str = ""  # who leads the group of the process that answers, as far as it knows; empty: nobody does
 
 
 class Rejected(Control, frozen=True):
@@ -123,10 +131,14 @@ GroupNames = Annotated[list[GroupName], msgspec.Meta(max_length=GROUPS_MAX)]
 
 
 class RouteNumber(Control, frozen=True):
-    """The client will call this set of groups by this number on this connection."""
+    """The client will call this set of groups by this number on this connection, or does already.
+
+    ``prompt``: it waits for what this member alone can say, that a request is taken; else that has time.
+    """
 
     route: int
     destinations: GroupNames
+    prompt: bool = True
 
 
 class Refused(Control, frozen=True):
@@ -150,10 +162,14 @@ class Progress(Control, frozen=True):
 
 
 class ProgressAnswer(Control, frozen=True):
-    """How far each of the client's sessions was delivered in this member's group: (destinations, next number)."""
+    """How far each of the client's sessions was delivered in this member's group: (destinations, next number).
+
+    ``timestamp``: nothing of that is ordered behind it, where the protocol says such things.
+    """
 
     group: str
     delivered: list[tuple[list[str], int]]
+    timestamp: int = 0
 
 
 class Subscribe(Control, frozen=True):
@@ -264,13 +280,22 @@ def decode_request(body: memoryview) -> tuple[int, memoryview]:
     return route, body[_ROUTE.size :]
 
 
-def encode_taken(route: int, taken: int, delivered: int) -> bytes:
-    return _TAKEN.pack(_MARKS.size, FrameKind.TAKEN, route, taken, delivered)
+class Marks(NamedTuple):
+    """How far a member is with one route."""
+
+    taken: int  # it has journaled all below: nothing of that has to be sent to it again
+    delivered: int  # its group has delivered all below
+    assured: int = 0  # a majority of each group holds all below
+    timestamp: int = 0  # nothing of what is assured is ordered behind it
 
 
-def decode_taken(body: memoryview) -> tuple[int, int, int]:
-    route, taken, delivered = _unpack(_MARKS, body)
-    return route, taken, delivered
+def encode_taken(route: int, marks: Marks) -> bytes:
+    return _TAKEN.pack(_MARKS.size, FrameKind.TAKEN, route, *marks)
+
+
+def decode_taken(body: memoryview) -> tuple[int, Marks]:
+    route, *marks = _unpack(_MARKS, body)
+    return route, Marks(*marks)
 
 
 def encode_events(records: list[Buffers]) -> list[Piece]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from antiphon.core import Host, Process, ProcessId
 from antiphon.core.buffers import Piece
 from antiphon.core.channel import ChannelId
-from antiphon.core.effects import CancelTimer, Record, Reply, Send, SetTimer
+from antiphon.core.effects import Assured, CancelTimer, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalFull
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
@@ -62,6 +62,7 @@ class Driver:
     send: Callable[[Send], None]
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
     reply: Callable[[Reply], None]
+    assured: Callable[[Assured], None]
     on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
     before_alarm: Callable[[], None] = staticmethod(lambda: None)  # a timer is due: what has come comes first
     on_watch: Callable[[], None] = staticmethod(lambda: None)  # other peers are to be watched
@@ -259,6 +260,9 @@ class Driver:
 
     def on_reply(self, reply: Reply) -> None:
         self.reply(reply)
+
+    def on_assured(self, assured: Assured) -> None:
+        self.assured(assured)
 
     def on_set_timer(self, timer: SetTimer) -> None:
         self._alarms.set(timer)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.effects import Reply
+from antiphon.core.effects import Assured, Reply
 from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
 from antiphon.core.events import Delivered, Event
 from antiphon.core.inputs import Submit
@@ -21,6 +21,7 @@ from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
     ROUTES_MAX,
     FrameKind,
+    Marks,
     Progress,
     ProgressAnswer,
     Refused,
@@ -118,7 +119,12 @@ class Gateway:
     def reply(self, reply: Reply) -> None:
         self._undelivered.taken(reply)
         for caller in self._clients.get(reply.client, ()):
-            if caller.taken(reply):
+            if (route := caller.taken(reply)) is not None:
+                (self._fresh if route.prompt else self._untold)[caller] = None
+
+    def assured(self, assured: Assured) -> None:
+        for caller in self._clients.get(assured.client, ()):
+            if caller.assured(assured):
                 self._fresh[caller] = None
 
     def logged(self, event: Event) -> None:
@@ -202,7 +208,9 @@ class ClientRoute(msgspec.Struct):
     destinations: tuple[GroupId, ...]
     error: str = ""  # why nothing can be sent there
     refusal: str = ""  # why nothing more is taken on it: what the client sent behind a refused request must not be
+    prompt: bool = True  # whether the client waits to hear what is taken
     taken: int = 0
+    assured: int = 0
     delivered: int = 0
 
 
@@ -274,14 +282,23 @@ class ClientCaller:
 
     def _on_route(self, wanted: RouteNumber) -> None:
         process = self._driver.process
-        if not 0 <= wanted.route < ROUTES_MAX or wanted.route in self._routes:
+        named = self._routes.get(wanted.route)
+        if (
+            named is not None
+            and wanted.prompt
+            and not named.prompt
+            and named.destinations == tuple(wanted.destinations)
+        ):
+            named.prompt = True
+            return
+        if not 0 <= wanted.route < ROUTES_MAX or named is not None:
             raise BadFrame(f"{wanted.route} cannot be the number of a new route.")
         try:
             destinations = process.check_destinations(wanted.destinations)
         except UsageError as error:
             self._routes[wanted.route] = ClientRoute(wanted.route, (), str(error))
             return
-        route = ClientRoute(wanted.route, destinations)
+        route = ClientRoute(wanted.route, destinations, prompt=wanted.prompt or not process.assures)
         self._routes[wanted.route] = self._by_destinations[destinations] = route
         known = process.state.sessions.known.get(SessionId(self.client, destinations))
         if known is not None:
@@ -352,12 +369,19 @@ class ClientCaller:
     def _refuse(self, route: int, first: int, error: str, sentence: str, expected: int = 0) -> None:
         self.send(FrameKind.REFUSED, Refused(route, first, error, sentence, expected))  # type: ignore[arg-type]
 
-    def taken(self, reply: Reply) -> bool:
-        """A request is safe; whether that is of interest here."""
+    def taken(self, reply: Reply) -> ClientRoute | None:
+        """A request is safe; the route for which that is of interest here."""
         route = self._by_destinations.get(reply.destinations)
+        if route is not None:
+            route.taken = reply.taken
+            self._fresh[route.number] = route
+        return route
+
+    def assured(self, assured: Assured) -> bool:
+        route = self._by_destinations.get(assured.destinations)
         if route is None:
             return False
-        route.taken = reply.taken
+        route.assured = max(route.assured, assured.assured)
         self._fresh[route.number] = route
         return True
 
@@ -371,9 +395,12 @@ class ClientCaller:
 
     def send_taken(self) -> None:
         """Of each set of groups of which there is anything new."""
+        process = self._driver.process
         for route in self._fresh.values():
-            route.taken = max(route.taken, route.delivered)
-            self._stream.add(encode_taken(route.number, route.taken, route.delivered))
+            assured = max(route.assured, route.delivered) if process.assures else 0
+            route.taken = max(route.taken, route.delivered, assured)
+            latest = process.state.assurances.latest  # not below that of anything that was delivered or assured here
+            self._stream.add(encode_taken(route.number, Marks(route.taken, route.delivered, assured, latest)))
         self._fresh.clear()
         self._stream.flush()
 
@@ -387,7 +414,7 @@ class ClientCaller:
             if not topology.is_destination_set(groups):
                 raise BadFrame("A client asks about groups that it cannot have sent to.")
             progress.append((names, sessions.progress(SessionId(self.client, groups))))
-        answer = ProgressAnswer(topology.group_of[process.me], progress)
+        answer = ProgressAnswer(topology.group_of[process.me], progress, process.state.assurances.latest)
         self._owed += 1
         self.set_reading()
         self._driver.when_durable(lambda: self._tell_progress(answer))

@@ -162,6 +162,7 @@ class Node:
                 self.links[peer] = PeerLink(driver, identity, peer, address, self._on_met)
         driver.logged = self.gateway.logged
         driver.reply = self.gateway.reply
+        driver.assured = self.gateway.assured
         driver.before_alarm = self.datagrams.read
 
     def _on_met(self, peer: ProcessId) -> None:

@@ -11,7 +11,7 @@ from antiphon.core.errors import JournalBehind
 from antiphon.core.requests import CLIENT_NAME
 from antiphon.runtime.cluster.folder import ClusterConfig
 from antiphon.runtime.net import Caller, FrameStream, Rejection
-from antiphon.runtime.net.frames import Directory, FrameKind, Hello, Welcome, encode
+from antiphon.runtime.net.frames import Directory, FrameKind, Hello, OrderKind, ReceiptKind, Welcome, encode
 from antiphon.runtime.node.commands import CommandCaller
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.gateway import Gateway
@@ -83,5 +83,9 @@ class Reception:
 
     def _welcome(self, stream: FrameStream) -> None:
         config = self._config
-        directory = Directory(config.cluster, self._driver.process.me, config.groups, config.addresses)
+        process = self._driver.process
+        receipt: ReceiptKind = "majority" if process.assures else "member"
+        order: OrderKind = "client" if process.heeds_floors else "set"
+        leader = process.protocol.led_by() or ""
+        directory = Directory(config.cluster, process.me, config.groups, config.addresses, receipt, order, leader)
         stream.write(encode(FrameKind.WELCOME, directory))
