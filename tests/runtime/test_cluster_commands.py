@@ -581,7 +581,7 @@ def test_down_completes_the_trace_of_a_killed_process(path: Path) -> None:
     assert antiphon("send", "--dir", str(path), "--to", "a,b", stdin=b"x\n" * 50)[0] == 0
     cluster.kill(folder, "a.1")
     assert cluster.untraced(folder)
-    cluster.stop(folder, drain_seconds=60)
+    cluster.stop(folder, drain_seconds=5)
     assert cluster.untraced(folder) == []
     (facts,) = read_facts(folder.trace)
     rows = read_rows(folder.trace, facts.run)
