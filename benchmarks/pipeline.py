@@ -1,4 +1,5 @@
-"""What it costs to verify and measure a trace with Spark, beside DuckDB in the same run (`pip install duckdb`).
+"""What it costs to verify and measure a trace with Spark, beside DuckDB and Polars in the same run (`pip install duckdb
+polars`).
 
 Each engine is a process of its own; its cost is the processor time of the whole tree of processes, Java's start and the
 Python workers included. The shapes: `keys`, `duplicates` (2 % of the rows are there twice), `keyless`, and `runs`, the
@@ -173,11 +174,11 @@ def by_spark(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
 
     spark = spark_session("benchmark", memory_gib=memory_gib, rows=rows)
     yield "start"
-    events, runs, _ = open_trace(spark, folder)
+    events, runs, _, scan = open_trace(spark, folder)
     yield "read"
-    _must_hold(verify(events, runs).collect())
+    _must_hold(verify(events, runs, scan=scan).collect())
     yield "verify"
-    run_metrics(events, runs).write.mode("overwrite").parquet(str(folder / "metrics"))
+    run_metrics(events, runs, scan=scan).write.mode("overwrite").parquet(str(folder / "metrics"))
     yield "metrics"
 
 
@@ -187,7 +188,13 @@ def by_duckdb(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
     yield from pipeline_duckdb.judge(folder, GROUPS, memory_gib or 4)
 
 
-ENGINES = {"spark": by_spark, "duckdb": by_duckdb}
+def by_polars(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
+    import pipeline_polars
+
+    yield from pipeline_polars.judge(folder, GROUPS)
+
+
+ENGINES = {"spark": by_spark, "duckdb": by_duckdb, "polars": by_polars}
 
 
 def _must_hold(found: list[Any]) -> None:
@@ -243,8 +250,8 @@ def compare(folder: Path, rows: int, shape: str, engines: list[str], memory_gib:
     print(f"{shape}: {written:,} rows, {size:,.0f} MB", flush=True)
     cpu: dict[str, float] = {}
     for engine in engines:
-        if engine == "duckdb" and shape == "keyless":
-            continue  # its form is one with keys
+        if engine != "spark" and shape == "keyless":
+            continue  # their forms are ones with keys
         command = [sys.executable, __file__, "--judge", engine, str(folder), "--rows", str(written)]
         memory = ["--memory-gib", str(memory_gib)] if memory_gib else []
         done = subprocess.run([*command, *memory], stdout=subprocess.PIPE, text=True, check=True)
@@ -260,7 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[2_000_000])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["keys"])
-    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=["duckdb", "spark"])
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=["duckdb", "polars", "spark"])
     parser.add_argument("--memory-gib", type=int, default=None)
     parser.add_argument("--judge", nargs=2, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -130,7 +130,7 @@ def one_sentence() -> Iterator[None]:
 
 def _why(said: str) -> str | None:
     """What is to be said of a failure inside Spark: the reason, if it is one that people can do something about."""
-    file = re.search(r"while reading file (file:/+)?(\S+?)\.?\s", said)
+    file = re.search(r"while reading file (file:/+)?([^\s{]\S*?)\.?\s", said)  # not where a line of Python is quoted
     if file:
         return f"Spark cannot read {'/' if file[1] else ''}{file[2]}: it is damaged."
     module = re.search(r"ModuleNotFoundError: No module named '([^']+)'", said)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from antiphon.pipeline.metrics import Metrics
+    from antiphon.pipeline.read import Trace
     from antiphon.trace.survey import Survey
 
 TraceArgument = Annotated[
@@ -62,11 +63,11 @@ def verify_command(
     trace = find_trace(dir, where)
     found = check_trace(trace, where)
     with StepsBar(3) as steps, one_sentence():
-        events, runs, survey = _open(trace, found, steps, where)
+        events, runs, survey, scan = _open(trace, found, steps, where)
         from antiphon.pipeline.verify import verdicts, verify
 
         steps.next("checking every promise")
-        violations = verify(events, runs)
+        violations = verify(events, runs, scan=scan)
         judged = collected(verdicts(violations, runs))
         broken = collected(violations)
         if broken:
@@ -146,12 +147,12 @@ def metrics_command(
     tables_at = None if out is None else _new_folder(out, where)
     found = check_trace(trace, where)
     with StepsBar(3) as steps, one_sentence():
-        events, runs, survey = _open(trace, found, steps, where)
+        events, runs, survey, scan = _open(trace, found, steps, where)
         from antiphon.pipeline.clocks import set_back
         from antiphon.pipeline.metrics import metrics
 
         steps.next("measuring")
-        measured = metrics(events, runs)
+        measured = metrics(events, runs, scan=scan)
         if tables_at is not None:
             _write_tables(measured, events, tables_at)
         by_run, by_groups = collected(measured.runs), collected(measured.by_groups)
@@ -221,16 +222,16 @@ def report_command(
     if not out.parent.is_dir():
         raise UsageError(f"There is no folder {out.parent} to write the page into.")
     with StepsBar(5) as steps, one_sentence():
-        events, runs, survey = _open(trace, found, steps, where)
+        events, runs, survey, scan = _open(trace, found, steps, where)
         from antiphon.pipeline.metrics import metrics
         from antiphon.pipeline.report import write_report
         from antiphon.pipeline.verify import verdicts, verify
 
         steps.next("checking every promise")
-        violations = verify(events, runs)
+        violations = verify(events, runs, scan=scan)
         judged = collected(verdicts(violations, runs))
         steps.next("measuring")
-        measured = metrics(events, runs)
+        measured = metrics(events, runs, scan=scan)
         steps.next("drawing")
         write_report(out, events, runs, violations, judged, measured, run=run)
     print(f"The report: {out}")
@@ -240,8 +241,8 @@ def report_command(
         raise typer.Exit(code)
 
 
-def _open(trace: Path | str, found: Survey | None, steps: StepsBar, master: str | None) -> tuple[Any, Any, Survey]:
-    """The trace's events and runs, as DataFrames, and what could not be read."""
+def _open(trace: Path | str, found: Survey | None, steps: StepsBar, master: str | None) -> Trace:
+    """The trace, as DataFrames, and what could not be read."""
     steps.next("starting Spark")
     spark = quiet_session(trace, master)
     from antiphon.pipeline.read import open_trace

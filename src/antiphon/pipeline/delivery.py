@@ -8,9 +8,8 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
-from antiphon.pipeline.requests import SESSION, request_text
+from antiphon.pipeline.requests import SESSION, capped_sum, request_text
 from antiphon.pipeline.violations import found, listed, rows_of, together, violation, words
-from antiphon.pipeline.witness import following, payloads
 
 
 def integrity(evidence: Evidence) -> DataFrame | None:
@@ -96,9 +95,9 @@ def _out_of_place(events: DataFrame | None) -> DataFrame | None:
     if events is None:
         return None
     is_delivery = F.col("kind") == "deliver"
-    taken = F.when(is_delivery, payloads()).otherwise(F.lit(1).cast("long"))
+    taken = F.when(is_delivery, _payloads()).otherwise(F.lit(1).cast("long"))
     rows = events.filter("kind in ('deliver', 'gap', 'view')").select(
-        "run", "process", "seq", "kind", "message", "position", following(taken).alias("following")
+        "run", "process", "seq", "kind", "message", "position", _following(taken).alias("following")
     )
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
     expected = F.lag("following", 1, 0).over(by_seq)
@@ -114,6 +113,21 @@ def _out_of_place(events: DataFrame | None) -> DataFrame | None:
     proof = rows_of(("process", "before"), ("process", "seq"))
     struct = violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq"), rows=proof)
     return found(broken, struct)
+
+
+def _payloads() -> Column:
+    """How many payloads a delivery has. Most have one request, of which no list need be made."""
+    count = F.aggregate(
+        F.coalesce("requests.payloads", F.array().cast("array<bigint>")), F.lit(0).cast("long"), capped_sum
+    )
+    none = F.coalesce(F.array_size("requests"), F.lit(0)) == 0
+    one = F.col("requests")[0]["payloads"]
+    return F.when(none, F.lit(0).cast("long")).when(F.size("requests") == 1, one).otherwise(count)
+
+
+def _following(taken: Column) -> Column:
+    """The position of what comes next, if this one has one; beyond the largest number nothing can come."""
+    return F.when(F.col("position").isNotNull(), F.coalesce(F.try_add("position", taken), F.lit(-1)))
 
 
 def validity(evidence: Evidence) -> DataFrame | None:

@@ -10,14 +10,20 @@ from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline import kernel, moments, requests, schema, stretches, witness
+from antiphon.pipeline.glance.conclude import CHATTER, KEYLESS, ORDERS, PLACES
+from antiphon.pipeline.glance.conclude import ODD_REQUESTS as REQUESTS
+from antiphon.pipeline.glance.conclude import ODD_SESSIONS as SESSIONS
+from antiphon.pipeline.glance.conclude import ODD_SUSPECTS as SUSPECTS
+from antiphon.pipeline.glance.look import first_look
+from antiphon.pipeline.glance.merge import merged
+from antiphon.pipeline.glance.proved import unproven_by_merging
+from antiphon.pipeline.glance.world import OF_REQUESTS, world_of
 from antiphon.pipeline.local import kept, small
 from antiphon.pipeline.messages import about_messages, facts_of, judged, judges, messages, outcomes
-from antiphon.pipeline.summary import members, summaries, zero
+from antiphon.pipeline.scan import Scan, of_rows
+from antiphon.pipeline.summary import summaries
 
-# What the first look may leave open, beside the names of the orders that are not proved.
-SUSPECTS, REQUESTS, SESSIONS, KEYLESS, CHATTER = "suspects", "requests", "sessions", "keyless", "chatter"
 DOUBTS_HERE, VIEWS_HERE = 10_000, 10_000  # rows that the driver holds: more of them stay with the executors
-OF_REQUESTS = (Promise.INTEGRITY, Promise.RECEIPTS, Promise.DURABLE_RECEIPTS, Promise.REQUEST_ORDER)
 OF_VIEWS = (Promise.VIRTUAL_SYNCHRONY, Promise.VIEW_ORDER, Promise.VIEW_CLIENT_ORDER)
 
 
@@ -30,8 +36,9 @@ class Evidence:
     What needs a second look is None where the first look, one job for all of it, found nothing to look at.
     """
 
-    def __init__(self, events: DataFrame, runs: DataFrame, *, fast: bool = True) -> None:
+    def __init__(self, events: DataFrame, runs: DataFrame, *, fast: bool = True, scan: Scan | None = None) -> None:
         self.fast = fast
+        self._scan = scan or of_rows(events)
         self.facts = facts_of(runs)
         # Few, however many runs there are: what is judged comes from the protocol and its options.
         kinds = self.facts.select("judged", "whole").distinct().collect()
@@ -58,67 +65,23 @@ class Evidence:
         return outcomes(self.events).persist()
 
     @cached_property
-    def summary(self) -> DataFrame:
-        """A narrow row per message."""
-        genuine = Promise.GENUINENESS in self.asked
-        frames = self.of_runs_with(self.events, Promise.GENUINENESS) if genuine else None
-        return kept(summaries(self.outcomes, frames, self.facts))
+    def _found(self) -> DataFrame:
+        """(run, doubt, message): what the first look leaves open; small beside the trace, unless all is wrong."""
+        return kept(first_look(self._scan, world_of(self.facts, self._incomplete)))
 
     @cached_property
     def _doubts(self) -> DataFrame:
         """(run, doubt): what bits, keys and numbers leave open."""
-        found = [self._doubts_of_messages()]
-        if self._asks((Promise.INTEGRITY, Promise.CLIENT_ORDER)):
-            crooked = requests.crooked(self._delivered_requests())
-            found.append(crooked.select("run", F.lit(SESSIONS).alias("doubt")))
-        if self._asks((Promise.INTEGRITY, *witness.ORDERS)):
-            rows = self.of_runs_with(self.outcomes, Promise.INTEGRITY, *witness.ORDERS)
-            steps = witness.steps(rows, self.summary, self.facts)
-            found.append(witness.unproven(steps, self.facts).withColumnRenamed("property", "doubt"))
+        found = self._found.filter("doubt is not null").select("run", "doubt")
         if Promise.REAL_TIME_ORDER in self.asked:
-            rows = self.of_runs_with(self.outcomes, Promise.REAL_TIME_ORDER)
-            late = moments.untimely(rows, self.facts)
-            found.append(late.select("run", F.lit(Promise.REAL_TIME_ORDER.value).alias("doubt")))
-        return small(reduce(DataFrame.unionByName, found).distinct(), DOUBTS_HERE)
-
-    def _doubts_of_messages(self) -> DataFrame:
-        """Of messages and of the requests in them, by run.
-
-        If every request was delivered with one message, at one place in it, and all who delivered a message delivered
-        as many requests with it: then as many requests were delivered as these numbers say, exactly if all delivered
-        the same ones. For of a message with n requests at each of d processes, n * d deliveries are those of n
-        requests only if each has d.
-        """
-        nothing = {"odd": F.lit(False), "unruly": F.lit(False), "delivered": zero()}
-        by_run = self.summary.groupBy("run").agg(
-            F.max("suspect").alias("suspect"),
-            F.max("keyless").alias("keyless"),
-            F.max(F.col("message").isNull()).alias("chatter"),
-            F.max(F.col("is_delivered") & F.col("requests").isNull()).alias("uneven"),
-            F.coalesce(F.sum("requests"), zero()).alias("admitted"),
-        )
-        if self._asks(OF_REQUESTS):
-            rows = self.of_runs_with(self.outcomes, *OF_REQUESTS)
-            gathered = requests.gathered(rows, members(self.facts))
-            by_run = by_run.join(requests.doubts(gathered, self.facts), on="run", how="left")
-        else:
-            by_run = by_run.withColumns(nothing)
-        unruly = F.coalesce("unruly", F.lit(False)) | (F.coalesce("delivered", zero()) != F.col("admitted"))
-        doubts = {
-            SUSPECTS: F.col("suspect"),
-            KEYLESS: F.col("keyless"),
-            CHATTER: F.col("chatter"),
-            REQUESTS: F.coalesce("odd", F.lit(False)),
-            Promise.REQUEST_ORDER.value: judged(Promise.REQUEST_ORDER) & (F.col("uneven") | unruly),
-        }
-        found = F.array_compact(F.array(*(F.when(doubt, F.lit(name)) for name, doubt in doubts.items())))
-        known = F.broadcast(self.facts.select("run", "judged"))
-        return by_run.join(known, on="run", how="inner").select("run", F.explode(found).alias("doubt"))
+            late = moments.untimely(self.of_runs_with(self.outcomes, Promise.REAL_TIME_ORDER), self.facts)
+            found = found.unionByName(late.select("run", F.lit(Promise.REAL_TIME_ORDER.value).alias("doubt")))
+        return small(found.distinct(), DOUBTS_HERE)
 
     @cached_property
     def _open(self) -> frozenset[str]:
         if not self.fast:
-            return frozenset((SUSPECTS, REQUESTS, SESSIONS, CHATTER, witness.PLACES)) | self.asked
+            return frozenset((SUSPECTS, REQUESTS, SESSIONS, CHATTER, PLACES)) | self.asked
         return frozenset(row.doubt for row in self._doubts.select("doubt").distinct().collect())
 
     @property
@@ -149,7 +112,7 @@ class Evidence:
             return None
         rows = self._about_messages()
         if self.fast:
-            chosen = self.summary.filter("suspect").select("run", "message")
+            chosen = self._found.filter("message is not null").select("run", "message")
             rows = rows.join(chosen, on=["run", "message"], how="left_semi")
         return kept(messages(rows, self.facts))
 
@@ -157,21 +120,36 @@ class Evidence:
     def unproven(self) -> dict[str, DataFrame]:
         """Of each order that neither the messages' keys prove, nor their places where they have no keys: the runs."""
         if not self.fast:
-            asked = [name for name in witness.ORDERS if name in self.asked]
+            asked = [name for name in ORDERS if name in self.asked]
             return {name: self.facts.filter(judged(name)).select("run") for name in asked}
         left = self._doubts
-        if KEYLESS in self._open and not self._open.isdisjoint(witness.ORDERS):
-            keyless = F.broadcast(left.filter(F.col("doubt") == KEYLESS).select("run"))
-            events, summary = (t.join(keyless, on="run", how="left_semi") for t in (self.outcomes, self.summary))
-            steps = witness.steps_by_place(events, self.stretches, summary, self.facts)
-            still = witness.unproven(steps, self.facts.join(keyless, on="run", how="left_semi"))
-            keyed = left.join(keyless, on="run", how="left_anti")
-            # Places say nothing of the time.
+        if KEYLESS in self._open and not self._open.isdisjoint(ORDERS):
+            keyless = left.filter(F.col("doubt") == KEYLESS).select("run")
+            keyed = left.join(F.broadcast(keyless), on="run", how="left_anti")
+            # Neither tells anything of the time.
             timed = left.filter(F.col("doubt") == Promise.REAL_TIME_ORDER.value)
-            found = keyed.unionByName(timed).unionByName(still.withColumnRenamed("property", "doubt"))
-            left = small(found.distinct(), DOUBTS_HERE)
+            left = small(keyed.unionByName(timed).unionByName(self._unplaced(self._unmerged(keyless))), DOUBTS_HERE)
         names = [row.doubt for row in left.select("doubt").distinct().collect()]
-        return {name: left.filter(F.col("doubt") == name).select("run") for name in names if name in witness.ORDERS}
+        return {name: left.filter(F.col("doubt") == name).select("run") for name in names if name in ORDERS}
+
+    def _unmerged(self, keyless: DataFrame) -> DataFrame:
+        """(run, doubt): the orders that merging the processes' histories does not prove."""
+        facts = self.facts.join(F.broadcast(keyless), on="run", how="left_semi")
+        marks = self._doubts.groupBy("run").agg(F.collect_set("doubt").alias("marks"))
+        proved = merged(self._scan, world_of(facts, self._incomplete)).join(F.broadcast(marks), on="run", how="inner")
+        table = facts.join(proved, on="run", how="inner")
+        return small(table.select("run", F.explode(unproven_by_merging()).alias("doubt")), DOUBTS_HERE)
+
+    def _unplaced(self, doubts_: DataFrame) -> DataFrame:
+        """Of these, what places in views do not prove either."""
+        runs = F.broadcast(doubts_.select("run").distinct())
+        if doubts_.isEmpty():
+            return doubts_
+        events = self.outcomes.join(runs, on="run", how="left_semi")
+        summary = kept(summaries(events, self.facts))
+        steps = witness.steps_by_place(events, self.stretches, summary, self.facts)
+        still = witness.unproven(steps, self.facts.join(runs, on="run", how="left_semi"))
+        return doubts_.join(still.withColumnRenamed("property", "doubt"), on=["run", "doubt"], how="left_semi")
 
     @cached_property
     def unordered(self) -> DataFrame | None:
@@ -236,21 +214,18 @@ class Evidence:
     @cached_property
     def displaced(self) -> DataFrame | None:
         """What happened in runs in which not everything stands at the position behind all before."""
-        return self._doubtful(self.outcomes, witness.PLACES, Promise.INTEGRITY)
+        return self._doubtful(self.outcomes, PLACES, Promise.INTEGRITY)
 
     @cached_property
     def odd_sessions(self) -> DataFrame | None:
         """The deliveries of each client at each process that do not simply follow one another."""
-        if SESSIONS not in self._open:
+        events = self._doubtful(self.outcomes, SESSIONS, Promise.INTEGRITY, Promise.CLIENT_ORDER)
+        if events is None:
             return None
-        rows = self._delivered_requests()
+        rows = requests.delivered(events, self.own_clients)
         if self.fast:
             rows = rows.join(requests.crooked(rows), on=requests.SESSION, how="left_semi")
         return kept(rows.join(F.broadcast(self.facts.select("run", "judged")), on="run", how="inner"))
-
-    def _delivered_requests(self) -> DataFrame:
-        rows = self.of_runs_with(self.outcomes, Promise.INTEGRITY, Promise.CLIENT_ORDER)
-        return requests.delivered(rows, self.own_clients)
 
 
 def _trusted(events: DataFrame, incomplete: DataFrame) -> DataFrame:

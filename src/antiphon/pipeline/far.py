@@ -89,7 +89,7 @@ def examine_far(
     if not others:
         return refused
     worthwhile = F.col("complaint").isNotNull() | F.col("recast") | (F.size("strange") > 0)
-    looked_at = _contents(spark, files.root, others).mapInArrow(partial(_examined, frozenset(runs)), schema.EXAMINED)
+    looked_at = contents(spark, files.root, others).mapInArrow(partial(_examined, frozenset(runs)), schema.EXAMINED)
     return refused + [Examined(*row) for row in looked_at.filter(worthwhile).orderBy("file").collect()]
 
 
@@ -101,7 +101,7 @@ def _examined(runs: frozenset[str], batches: Batches) -> Batches:
 
 def read_far(spark: SparkSession, root: str, files: Sequence[str]) -> DataFrame:
     """The events of files that Spark alone does not read, or not quickly."""
-    return _contents(spark, root, files).mapInArrow(_rows_of, schema.EVENTS)
+    return contents(spark, root, files).mapInArrow(_rows_of, schema.EVENTS)
 
 
 def _rows_of(batches: Batches) -> Batches:
@@ -115,8 +115,8 @@ def _each(batches: Batches) -> Iterator[tuple[str, pa.Buffer]]:
             yield file.as_py(), content.as_buffer()
 
 
-def _contents(spark: SparkSession, root: str, files: Sequence[str]) -> DataFrame:
-    """Files with all that is in them."""
+def contents(spark: SparkSession, root: str, files: Sequence[str]) -> DataFrame:
+    """(path, content): files with all that is in them."""
     if len(files) <= NAMED_MAX:
         return _binary(spark, files, "*.parquet").select("path", "content")
     wanted = local_table(spark, [(file,) for file in files], ADDRESS)

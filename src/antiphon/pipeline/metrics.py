@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from antiphon.pipeline.glance.times import BACKWARDS, EACH, LATENCIES, SENT, latency_buckets, totals
+from antiphon.pipeline.glance.world import world_of
 from antiphon.pipeline.latency_index import LatencyIndex, latency_index
 from antiphon.pipeline.local import kept
+from antiphon.pipeline.messages import facts_of
+from antiphon.pipeline.scan import Scan, of_rows
 
-PER_OCTAVE = 128  # latency buckets between x and 2x: a percentile is a latency that occurred, at most 0.6 % too high
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-# From a multicast to each delivery of its message, to the first of them, and to the last.
-EACH, FIRST, LAST = LATENCIES = ("latency_ms", "first_ms", "last_ms")
-SENT = "multicasts"
-BACKWARDS = "backwards"  # deliveries that seem to precede their multicast, by clocks that are apart
 
 
 @dataclass(frozen=True)
@@ -33,21 +32,22 @@ class Metrics:
     index: LatencyIndex | None  # of the runs with causal graphs, if there are any
 
 
-def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
-    """Measure every run. Two passes over the trace; everything else is computed from their small results.
+def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> Metrics:
+    """Measure every run. Two passes over the trace; everything else is computed from their small results. `scan`: the
+    same events, where there is a quicker way to read them.
 
     Where there are causal graphs, one more measures for how many machines a message waits.
     """
-    totals = kept(_totals(events))
-    latencies = kept(latency_histogram(events, runs))
-    rows = _rows(totals, latencies, runs)
-    frames = totals.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
+    counted = kept(totals(scan or of_rows(events), world_of(facts_of(runs))))
+    latencies = kept(latency_histogram(events, runs, scan))
+    rows = _rows(counted, latencies, runs)
+    frames = counted.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
     by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(
         "run", "layer", "sends", "bytes", _per("sends", "multicasts").alias("sends_per_multicast")
     )
     by_groups = _percentiles(latencies, ["run", "groups"]).withColumnRenamed("multicasts", "messages")
     by_size = _percentiles(latencies, ["run", "groups", "processes"]).withColumnRenamed("multicasts", "messages")
-    with_graph = runs.join(F.broadcast(totals.filter("kind = 'enter'")), on="run", how="left_semi")
+    with_graph = runs.join(F.broadcast(counted.filter("kind = 'enter'")), on="run", how="left_semi")
     return Metrics(
         rows.orderBy("run"),
         by_groups.orderBy("run", "groups"),
@@ -58,13 +58,14 @@ def metrics(events: DataFrame, runs: DataFrame) -> Metrics:
     )
 
 
-def run_metrics(events: DataFrame, runs: DataFrame) -> DataFrame:
+def run_metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> DataFrame:
     """Of these tables the first alone, one row per run: for sweeps, which have many runs."""
-    return _rows(_totals(events), latency_histogram(events, runs), runs)
+    counted = totals(scan or of_rows(events), world_of(facts_of(runs)))
+    return _rows(counted, latency_histogram(events, runs, scan), runs)
 
 
-def _rows(totals: DataFrame, latencies: DataFrame, runs: DataFrame) -> DataFrame:
-    rows = runs.select("run", "protocol").join(_by_run(totals), on="run", how="left")
+def _rows(counted: DataFrame, latencies: DataFrame, runs: DataFrame) -> DataFrame:
+    rows = runs.select("run", "protocol").join(_by_run(counted), on="run", how="left")
     return rows.join(_percentiles(latencies, ["run"]), on="run", how="left").transform(_with_rates)
 
 
@@ -72,37 +73,11 @@ def _per(amount: str, count: str) -> Column:
     return F.try_divide(F.col(amount).cast("double"), F.col(count).cast("double"))
 
 
-def _totals(events: DataFrame) -> DataFrame:
-    """Everything that plain counting gives, per run, kind and layer."""
-    sent = F.when(F.col("kind") == "send", F.col("layer"))
-    receivers = F.when(F.col("kind") == "send", F.coalesce(F.array_size("peers"), F.lit(0)).cast("long"))
-    # A row for each request, so that no list is walked through; each event is counted with its first.
-    counted = events.filter("kind in ('multicast', 'deliver', 'send', 'enter')").select(
-        *("run", "kind", sent.alias("layer"), receivers.alias("receivers"), "bytes", "step", "time_ns"),
-        F.posexplode_outer("requests.payloads").alias("place", "payloads"),
-    )
-
-    def once(value: Column) -> Column:
-        return F.when(F.coalesce("place", F.lit(0)) == 0, value)
-
-    return counted.groupBy("run", "kind", "layer").agg(
-        F.count(once(F.lit(1))).alias("rows"),
-        # One row names all receivers, and each of them gets the frame.
-        F.sum(once(F.col("receivers"))).alias("sends"),
-        F.sum(once(F.col("bytes") * F.col("receivers"))).alias("bytes"),
-        F.coalesce(F.sum("payloads"), F.lit(0)).alias("payloads"),
-        F.max("step").alias("steps_max"),
-        F.avg(once(F.col("step"))).alias("steps_mean"),
-        F.min("time_ns").alias("first_ns"),
-        F.max("time_ns").alias("last_ns"),
-    )
-
-
-def _by_run(totals: DataFrame) -> DataFrame:
+def _by_run(counted: DataFrame) -> DataFrame:
     def of(kind: str, column: str) -> Column:
         return F.when(F.col("kind") == kind, F.col(column))
 
-    return totals.groupBy("run").agg(
+    return counted.groupBy("run").agg(
         F.coalesce(F.sum(of("deliver", "rows")), F.lit(0)).alias("deliveries"),
         F.coalesce(F.sum(of("deliver", "payloads")), F.lit(0)).alias("payloads"),
         F.coalesce(F.sum(of("send", "sends")), F.lit(0)).alias("sends"),
@@ -144,38 +119,14 @@ def message_times(events: DataFrame, *more: Column) -> DataFrame:
     )
 
 
-def _addressed() -> Column:
-    """How many processes a multicast is for; one that is in two of its groups is counted in both."""
-    sizes = F.transform("destinations", lambda group: F.coalesce(F.size(F.try_element_at("groups", group)), F.lit(0)))
-    return F.aggregate(sizes, F.lit(0), lambda total, size: total + size)
-
-
-def latency_histogram(events: DataFrame, runs: DataFrame) -> DataFrame:
+def latency_histogram(events: DataFrame, runs: DataFrame, scan: Scan | None = None) -> DataFrame:
     """Latencies counted in narrow buckets, by run, measure, number of destination groups, and of processes in them.
 
     Buckets keep the largest latency in them. Unlike a sketch they add up exactly, so one small table gives the
     percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
     per message, delivered or not. Clocks may be apart: `backwards` counts latencies that are negative, and so are none.
     """
-    members = F.broadcast(runs.select("run", "groups"))
-    processes = F.max(F.when(F.col("kind") == "multicast", F.col("addressed"))).alias("processes")
-    addressed = F.when(F.col("kind") == "multicast", _addressed()).alias("addressed")
-    timed = events.filter("kind in ('multicast', 'deliver')").join(members, on="run", how="inner")
-    messages = message_times(timed.select("run", "kind", "message", "time_ns", "destinations", addressed), processes)
-    in_order = F.filter("delivered_ns", lambda at: at >= F.col("sent_ns"))
-    each = F.transform("delivered_ns", lambda at: _entry(F.when(at < F.col("sent_ns"), BACKWARDS).otherwise(EACH), at))
-    ends = [
-        F.when(F.size(in_order) > 0, _entry(F.lit(measure), end))
-        for measure, end in ((FIRST, F.array_min(in_order)), (LAST, F.array_max(in_order)))
-    ]
-    entries = F.concat(each, F.array_compact(F.array(*ends, _entry(F.lit(SENT), F.col("sent_ns")))))
-    latency = F.col("latency_ns")
-    bucket = F.when(latency > 0, F.floor(F.log2(latency) * PER_OCTAVE)).otherwise(F.lit(-1))
-    return (
-        messages.select("run", "groups", "processes", F.inline(entries))
-        .groupBy("run", "measure", "groups", "processes", bucket.alias("bucket"))
-        .agg(F.count(F.lit(1)).alias("count"), F.max("latency_ns").alias("top_ns"), F.sum("latency_ns").alias("sum_ns"))
-    )
+    return latency_buckets(scan or of_rows(events), world_of(facts_of(runs)))
 
 
 def mean_latencies(latencies: DataFrame) -> DataFrame:
@@ -185,10 +136,6 @@ def mean_latencies(latencies: DataFrame) -> DataFrame:
         count, total = (F.sum(F.when(F.col("measure") == measure, F.col(name))) for name in ("count", "sum_ns"))
         columns.append(F.try_divide(total.cast("double"), count * 1e6).alias(f"{measure}_mean"))
     return latencies.groupBy("run").agg(*columns)
-
-
-def _entry(measure: Column, at: Column) -> Column:
-    return F.struct(measure.alias("measure"), (at - F.col("sent_ns")).alias("latency_ns"))
 
 
 def _percentiles(latencies: DataFrame, by: list[str]) -> DataFrame:

@@ -7,15 +7,18 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from antiphon.core.errors import TraceError
 from antiphon.pipeline import schema
 from antiphon.pipeline.far import ROWS_AT_ONCE, examine_far, far_files, for_spark, is_address, read_far
-from antiphon.pipeline.local import kept, local_table, small
+from antiphon.pipeline.glance.doubled import doubled
+from antiphon.pipeline.local import kept, local_table
+from antiphon.pipeline.scan import EVENT, Numbers, Scan, numbers, of_rows
 from antiphon.trace import RunFacts, read_all_facts, read_facts, run_of
 from antiphon.trace.parquet import read_file
 from antiphon.trace.survey import Examined, Survey, examine_here, examined, survey
@@ -25,9 +28,7 @@ SMALL_FILES, SMALL_BYTES = 64, 1 << 20  # more files than this, of less than thi
 SMALL_TASK_BYTES, FILES_PER_TASK = 4 << 20, 1_000
 FOOTER_TASKS_MAX = 64
 COLUMNS = ["run", *schema.EVENT_COLUMNS.names]
-BLOCK_BITS = 6  # events of a process are examined for duplicates in blocks of 64, one bit each
-DOUBLED_HERE = 10_000  # events that are there several times: so many numbers the driver holds
-DOUBLED_MAX = 8_000_000  # beyond this, all events are shuffled, and not only these
+DOUBLED_MAX = 2_000_000  # events that are there several times; beyond this, all are shuffled, and not only these
 
 
 class Trace(NamedTuple):
@@ -36,13 +37,15 @@ class Trace(NamedTuple):
     events: DataFrame  # of every run that can be read, each event once
     runs: DataFrame  # the facts of these runs, one row each
     survey: Survey  # what was found on the way, and what was refused
+    scan: Scan  # the same events, by a quicker way
 
 
 def open_trace(spark: SparkSession, trace: Path | str, found: Survey | None = None) -> Trace:
     """What can be read of a trace; refused where that is nothing. `trace`: a folder of this machine, or an address that
     Spark reads, as `hdfs://...`. `found`: what a survey told, if there was one."""
     survey_ = found or _survey(spark, trace)
-    return Trace(_events(spark, survey_), _runs(spark, survey_.facts), survey_)
+    events, scan = _events(spark, survey_)
+    return Trace(events, _runs(spark, survey_.facts), survey_, scan)
 
 
 def read_runs(spark: SparkSession, trace: Path | str) -> DataFrame:
@@ -57,7 +60,7 @@ def read_runs(spark: SparkSession, trace: Path | str) -> DataFrame:
 
 def read_events(spark: SparkSession, trace: Path | str) -> DataFrame:
     """Every event of every run, once. Refuses, in one sentence, what is not a trace of this version."""
-    return _events(spark, _survey(spark, trace).must_be_whole())
+    return _events(spark, _survey(spark, trace).must_be_whole())[0]
 
 
 def _survey(spark: SparkSession, trace: Path | str) -> Survey:
@@ -72,7 +75,7 @@ def _runs(spark: SparkSession, facts: Iterable[RunFacts]) -> DataFrame:
     return local_table(spark, rows, schema.RUNS)
 
 
-def _events(spark: SparkSession, survey_: Survey) -> DataFrame:
+def _events(spark: SparkSession, survey_: Survey) -> tuple[DataFrame, Scan]:
     files = survey_.files
     if len(files) > SMALL_FILES and sum(files.values()) < SMALL_BYTES * len(files):
         rows = _read_with_arrow(spark, survey_, list(files)).persist()  # else each check would open all of them again
@@ -81,7 +84,8 @@ def _events(spark: SparkSession, survey_: Survey) -> DataFrame:
     if survey_.strangers:
         known = local_table(spark, [(run.run,) for run in survey_.facts], schema.RUN)
         rows = rows.join(F.broadcast(known), on="run", how="left_semi")
-    return deduplicate(rows)
+    scan = Scan(spark, root=survey_.root, files=survey_.files, recast=frozenset(survey_.recast))
+    return _once_each(rows, scan)
 
 
 def _read_with_spark(spark: SparkSession, survey_: Survey) -> DataFrame:
@@ -116,41 +120,39 @@ def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def deduplicate(events: DataFrame) -> DataFrame:
-    """Keep, of the rows with equal (run, process, seq), the one with the smallest time.
+    """Keep, of the rows with equal (run, process, seq), the one with the smallest time."""
+    return _once_each(events, of_rows(events))[0]
 
-    A full shuffle would cost more than all checks together, and most traces have nothing to drop. So one narrow pass
-    sets a bit per event, in words of 64 events, once with or and once with exclusive or. A word with fewer bits than
-    rows holds events that are there several times: those whose bits cancelled out, or if that does not account for all
-    rows, as where one is there three times, any of them. Only such rows are shuffled; each other is looked up by a
-    number, and what has the number of such a row by chance is only looked at more closely.
+
+def _once_each(events: DataFrame, scan: Scan) -> tuple[DataFrame, Scan]:
+    """The events and the scan, both without rows that are there again.
+
+    A full shuffle would cost more than all checks together, and most traces have nothing to drop. So only events that
+    are there several times, or may be, are moved.
     """
-    bit = F.expr(f"shiftleft(1L, cast(seq & {2**BLOCK_BITS - 1} as int))")
-    words = events.groupBy("run", "process", F.expr(f"shiftright(seq, {BLOCK_BITS})").alias("block")).agg(
-        F.count(F.lit(1)).alias("rows"), F.bit_or(bit).alias("bits"), F.bit_xor(bit).alias("odd")
-    )
-    cancelled = F.col("bits").bitwiseAND(F.bitwise_not("odd"))
-    twice = F.col("rows") == F.bit_count("bits") + F.bit_count(cancelled)
-    dirty = (
-        words.filter(F.col("rows") > F.bit_count("bits"))
-        .withColumn("doubled", F.when(twice, cancelled).otherwise(F.col("bits")))
-        .withColumn("bit", F.explode(F.sequence(F.lit(0), F.lit(2**BLOCK_BITS - 1))))
-        .filter("(shiftright(doubled, bit) & 1) = 1")
-        .withColumn("seq", F.expr(f"shiftleft(block, {BLOCK_BITS}) + bit"))
-    )
-    numbers = small(dirty.select(_number()), DOUBLED_HERE)
-    if numbers.isEmpty():
-        return events
-    if numbers.count() > DOUBLED_MAX:
-        return kept(_first_of_each(events))
-    marked = events.withColumn("number", _number())
-    there = F.broadcast(numbers)
-    clean = marked.join(there, on="number", how="left_anti")
-    once = kept(_first_of_each(marked.join(there, on="number", how="left_semi")))
-    return clean.unionByName(once).drop("number")
+    again = kept(doubled(scan))
+    found = again.limit(DOUBLED_MAX + 1).count()
+    if not found:
+        return events, scan
+    if found > DOUBLED_MAX:
+        once = kept(_first_of_each(events))
+        return once, of_rows(once)
+    chosen = numbers(again.toArrow())
+    copies = scan.map(partial(_chosen, np.sort(chosen)), COLUMNS, schema.EVENTS)
+    once = kept(_first_of_each(copies)).select(*COLUMNS)
+    clean = events.join(F.broadcast(once.select(*EVENT)), on=EVENT, how="left_anti")
+    whole = clean.select(*COLUMNS).unionByName(once)
+    return whole, scan.divided(chosen, once) if scan.files else of_rows(whole)
 
 
-def _number() -> Column:
-    return F.xxhash64("run", "process", "seq").alias("number")
+def _chosen(wanted: Numbers, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The events that have these numbers."""
+    made = to_arrow_schema(schema.EVENTS).names
+    for table in tables:
+        found = numbers(table)
+        place = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
+        some = table.filter(pa.array(wanted[place] == found)).select(made)
+        yield from some.cast(to_arrow_schema(schema.EVENTS)).combine_chunks().to_batches(max_chunksize=ROWS_AT_ONCE)
 
 
 def _first_of_each(events: DataFrame) -> DataFrame:

@@ -6,11 +6,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from antiphon.pipeline.messages import group_set, judged, members_of
-from antiphon.pipeline.summary import counted, numbered, with_bits, zero
 from antiphon.trace import MAJORITY
 
-BOUNDS = {"least": F.min, "most": F.max}
-SAME = ("payloads", "digest", "place")
 SESSION = ["run", "process", "client", "destinations"]  # what one client sends to one set, as one process delivers it
 
 
@@ -38,67 +35,6 @@ def own_clients(events: DataFrame, incomplete: DataFrame) -> DataFrame:
     own = F.exists("requests", lambda request: request["client"] == F.col("process"))
     found = events.filter((F.col("kind") == "multicast") & own).select("run", F.col("process").alias("client"))
     return found.unionByName(incomplete).distinct()
-
-
-def gathered(events: DataFrame, roster: DataFrame) -> DataFrame:
-    """The first look: one row per request with what numbers say of it.
-
-    All rows that speak of a request have the same payloads and bytes (`even`), so that if it is `multicast` at all no
-    delivery is fake; and each who delivered it did so once, with the one message and at the one place in that (`ruly`).
-    """
-    kind = F.col("kind")
-    multicast, deliver = kind == "multicast", kind == "deliver"
-    rows = with_bits(cells(events, ["multicast", "deliver", "receipt"]), roster)
-    whole = F.col("payloads").isNotNull() & F.col("digest").isNotNull()
-    with_message = rows.groupBy("run", "client", "destinations", "first", "message").agg(
-        counted(multicast).alias("multicasts"),
-        counted(deliver).alias("deliveries"),
-        counted(kind == "receipt").alias("receipts"),
-        counted(~whole).alias("partial"),
-        *(fn(name).alias(f"{of}_{name}") for name in ("payloads", "digest") for of, fn in BOUNDS.items()),
-        *(fn(F.when(deliver, F.col("place"))).alias(f"{of}_place") for of, fn in BOUNDS.items()),
-        F.bit_or(F.when(deliver, F.coalesce("bit", zero())).otherwise(zero())).alias("delivered"),
-    )
-    by_request = with_message.groupBy("run", "client", "destinations", "first").agg(
-        *(F.sum(name).alias(name) for name in ("multicasts", "deliveries", "receipts", "partial")),
-        *(fn(f"{of}_{name}").alias(f"{of}_{name}") for name in SAME for of, fn in BOUNDS.items()),
-        F.bit_or("delivered").alias("delivered"),
-        counted(F.col("deliveries") > 0).alias("messages"),
-    )
-    same = [F.col(f"least_{name}") == F.col(f"most_{name}") for name in SAME]
-    once = F.col("deliveries") == F.bit_count("delivered")
-    return by_request.select(
-        *("run", "destinations", "multicasts", "deliveries", "receipts", "delivered"),
-        F.coalesce((F.col("partial") == 0) & same[0] & same[1], F.lit(False)).alias("even"),
-        F.coalesce((F.col("messages") == 1) & once & same[2], F.lit(False)).alias("ruly"),
-    )
-
-
-def doubts(requests: DataFrame, facts: DataFrame) -> DataFrame:
-    """(run, odd, unruly, delivered) of each run: whether a second look at its requests, or at their order, is needed,
-    and how many were delivered."""
-    addressed = F.aggregate(
-        "destinations", zero(), lambda seen, group: seen.bitwiseOR(F.try_element_at("group_bits", group))
-    )
-    missing = addressed.bitwiseAND(F.bitwise_not(F.col("faulty_bits").bitwiseOR(F.col("delivered"))))
-    unkept = F.when(F.col("receipts") > 0, ~F.col("even") | F.coalesce(missing != 0, F.lit(True)))
-    is_delivered = F.col("deliveries") > 0
-    fake = is_delivered & ((F.col("multicasts") == 0) | ~F.col("even"))
-    known = numbered(facts).select(
-        *("run", "group_bits", "faulty_bits"),
-        (judged("integrity") & F.col("whole")).alias("of_deliveries"),
-        (judged("receipts") | judged("durable_receipts")).alias("of_receipts"),
-    )
-    odd = (F.col("of_deliveries") & fake) | (F.col("of_receipts") & F.coalesce(unkept, F.lit(False)))
-    return (
-        requests.join(F.broadcast(known), on="run", how="inner")
-        .groupBy("run")
-        .agg(
-            F.max(odd).alias("odd"),
-            F.max(is_delivered & ~F.col("ruly")).alias("unruly"),
-            counted(is_delivered).alias("delivered"),
-        )
-    )
 
 
 def odd_requests(events: DataFrame, facts: DataFrame) -> DataFrame:

@@ -90,6 +90,8 @@ QUERY_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Rows may be pieces of some hundred kilobytes.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
     # One run of a sweep is small, one run of a benchmark is large: let the data decide how many tasks a shuffle gets.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",

@@ -11,18 +11,20 @@ from antiphon.pipeline import schema
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.local import kept, local_table
 from antiphon.pipeline.messages import IN_PART, NEEDS_DRAINED, PROPERTIES, TIMED
+from antiphon.pipeline.scan import Scan
 from antiphon.pipeline.violations import together
 
 SHOWN = 5  # violations kept of each property of each run: one disproves it, a few help to understand it
 
 
-def verify(events: DataFrame, runs: DataFrame, *, fast: bool = True) -> DataFrame:
+def verify(events: DataFrame, runs: DataFrame, *, fast: bool = True, scan: Scan | None = None) -> DataFrame:
     """The violations (run, property, processes, messages, detail), a few of each property of each run.
 
     `events` has each event once, as `read_events` gives it. Unless `fast`, nothing is proved by bits and keys and all
-    is checked the long way, which must give the same properties.
+    is checked the long way, which must give the same properties. `scan`: the same events, where there
+    is a quicker way to read them.
     """
-    evidence = Evidence(events, runs, fast=fast)
+    evidence = Evidence(events, runs, fast=fast, scan=scan)
     checks = [load(definition.on_spark) for promise, definition in REGISTRY.items() if promise in evidence.asked]
     every = together(*(check(evidence) for check in checks))
     if every is None:

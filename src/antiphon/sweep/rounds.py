@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.metrics import BACKWARDS, LATENCIES, QUANTILES, run_metrics
+from antiphon.pipeline.glance.times import BACKWARDS, LATENCIES
+from antiphon.pipeline.metrics import QUANTILES, run_metrics
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.sweep.folder import POINT, Round, SweepFolder, parameters
 from antiphon.sweep.pace import Chunk, Pace, chunks
