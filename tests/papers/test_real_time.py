@@ -168,12 +168,12 @@ def test_it_is_not_enough_that_the_clocks_of_all_groups_have_come_so_far() -> No
 
 
 def test_a_random_run_in_which_it_matters() -> None:
-    """g1.1 delivers g2.1:7 before g2.1 multicasts g2.1:8, which g2 delivers first."""
-    outcome = simulate(random_scenario(Primcast, 500_054, {"hybrid": "false", "order": "total"}))
+    """g3.1 delivers g3.3:2 before g1.1 multicasts g1.1:4, which g1.1 delivers first."""
+    outcome = simulate(random_scenario(Primcast, 500_086, {"hybrid": "false", "order": "total"}))
     assert Promise.REAL_TIME_ORDER not in outcome.facts.promises
     outcome.facts.promises = [Promise.REAL_TIME_ORDER.value]
     assert {violation.property for violation in check_run(outcome.facts, outcome.rows)} == {"real_time_order"}
-    with_it = simulate(random_scenario(Primcast, 500_054, {"hybrid": "false", "order": "realtime"}))
+    with_it = simulate(random_scenario(Primcast, 500_086, {"hybrid": "false", "order": "realtime"}))
     assert Promise.REAL_TIME_ORDER in with_it.facts.promises
     assert with_it.violations == []
 
