@@ -35,7 +35,7 @@ def firsts(found: list[Told]) -> list[tuple[list[int], int]]:
 
 def taken(count: int) -> Assurances:
     table = Assurances()
-    assert table.when_taken(SESSION, [request(number) for number in range(count)], count, count) == []
+    assert table.when_taken(SESSION, [request(number) for number in range(count)], count, count, 0) == []
     return table
 
 
@@ -83,8 +83,31 @@ def test_a_retry_waits_for_the_same_decision_and_is_answered_at_once_after_it() 
     assert told(submit(process, request(0))) == []
     process._effects = []
     process.assure(first, 7)
-    assert told(process._effects) == [(1, 7, (0,)), (2, 7, (1,))]
+    assert told(process._effects) == [(2, 7, (0, 1))]
     assert told(submit(process, request(0), request(1), request(2))) == [(2, 7, (0, 1))], "the third waits"
+
+
+def test_nobody_answers_for_what_it_neither_took_nor_delivered() -> None:
+    """A client that calls settled what it never sent, and then sends it, is not believed."""
+    process = alone()
+    submit(process, request(10, settled=10))
+    process._effects = []
+    process.assure(message(process, 1), 7)
+    assert told(process._effects) == [(11, 7, (10,))]
+    assert told(submit(process, request(0))) == []
+    assert told(submit(process, request(10, settled=10))) == [(11, 7, (10,))]
+
+
+def test_what_a_client_has_given_up_leaves_nothing_behind() -> None:
+    table = taken(2)
+    assert firsts(table.when_delivered(A, [request(5)], 5)) == []
+    assert table.waiting == {}
+
+
+def test_what_is_delivered_together_is_assured_together() -> None:
+    table = taken(3)
+    assert firsts(table.when_delivered(A, [request(0), request(1)], 5)) == [([0, 1], 5)]
+    assert table.reached(SESSION, 3) == 2
 
 
 def test_what_waits_survives_a_snapshot() -> None:
@@ -148,6 +171,21 @@ def test_protocols_that_do_not_heed_floors_take_no_turns() -> None:
         process.check_request("dora", A, turned)
     with pytest.raises(BadFrame, match="clients do not count turns with it"):
         process.check_body(Message(MessageId(ProcessId("a.1"), 1), A, 1, Buffers(turned)))
+
+
+def test_a_floor_that_no_cluster_can_have_given_is_refused() -> None:
+    """Else one client could take the clocks of all groups to the end of their range, for good."""
+    process, now_us = alone(), 1_800_000_000_000_000
+
+    def check(floor: int) -> Request:
+        data = encode_request("dora", 0, 0, [b"x"], None, floor, 1)
+        return process.check_request("dora", A, data, at=now_us * 1000)
+
+    assert check(now_us + 60_000_000).floor == now_us + 60_000_000, "clocks may be apart"
+    with pytest.raises(UsageError, match="cannot have given it"):
+        check(now_us + 2 * 3_600_000_000)
+    process.protocol.clock = now_us + 2 * 3_600_000_000  # type: ignore[attr-defined]
+    assert check(now_us + 2 * 3_600_000_000 + 1).turn == 1, "here it has"
 
 
 def test_requests_of_several_turns_have_an_answer_each() -> None:

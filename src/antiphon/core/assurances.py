@@ -14,8 +14,8 @@ import msgspec
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.model import GroupId
-from antiphon.core.requests import Request, parse_request
-from antiphon.core.sessions import SessionId
+from antiphon.core.requests import Request, trusted_requests_in
+from antiphon.core.sessions import SESSIONS_MAX, SessionId
 
 
 class Decided(NamedTuple):
@@ -37,59 +37,81 @@ class Assurances(msgspec.Struct, array_like=True):
     """Of all clients of one member."""
 
     waiting: dict[SessionId, dict[int, Decided | None]] = {}  # taken and not assured, in order, by first number
+    begun: dict[SessionId, int] = {}  # the first number of each session that this member took, the newest last
     latest: int = 0  # the greatest timestamp of all that was decided on or delivered here
 
-    def when_taken(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> list[Told]:
-        """A client has sent these, of which the last ones are ``fresh``; all below ``taken`` was taken.
+    def when_taken(
+        self, session: SessionId, requests: list[Request], fresh: int, taken: int, delivered: int
+    ) -> list[Told]:
+        """A client has sent these, of which the last ones are ``fresh``; all below ``taken`` was taken, or called
+        settled by the client, and all below ``delivered`` was delivered here.
 
-        Of what it sends again, it is told at once what is assured; the rest is told when it is.
+        Of what it sends again, it is told at once what is assured; the rest is told when it is. Of what this member
+        neither took nor delivered, whatever the client says of it, nobody here can answer for anything.
         """
         again = len(requests) - fresh
         if fresh:
             waiting = self.waiting.setdefault(session, {})
             for request in requests[again:]:
                 waiting[request.first] = None
-        reached = self.reached(session, taken)
-        told = [request for request in requests[:again] if request.end <= reached]
+            self._begin(session, requests[again].first)
+        reached, begun = self.reached(session, taken), self.begun.get(session, taken)
+        told = [r for r in requests[:again] if r.end <= delivered or (begun <= r.first and r.end <= reached)]
         return [Told(session, told, self.latest)] if told else []
+
+    def _begin(self, session: SessionId, first: int) -> None:
+        if session not in self.begun:
+            self.begun[session] = first
+            if len(self.begun) > SESSIONS_MAX:
+                oldest = next(iter(self.begun))
+                del self.begun[oldest]
+                self.waiting.pop(oldest, None)
 
     def when_decided(self, destinations: tuple[GroupId, ...], requests: list[Request], timestamp: int) -> list[Told]:
         """All groups have decided on the message that brings these."""
-        self.latest = max(self.latest, timestamp)
-        told = []
-        for request in requests:
-            session = SessionId(request.client, destinations)
-            if session in self.waiting:
-                told += self._assure(session, request, timestamp)
-        return told
+        return self._assure(destinations, requests, timestamp, is_delivered=False)
 
     def when_delivered(self, destinations: tuple[GroupId, ...], admitted: list[Request], timestamp: int) -> list[Told]:
         """These were, and so was all that their clients sent before them. Whoever multicast it, it is decided on."""
-        if self.waiting:
-            for request in admitted:
-                waiting = self.waiting.get(SessionId(request.client, destinations), {})
-                for first in [first for first in waiting if first < request.first]:
-                    del waiting[first]  # a client that calls settled what is not has given it up
-        return self.when_decided(destinations, admitted, timestamp)
+        return self._assure(destinations, admitted, timestamp, is_delivered=True)
 
     def reached(self, session: SessionId, taken: int) -> int:
         """The number below which all is assured of a session, of which all below ``taken`` was taken."""
         waiting = self.waiting.get(session)
         return next(iter(waiting)) if waiting else taken
 
-    def _assure(self, session: SessionId, request: Request, timestamp: int) -> list[Told]:
+    def _assure(
+        self, destinations: tuple[GroupId, ...], requests: list[Request], timestamp: int, *, is_delivered: bool
+    ) -> list[Told]:
+        self.latest = max(self.latest, timestamp)
+        ends: dict[SessionId, int] = {}  # what comes before was delivered
+        for request in requests:
+            session = SessionId(request.client, destinations)
+            waiting = self.waiting.get(session)
+            if waiting is None:
+                continue
+            if request.first in waiting:
+                data = Buffers(request.data)
+                data.decoded = [request]
+                waiting[request.first] = Decided(data, timestamp)
+            ends[session] = request.first if is_delivered else 0
+        return [told for session, end in ends.items() for told in self._take_assured(session, end)]
+
+    def _take_assured(self, session: SessionId, delivered: int) -> list[Told]:
+        """All that is assured, up to the first that is not. What stands before something that was delivered, and was
+        not itself, its client has given up: it called settled what is not."""
         waiting = self.waiting[session]
-        if request.first not in waiting:
-            return []
-        waiting[request.first] = Decided(Buffers(request.data), timestamp)
-        found, latest = list[Request](), 0
-        for first in list(waiting):
-            decided = waiting[first]
-            if decided is None:
+        found: dict[int, Decided | None] = {}
+        for first, decided in waiting.items():
+            if decided is None and first >= delivered:
                 break
-            found.append(parse_request(decided.request.joined()) if first != request.first else request)
-            latest = max(latest, decided.timestamp)
+            found[first] = decided
+        for first in found:
             del waiting[first]
         if not waiting:
             del self.waiting[session]
-        return [Told(session, found, latest)] if found else []
+        assured = [decided for decided in found.values() if decided is not None]
+        if not assured:
+            return []
+        requests = [trusted_requests_in(decided.request)[0] for decided in assured]
+        return [Told(session, requests, max(decided.timestamp for decided in assured))]

@@ -259,6 +259,10 @@ class OrderingProtocol(Component):
         """The newest view that this process has announced, and who is in it; None where there are no views."""
         return None
 
+    def newest_timestamp(self) -> int:
+        """Where clients bring floors: the greatest timestamp of which this process has heard."""
+        return 0
+
     def counters(self) -> dict[str, int]:
         """What a protocol counts of itself, by name; shown in a process's status."""
         return {}

@@ -41,7 +41,7 @@ class Journal(Protocol):
         ...
 
     def append(self, happened: AnyInput) -> int:
-        """Take an input as a record (`encode_input`); returns its bytes, where somebody counts them.
+        """Take an input as a record (core/inputs.py); returns its bytes, where somebody counts them.
 
         JournalFull: nothing has happened.
         """

@@ -38,6 +38,7 @@ from antiphon.core.requests import (
 )
 from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
 
+AHEAD_MAX = 3_600_000_000  # how far behind the present time, in microseconds, a client may ask for a place in the order
 SNAPSHOT_VERSION = 6
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
@@ -219,11 +220,11 @@ class Process:
         return wanted
 
     def check_request(
-        self, client: str, destinations: tuple[GroupId, ...], data: Piece, before: Request | None = None
+        self, client: str, destinations: tuple[GroupId, ...], data: Piece, before: Request | None = None, at: int = 0
     ) -> Request:
         """Refuse a client's request that may not be taken; call before it is journaled.
 
-        ``before``: the one that came right before it, with it, and may be taken.
+        ``before``: the one that came right before it, with it, and may be taken. ``at``: the time.
         """
         request = parse_request(data)
         if len(request.data) != len(data) or request.client != client:
@@ -233,6 +234,8 @@ class Process:
         self.protocol.admit_service(request.service)
         if request.turn and not self.heeds_floors:
             raise UsageError(_NO_TURNS)
+        if request.floor > max(max(at, self.now) // 1000 + AHEAD_MAX, self.protocol.newest_timestamp() + 1):
+            raise UsageError("The client asks for a place behind a timestamp that this cluster cannot have given it.")
         mixed = bool(self.protocol.services)
         session = SessionId(client, destinations)
         expected = None if before is None else before.end
@@ -474,7 +477,9 @@ class Process:
             state.seq += 1
             self._effects.append(Reply(state.seq, session.client, destinations, taken, tuple(requests), fresh))
         if self.assures:
-            self.tell_assured(state.assurances.when_taken(session, requests, fresh, taken))
+            known = state.sessions.known.get(session)
+            delivered = 0 if known is None else known.next
+            self.tell_assured(state.assurances.when_taken(session, requests, fresh, taken, delivered))
 
     def _reply_by_turns(self, session: SessionId, requests: list[Request], fresh: int, taken: int) -> None:
         """Of several turns of a client: one answer for each, so that the trace can tell."""

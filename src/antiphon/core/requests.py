@@ -78,8 +78,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     def goes_on(self, before: Request) -> bool:
         """Whether it says what another request of its client says, and begins where that one ends."""
-        same = self.settled == before.settled and self.service == before.service and self.turn == before.turn
-        return self.first == before.end and same
+        same = self.settled == before.settled and self.service == before.service
+        return self.first == before.end and same and self.turn == before.turn and self.floor == before.floor
 
     @property
     def digest(self) -> int:

@@ -490,6 +490,9 @@ class Primcast(Epochs):
     def pending(self) -> int:
         return len(self.held)
 
+    def newest_timestamp(self) -> int:
+        return self.clock
+
     def counters(self) -> dict[str, int]:
         return {"epoch": self.epoch}
 

@@ -241,6 +241,8 @@ class UniformReliableMulticast(ReliableMulticast):
             return
         for echo in message.echoes:
             echo.label.check(self.topology, self.me)
+        if len({echo.label.groups for echo in message.echoes}) != 1:
+            raise BadFrame("Echoes that travel together are of messages to the same groups.")
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         return tuple(e.id for e in message.echoes) if isinstance(message, Echoes) else super().about(message)

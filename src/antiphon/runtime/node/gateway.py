@@ -327,7 +327,8 @@ class ClientCaller:
             return
         before = run[-1][1] if run else None
         try:
-            request = self._driver.process.check_request(self.client, route.destinations, data, before)
+            at = self._driver.clock()
+            request = self._driver.process.check_request(self.client, route.destinations, data, before, at)
         except OutOfTurn as error:
             self._submit()
             self._refuse(number, parse_request(data).first, "out of turn", str(error), error.expected)
