@@ -55,7 +55,7 @@ def test_limits_as_they_are_written(words: list[str], found: Retain) -> None:
         (["-1GB"], "'-1GB' does not say"),
         (["7 days"], "'7 days' does not say"),
         ([""], "'' does not say"),
-        (["all", "7d"], "'all' does not say"),
+        (["all", "7d"], "'all' stands alone"),
         (["1GB,2GB"], "two limits of one kind"),
         (["1d", "2h"], "two limits of one kind"),
         (["0GB"], "would keep nothing"),
@@ -439,6 +439,10 @@ async def read_on(reader: antiphon.Subscription, found: list[int]) -> None:
         found.append(delivery.position)
 
 
+def kept_bytes(folder: ClusterFolder) -> list[int]:
+    return [status.delivered_bytes for status in cluster.statuses(folder).values() if status is not None]
+
+
 def test_members_let_go_and_say_where_they_begin_through_kills_and_a_change(make_cluster: MakeCluster) -> None:
     folder = make_cluster(
         {"a": 2, "b": 1}, segment_bytes=64 << 10, snapshot_bytes=256 << 10, retain=["400kB"], gather=1
@@ -449,10 +453,8 @@ def test_members_let_go_and_say_where_they_begin_through_kills_and_a_change(make
             await send(client, 2000, paced=True)
             await asyncio.to_thread(cluster.wait_idle, folder, 10)
             await asyncio.to_thread(wait_until, lambda: min(begins(folder).values()) > 1000)
-            for status in cluster.statuses(folder).values():
-                assert status is not None
-                assert status.delivered == 2000
-                assert status.delivered_bytes < 600_000
+            await asyncio.to_thread(wait_until, lambda: all(size < 600_000 for size in kept_bytes(folder)))
+            assert {status and status.delivered for status in cluster.statuses(folder).values()} == {2000}
             first = min(begins(folder)[name] for name in ("a.1", "a.2"))
             with pytest.raises(antiphon.PositionGone, match=f"can go on from position {first}") as gone:
                 await read(client, 0)
@@ -500,3 +502,31 @@ def test_a_reader_that_lags_behind_what_is_kept_is_told(make_cluster: MakeCluste
 
     asyncio.run(story())
     assert cluster.stop(folder)
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        ("5M", "'5M' could be a size or an age: write 5m for an age, a B for a size"),
+        ("7D", "could be a size or an age: write 7d for an age"),
+        ("7d,all", "'all' stands alone"),
+    ],
+)
+def test_a_limit_that_could_mean_two_things_is_refused(limit: str, sentence: str) -> None:
+    """Who means 5 MB must not lose all that is older than 5 minutes."""
+    with pytest.raises(UsageError, match=sentence):
+        Retain.parse([limit])
+
+
+@pytest.mark.parametrize(
+    ("limit", "understood"),
+    [
+        ("5mb", "up to 5,000,000 bytes"),
+        ("7d", "what is younger than 7 days"),
+        ("1GiB,90m", "up to 1,073,741,824 bytes of what is younger than 90 minutes"),
+        ("1.5s", "what is younger than 1.5 seconds"),
+        ("ALL", "everything"),
+    ],
+)
+def test_what_was_understood_is_said(limit: str, understood: str) -> None:
+    assert str(Retain.parse([limit])) == understood

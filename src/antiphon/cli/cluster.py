@@ -106,6 +106,8 @@ def up_command(
         state = "started" if process in started else "was running" if process in used else _unused(folder, process)
         table.add_row(process, config.addresses[process], state)
     print_table(table)
+    if retain:
+        print(f"Of what it delivers each process keeps {folder.retained()}.")
 
 
 def _unused(folder: ClusterFolder, process: ProcessId) -> str:
@@ -132,7 +134,8 @@ def _open_or_create(
     config = folder.config
     if protocol not in (None, config.protocol) or (options and options != config.options):
         named = "".join(f" -o {name}={value}" for name, value in config.options.items())
-        raise UsageError(f"There is already a cluster in {path}, with the protocol {config.protocol}{named}.")
+        kept = f"{config.protocol}{named}" if named else f"{config.protocol} and its usual options"
+        raise UsageError(f"There is already a cluster in {path}, with the protocol {kept}: these stay as they are.")
     if chosen.get("gather", config.gather) != config.gather:
         raise UsageError(f"There is already a cluster in {path}, with --gather {config.gather}.")
     if chosen["spares"] and chosen["spares"] != config.spares:

@@ -91,7 +91,7 @@ class Client:
             raise UsageError(f"batch_bytes must be 1 to {REQUEST_BYTES_MAX}, not {_shown(batch_bytes)}.")
         _check_receipt(receipt)
         if order not in (None, "client", "set"):
-            raise UsageError(f"The order is that of a client or of a set, not {_shown(order)}.")
+            raise UsageError(f'The order must be "client" or "set", not {_shown(order)}.')
         self.name = f"{name or 'client'}-{secrets.token_hex(6)}"
         self._target = target
         self._linger = linger
@@ -229,7 +229,9 @@ class Client:
         """Refuse one that the cluster does not give."""
         _check_receipt(receipt)
         if receipt == "majority" and self._given != receipt:
-            raise UsageError("This cluster's protocol cannot tell when a majority of each group holds something.")
+            raise UsageError(
+                "This cluster's protocol cannot tell when a majority of each group holds something; primcast can."
+            )
         return receipt
 
     def _check_open(self) -> Sender:
@@ -355,7 +357,7 @@ class Client:
 
 def _check_receipt(receipt: object) -> None:
     if receipt not in (None, "member", "majority"):
-        raise UsageError(f"A receipt is of one member or of a majority, not {_shown(receipt)}.")
+        raise UsageError(f'The receipt must be "member" or "majority", not {_shown(receipt)}.')
 
 
 def _bad_timeout(timeout: object) -> UsageError:

@@ -226,7 +226,7 @@ class Route:
         """Tell the callers whose time is over; returns the next deadline."""
         why = self._why if self.lane is None else "too much that was sent before is not delivered yet"
         if self.drafts and not self._may_leave(self.drafts[0]):
-            why = "what was sent before to other groups has no receipt yet"
+            why = 'what was sent before to other groups has no receipt yet (with order="set" it is not waited for)'
         for draft in self.drafts:
             draft.fail(lambda _: Unavailable(f"It was not multicast to {self._names()} in time: {why}."), now)
         self._drop_leavers()

@@ -33,13 +33,18 @@ class Retain(NamedTuple):
         seconds: float | None = None
         for limit in text.split(","):
             found = _LIMIT.fullmatch(limit.strip())
-            number, unit = (float(found[1]), found[2].lower()) if found else (0.0, "")
-            if unit in _UNITS and size is None:
-                size = int(number * _UNITS[unit])
+            number, unit = (float(found[1]), found[2]) if found else (0.0, "")
+            if unit.lower() in _UNITS and size is None:
+                size = int(number * _UNITS[unit.lower()])
             elif unit in _SECONDS and seconds is None:
                 seconds = number * _SECONDS[unit]
-            elif unit in _UNITS or unit in _SECONDS:
+            elif unit.lower() in _UNITS or unit in _SECONDS:
                 raise UsageError(f"{text!r} has two limits of one kind: give one size and one age at most.")
+            elif unit.lower() in _SECONDS:  # who means 5 MB must not lose all that is older than 5 minutes
+                said = limit.strip()
+                raise UsageError(f"{said!r} could be a size or an age: write {said.lower()} for an age, a B for a size.")
+            elif limit.strip().lower() == EVERYTHING:
+                raise UsageError(f"{EVERYTHING!r} stands alone: beside it there is no limit.")
             else:
                 raise UsageError(
                     f"{limit.strip()!r} does not say what to retain: give a size such as 10GB, an age such as 7d, both "
@@ -48,6 +53,12 @@ class Retain(NamedTuple):
         if size == 0 or seconds == 0:
             raise UsageError(f"{text!r} would keep nothing: the newest is always kept, so give a size or an age.")
         return cls(size, seconds)
+
+    def __str__(self) -> str:
+        """As a sentence goes on behind "keeps"."""
+        size = None if self.bytes is None else f"up to {self.bytes:,} bytes"
+        age = None if self.seconds is None else f"what is younger than {_in_words(self.seconds)}"
+        return " of ".join(filter(None, (size, age))) or "everything"
 
     @property
     def is_limited(self) -> bool:
@@ -61,3 +72,11 @@ class Retain(NamedTuple):
     def segment_bytes(self, usual: int) -> int:
         """Of a log whose whole segments are let go: so small that a limit is met closely."""
         return usual if self.bytes is None else min(usual, max(self.bytes // _SEGMENTS, _SEGMENT_BYTES_MIN))
+
+
+def _in_words(seconds: float) -> str:
+    for name, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length and seconds % length == 0:
+            count = int(seconds // length)
+            return f"{count:,} {name}{'' if count == 1 else 's'}"
+    return f"{seconds:g} seconds"
