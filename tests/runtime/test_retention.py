@@ -507,8 +507,8 @@ def test_a_reader_that_lags_behind_what_is_kept_is_told(make_cluster: MakeCluste
 @pytest.mark.parametrize(
     ("limit", "sentence"),
     [
-        ("5M", "'5M' could be a size or an age: write 5m for an age, a B for a size"),
-        ("7D", "could be a size or an age: write 7d for an age"),
+        ("5M", "'5M' could be a size or an age; write 5m for an age, B for a size"),
+        ("7D", "could be a size or an age; write 7d for an age"),
         ("7d,all", "'all' stands alone"),
     ],
 )

@@ -42,7 +42,7 @@ class Retain(NamedTuple):
                 raise UsageError(f"{text!r} has two limits of one kind: give one size and one age at most.")
             elif unit.lower() in _SECONDS:  # who means 5 MB must not lose all that is older than 5 minutes
                 said = limit.strip()
-                raise UsageError(f"{said!r} could be a size or an age: write {said.lower()} for an age, a B for a size.")
+                raise UsageError(f"{said!r} could be a size or an age; write {said.lower()} for an age, B for a size.")
             elif limit.strip().lower() == EVERYTHING:
                 raise UsageError(f"{EVERYTHING!r} stands alone: beside it there is no limit.")
             else:
