@@ -106,7 +106,9 @@ def test_a_reader_waits_a_moment_for_members_that_lag_behind_what_it_has_read() 
     run({"a": 2}, story)
 
 
-def test_what_is_gone_is_read_where_it_is_kept() -> None:
+def test_what_is_gone_is_read_where_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "SEARCH_SECONDS", 0.3)
+
     async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
         payloads = await sixty(client)
         for name, keeps in {"a.1": 40, "a.2": 20, "a.3": 50, "a.4": 30}.items():
@@ -123,6 +125,65 @@ def test_what_is_gone_is_read_where_it_is_kept() -> None:
             await anext(client.subscribe("a", start=25, follow=False))
 
     run({"a": 4}, story)
+
+
+@pytest.mark.parametrize("start", [0, "earliest"])
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_member_that_is_being_restarted_may_have_what_the_others_let_go(start: Any, follow: bool) -> None:
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        cluster.members["a.1"].keeps, cluster.members["a.2"].keeps = 30, 40
+        await cluster.members["a.3"].stop()
+        reader = client.subscribe("a", start=start, follow=follow)
+        reading = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0.5)
+        assert not reading.done()
+        await cluster.members["a.3"].start()
+        assert (await reading).position == 0
+        assert [(await anext(reader)).position for _ in range(9)] == list(range(1, 10))
+        await reader.aclose()
+
+    run({"a": 3}, story)
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_member_that_does_not_come_back_is_waited_for_once(monkeypatch: pytest.MonkeyPatch, follow: bool) -> None:
+    monkeypatch.setattr(subscription, "SEARCH_SECONDS", 0.5)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        payloads = await sixty(client)
+        cluster.members["a.1"].keeps = 30
+        await cluster.members["a.2"].stop()
+        reading = asyncio.ensure_future(anext(client.subscribe("a", start=0, follow=follow)))
+        await asyncio.sleep(0.2)
+        cluster.members["a.1"].keeps = 40
+        with pytest.raises(antiphon.PositionGone, match="position 40"):  # as it is when it is said
+            await reading
+        reader = client.subscribe("a", start="earliest", follow=follow)
+        assert [(await anext(reader)).payload for _ in range(20)] == payloads[40:]
+        await reader.aclose()
+
+    run({"a": 2}, story)
+
+
+def test_a_reader_waits_for_the_member_that_it_read_from_when_the_others_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subscription, "SEARCH_SECONDS", 0.5)
+
+    async def story(cluster: FakeCluster, client: antiphon.Client) -> None:
+        await sixty(client)
+        cluster.members["a.1"].keeps = 100
+        reader = client.subscribe("a")
+        assert [(await anext(reader)).position for _ in range(60)] == list(range(60))
+        await cluster.members["a.2"].stop()
+        with pytest.raises(antiphon.PositionGone, match="position 100"):
+            await asyncio.wait_for(anext(reader), 5)
+        await cluster.members["a.2"].start()
+        await client.multicast("a", b"more")
+        assert (await anext(reader)).payload == b"more"
+
+    run({"a": 2}, story)
 
 
 def test_the_earliest_is_the_oldest_that_any_member_keeps() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pytest
+from msgspec.structs import replace
 
 from antiphon.core.errors import UsageError
 from antiphon.core.events import Delivered, encode_event
@@ -49,6 +51,12 @@ def history(messages: int, seed: int) -> list[Delivered]:
     return [delivery(rng, number, numbers) for number in range(1, messages + 1)]
 
 
+def placed(events: Sequence[Delivered]) -> list[Delivered]:
+    """At the positions that they have where they are all that is delivered."""
+    ends = accumulate(event.count for event in events)
+    return [replace(event, position=end - event.count) for event, end in zip(events, ends, strict=True)]
+
+
 class Shop:
     """A cluster's folder whose logs are written by hand."""
 
@@ -71,6 +79,21 @@ class Shop:
             log.commit()
         log.abandon()
 
+    def write_behind(self, process: str, events: Sequence[Delivered], records: int) -> None:
+        """So many records were let go before these."""
+        folder = self.path / process / "delivered"
+        log = SegmentedLog.open(folder, JournalIdentity("shop", process, ""), segment_bytes=SEGMENT_BYTES)
+        for _ in range(records):
+            log.append(encode_event(events[0]))
+        log.commit()
+        log._roll(log._files.reserve_segment())
+        log.abandon()
+        self.write(process, events)
+        log = SegmentedLog.open(folder, JournalIdentity("shop", process, ""))
+        log.cut(records)
+        assert log.first_index == records
+        log.abandon()
+
     def let_go(self, process: str, segments: int) -> None:
         """Of the oldest segments, leaving so many."""
         log = SegmentedLog.open(self.path / process / "delivered", JournalIdentity("shop", process, ""))
@@ -80,7 +103,7 @@ class Shop:
     def deliver(self, events: Sequence[Delivered], done: dict[str, int], until: dict[str, int]) -> None:
         """The log of each process goes on from ``done`` to ``until``, counted in the messages of its group."""
         for process, end in until.items():
-            own = [event for event in events if process.partition(".")[0] in event.destinations]
+            own = placed([event for event in events if process.partition(".")[0] in event.destinations])
             self.write(process, own[done.get(process, 0) : end])
             done[process] = max(done.get(process, 0), end)
 
@@ -88,9 +111,7 @@ class Shop:
 def merged(spark: SparkSession, shop: Shop, out: Path, bucket_bytes: int = 1 << 20) -> Merged:
     config, logs = find_logs([shop.path])
     table = Table.prepare(out, config)
-    newest = table.newest()
-    floors = floors_of(config, logs, after=newest.until if newest is not None else b"")
-    return merge(spark, floors, table, bucket_bytes=bucket_bytes)
+    return merge(spark, floors_of(config, logs, before=table.newest()), table, bucket_bytes=bucket_bytes)
 
 
 def rows_of(out: Path) -> list[dict[str, object]]:
@@ -161,6 +182,37 @@ def test_logs_that_were_cut_are_merged_as_long_as_nothing_is_lost(spark: SparkSe
     with pytest.raises(UsageError, match=r"orders keeps what it delivered from position \d+ on, .*: nothing was added"):
         merged(spark, shop, fresh)
     assert not list(fresh.glob("increment=*"))
+
+
+def test_a_log_that_was_cut_just_where_the_table_ends_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    events = history(90, seed=3)
+    shop, done, out = Shop(tmp_path / "shop"), dict[str, int](), tmp_path / "out"
+    shop.deliver(events, done, dict.fromkeys(shop.config.processes, 30))
+    first = merged(spark, shop, out)
+    assert first.increment is not None
+    # Of each group, one is left, and it has what is not in the table, from the beginning of a segment on.
+    for group in GROUPS:
+        own = placed([event for event in events if group in event.destinations])
+        rest = [event for event in own if (event.key or b"") > first.increment.until]
+        assert rest[0].position == first.increment.ends[group] > 0
+        for process in shop.config.groups[group]:
+            shutil.rmtree(shop.path / process / "delivered")
+        shop.write_behind(f"{group}.1", rest, records=len(own) - len(rest))
+    again = merged(spark, shop, out)
+    assert again.rows > first.rows
+    assert facts(rows_of(out)) == expected(events)[: again.rows]
+    assert again.increment is not None
+    for group in GROUPS:
+        own = placed([event for event in events if group in event.destinations])
+        rest = [event for event in own if (event.key or b"") > again.increment.until]
+        assert again.increment.ends[group] == (rest[0].position if rest else own[-1].position + own[-1].count)
+    shutil.rmtree(out / "increment=00000002")
+    shutil.rmtree(shop.path / "orders.1" / "delivered")
+    own = placed([event for event in events if "orders" in event.destinations])
+    rest = [event for event in own if (event.key or b"") > first.increment.until][1:]
+    shop.write_behind("orders.1", rest, records=len(own) - len(rest))
+    with pytest.raises(UsageError, match="orders keeps what it delivered from position"):
+        merged(spark, shop, out)
 
 
 def test_what_the_logs_contradict_is_not_merged(spark: SparkSession, tmp_path: Path) -> None:

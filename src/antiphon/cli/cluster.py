@@ -251,6 +251,8 @@ def _notes(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
         if status.begins:
             size = f"{status.delivered_bytes / (1 << 20):.1f} MiB"
             yield f"{process} keeps what it delivered from position {status.begins} on, in {size}."
+        if status.retain:
+            yield f"{process} lets go of nothing that it delivered, for it cannot tell what to retain: {status.retain}"
         if status.trace == "no room":
             yield f"{process} finds no room for its trace."
         elif status.trace == "slow":

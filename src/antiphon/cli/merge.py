@@ -66,10 +66,9 @@ def merge_command(
         if running is not None:
             await_disks(running, found)
         before = table.newest()
-        after = before.until if before is not None else b""
-        floors, asked = floors_of(config, found, after=after), Asked([], [], [])
+        floors, asked = floors_of(config, found, before=before), Asked([], [], [])
         if running is not None and advance:
-            floors, asked = advanced(running, found, floors, wait, after=after)
+            floors, asked = advanced(running, found, floors, wait, before=before)
         steps.next("starting Spark")
         spark = quiet_session(ROWS_EXPECTED, where)
         from antiphon.merge import merge

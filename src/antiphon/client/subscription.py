@@ -26,7 +26,7 @@ from antiphon.runtime.net.frames import (
 from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES
 
 AHEAD_BYTES_MAX = 8 << 20  # read ahead of the application
-SEARCH_SECONDS = 5.0  # for a live member, when the reader does not want to wait for news anyway
+SEARCH_SECONDS = 5.0  # for a live member, or one that has what others let go, unless the reader waits for news anyway
 AHEAD_SECONDS = 5.0  # that a group has to come to where a reader wants to begin, if it is not there yet
 END_SECONDS = 1.0  # that the other members have to say where their logs end, when a reader wants to read up to the end
 
@@ -115,6 +115,8 @@ class Subscription:
         self._may_skip = start is None  # begin behind what is gone, until something was read
         self._is_placed = False  # the group has come to where this begins
         self._gone: dict[str, int] = {}  # the members that no longer have what comes next: the first position they have
+        self._absent_until: float | None = None  # so long they are waited for who do not say whether they have it
+        self._has_waited = False  # for them
         self._follow = follow
         self._registry = registry  # where it is kept while it is open
         self._end: int | None = None  # where to stop, if not following
@@ -219,6 +221,7 @@ class Subscription:
         if end <= begin:
             return None  # before the start, or without payloads
         self._next, self._may_skip = end, False
+        self._absent_until, self._has_waited = None, False
         self._backoff.reset()
         if not isinstance(event, Delivered):
             return event
@@ -321,18 +324,33 @@ class Subscription:
             if len(refusals) == len(self._members):
                 raise refusals[0]
             if self._gone:
-                self._on_gone()
+                if not self._is_settled(loop.time()):
+                    await self._backoff.wait()
+                elif self._gone:
+                    self._on_gone()
                 continue
             if not self._follow and loop.time() > deadline:
                 whom = f"No member of {self._group}" if self.member is None else f"{self.member}, whose log this is,"
                 raise Unavailable(f"{whom} can{'' if self.member is None else 'not'} be reached.")
             await self._backoff.wait()
 
+    def _is_settled(self, now: float) -> bool:
+        """Whether those that are not there need not be waited for: all have said that they no longer have what comes
+        next, or there was time enough. Who was there is asked again then: meanwhile it may have let go of more."""
+        if self._has_waited or all(member in self._gone for member in self._members):
+            return True
+        if self._absent_until is None:
+            self._absent_until = now + SEARCH_SECONDS
+        if now > self._absent_until:
+            self._has_waited, self._gone = True, {}
+        return self._has_waited
+
     def _on_gone(self) -> None:
-        """No member that can be reached has what comes next: begin behind it, or say from where it can go on."""
+        """Begin behind what is gone, or say from where it can go on."""
         gone, self._gone = self._gone, {}
         member = min(gone, key=lambda member: gone[member])
         if not self._may_skip:
+            self._absent_until, self._has_waited = None, False
             raise PositionGone(
                 f"Position {self._next} of {self._group if self.member is None else self.member} is no longer kept: "
                 f"reading can go on from position {gone[member]}.",

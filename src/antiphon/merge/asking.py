@@ -12,6 +12,7 @@ from antiphon.core.errors import OutcomeUnknown, Unavailable
 from antiphon.core.keys import first_number
 from antiphon.merge.floors import Floor, behind, floors_of
 from antiphon.merge.logs import Log, reach_of
+from antiphon.merge.table import Increment
 from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
@@ -28,7 +29,12 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def advance(
-    folder: ClusterFolder, logs: Sequence[Log], floors: dict[str, Floor], wait_seconds: float, *, after: bytes = b""
+    folder: ClusterFolder,
+    logs: Sequence[Log],
+    floors: dict[str, Floor],
+    wait_seconds: float,
+    *,
+    before: Increment | None = None,
 ) -> tuple[dict[str, Floor], Asked]:
     """Ask the groups that others wait for, wait until their logs show it, and say how far all groups are then."""
     config = folder.config
@@ -40,13 +46,13 @@ def advance(
     late = list(asked)
     while late:
         time.sleep(LOOK_SECONDS)
-        floors |= floors_of(config, [log for log in logs if log.group in late], late, after=after)
+        floors |= floors_of(config, [log for log in logs if log.group in late], late, before=before)
         late = [group for group in late if (floors[group].key or b"") < asked[group]]
         if time.monotonic() >= deadline:
             break
     if asked:  # meanwhile others may have gone on
         rest = [group for group in config.groups if group not in asked]
-        floors |= floors_of(config, [log for log in logs if log.group in rest], rest, after=after)
+        floors |= floors_of(config, [log for log in logs if log.group in rest], rest, before=before)
     return floors, Asked([group for group in asked if group not in late], silent, late)
 
 

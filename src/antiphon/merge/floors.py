@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from antiphon.core.errors import UsageError
-from antiphon.merge.logs import Log, reach_of
+from antiphon.merge.logs import Log, Placed, reach_of
+from antiphon.merge.table import Increment
 from antiphon.runtime.cluster import ClusterConfig
 
 
@@ -26,19 +27,19 @@ class Floor(msgspec.Struct, frozen=True):
 
 
 def floors_of(
-    config: ClusterConfig, logs: Iterable[Log], groups: Iterable[str] | None = None, *, after: bytes = b""
+    config: ClusterConfig, logs: Iterable[Log], groups: Iterable[str] | None = None, *, before: Increment | None = None
 ) -> dict[str, Floor]:
     """The floor of each group of the cluster, or of these.
 
-    ``after``: the key up to which everything is in the table. Only logs count that have all that is behind it.
-    UsageError: nobody of some group has.
+    ``before``: the newest of what is in the table. Only logs count that have all that is behind it. UsageError: nobody
+    of some group has.
     """
     found = {group: Floor(group, None, None) for group in groups or config.groups}
     gone: dict[str, list[int]] = {}
     logs = list(logs)
     with ThreadPoolExecutor(8) as pool:
         for log, reach in zip(logs, pool.map(reach_of, logs), strict=True):
-            if reach.begins is not None and reach.begins.key > after:
+            if reach.begins is not None and not _is_joined(before, log.group, reach.begins):
                 gone.setdefault(log.group, []).append(reach.begins.event.position)
             elif found[log.group].log is None or (reach.floor or b"") > (found[log.group].key or b""):
                 found[log.group] = Floor(log.group, log, reach.floor, reach.payload)
@@ -49,6 +50,13 @@ def floors_of(
                 "all in the table: nothing was added."
             )
     return found
+
+
+def _is_joined(before: Increment | None, group: str, begins: Placed) -> bool:
+    """Whether all that is before the first record of a group's log is in the table."""
+    if before is None:
+        return False
+    return begins.key <= before.until or begins.event.position == before.ends.get(group)
 
 
 def behind(floors: dict[str, Floor]) -> dict[str, bytes]:

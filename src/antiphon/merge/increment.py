@@ -68,6 +68,7 @@ def merge(spark: SparkSession, floors: dict[str, Floor], table: Table, *, bucket
         _check_groups(heads, span)
         boundaries = _boundaries(heads, span, found, bucket_bytes)
         offsets = _offsets(heads, span, boundaries, position)
+        ends = dict.fromkeys(floors, 0) | (before.ends if before is not None else {}) | _ends(heads, span)
     finally:
         heads.unpersist()
     folder = table.begin()
@@ -81,6 +82,7 @@ def merge(spark: SparkSession, floors: dict[str, Floor], table: Table, *, bucket
         messages=found.messages,
         closed=span.until.hex(),
         floors={group: (floor.key or b"").hex() for group, floor in floors.items()},
+        ends=ends,
     )
     table.commit(increment)
     return Merged(increment=increment, waiting=found.waiting, rows=increment.end)
@@ -193,6 +195,12 @@ def _check_groups(heads: DataFrame, span: Span) -> None:
                 f"{', '.join(missing)}, which has gone beyond it."
             )
         raise MergeError(f"The groups of {row.message} do not agree on what it brought.")
+
+
+def _ends(heads: DataFrame, span: Span) -> dict[str, int]:
+    """Where what is merged ends in the log of each group, if there is anything of it."""
+    merged = heads.filter(F.col("key") <= F.lit(span.until)).groupBy("group").agg(F.max("end").alias("end"))
+    return {row["group"]: row["end"] for row in merged.collect()}
 
 
 def _boundaries(heads: DataFrame, span: Span, found: Found, bucket_bytes: int) -> list[bytes]:

@@ -49,6 +49,7 @@ class Increment(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     closed: str  # the key up to which everything is in the table, in hex
     floors: dict[str, str]  # by group, in hex
+    ends: dict[str, int] = {}  # by group: the first position, as the group counts, that is not in the table
 
     @property
     def until(self) -> bytes:

@@ -31,6 +31,7 @@ HEADS = pa.schema(  # a delivery without its payloads; or, without a key, a segm
         pa.field("groups", pa.list_(pa.string())),
         pa.field("count", pa.int64()),  # of payloads
         pa.field("size", pa.int64()),  # in bytes
+        pa.field("end", pa.int64()),  # the position after it, as its group counts
         pa.field("first", pa.int64()),  # of a segment: the index of its first record, and of the next one's
         pa.field("next", pa.int64()),
         pa.field("link", pa.int64()),  # what the segment before ends with, and what this one ends with
@@ -99,7 +100,7 @@ def heads(batches: Batches) -> Batches:
 def _head(group: str, found: Placed, size: int) -> dict[str, Any]:
     event = found.event
     head = {"group": group, "key": found.key, "message": str(event.id), "groups": event.destinations}
-    return {**head, "count": event.count, "size": size}
+    return {**head, "count": event.count, "size": size, "end": event.position + event.count}
 
 
 def _check_keys(file: SegmentFile, keys: list[bytes], counts: list[int]) -> None:

@@ -15,7 +15,6 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from itertools import pairwise
 from time import time
 
@@ -53,6 +52,7 @@ class DeliveredLog:
         self._is_short = False  # there was no room for the next segment
         self._is_cutting = False
         self._heads: dict[int, tuple[int, int]] = {}  # position and time of segments' first records, by index
+        self.complaint = ""  # why it is not known what to keep, so that nothing is let go
         self.begin = 0  # the position of the oldest payload that is kept
         self.end = 0  # the position of the next payload
         self._floor = b""  # the greatest key of a record without payloads, of those at the end of the log
@@ -188,14 +188,19 @@ class DeliveredLog:
 
     def _cut(self) -> None:
         try:
-            retain = self._retain()
+            retain = self._limit()
             if retain.is_limited:
                 self._log.prepare_cut()
                 self._cut_beyond(retain)
-        except UsageError:
-            pass  # what is to be kept is not said in words that make sense: nothing goes
         finally:
             self._is_cutting = False
+
+    def _limit(self) -> Retain:
+        try:
+            retain, self.complaint = self._retain(), ""
+        except UsageError as error:
+            retain, self.complaint = Retain(), str(error)
+        return retain
 
     def _cut_beyond(self, retain: Retain) -> None:
         size, now = self._log.bytes_on_disk, time()
@@ -207,11 +212,13 @@ class DeliveredLog:
             begin, size = following, size - oldest
         if begin is None:
             return
-        position, _ = self._head(begin)
-        with suppress(JournalFull):  # it is tried again
+        before, (self.begin, _) = self.begin, self._head(begin)  # first: who finds records gone says where it begins
+        try:
             self._log.cut(begin)
-            self.begin = position
-            self._heads = {index: head for index, head in self._heads.items() if index > begin}
+        except JournalFull:  # nothing went; it is tried again
+            self.begin = before
+            return
+        self._heads = {index: head for index, head in self._heads.items() if index > begin}
 
     def _head(self, index: int) -> tuple[int, int]:
         """Position and time of the first record of a segment."""

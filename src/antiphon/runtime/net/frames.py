@@ -207,6 +207,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     full: bool
     returning: list[str]  # the peers that a process which was just started waits for before it takes part
     trace: str  # what is wrong with its trace; empty: nothing
+    retain: str = ""  # what is wrong with what it was told to retain; empty: nothing
     draining: bool
     view: tuple[str, list[str]] | None  # its name, and who is in it; None where the protocol has no views
     counters: dict[str, int]  # what the protocol counts of itself

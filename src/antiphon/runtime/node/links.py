@@ -45,22 +45,22 @@ MARK_BYTES = 64 << 10  # how finely a lag is known
 class Lag:
     """How many bytes of a channel the peer has not acknowledged, wherever they are kept; to some 64 KiB."""
 
-    __slots__ = ("_marks", "acknowledged", "marked_at", "sent")
+    __slots__ = ("_marked_at", "_marks", "acknowledged", "sent")
 
     def __init__(self) -> None:
         self.sent = 0  # bytes
         self.acknowledged = 0  # of these
-        self.marked_at = MARK_BYTES  # when so many are sent, the frame is marked
+        self._marked_at = MARK_BYTES  # when so many are sent, the frame is marked
         self._marks: deque[tuple[int, int]] = deque()  # (frame, bytes up to it)
 
-    def add(self, number: int, size: int) -> None:
+    def add(self, number: int, size: int) -> bool:
+        """Whether there are some 64 KiB more since this was last so."""
         self.sent += size
-        if self.sent >= self.marked_at:
-            self.mark(number)
-
-    def mark(self, number: int) -> None:
-        self.marked_at = self.sent + MARK_BYTES
+        if self.sent < self._marked_at:
+            return False
+        self._marked_at = self.sent + MARK_BYTES
         self._marks.append((number, self.sent))
+        return True
 
     def acknowledge(self, number: int, *, is_all: bool) -> None:
         marks = self._marks
@@ -205,9 +205,7 @@ class PeerLink:
         lag = channel.lag
         if lag.sent == lag.acknowledged:
             self._progress_at = asyncio.get_running_loop().time()  # until now there was nothing to acknowledge
-        lag.sent += size  # as lag.add does: there are many
-        if lag.sent >= lag.marked_at:
-            lag.mark(number)
+        if lag.add(number, size):
             self._is_heavier = True
         if channel.next == number and self.ready and stream is not None and stream.is_writable:
             stream.pieces += (data_head(transport, number, size), *frame.pieces)

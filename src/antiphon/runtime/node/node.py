@@ -411,6 +411,7 @@ class Node:
             full=driver.is_full,
             returning=list(self._awaited()),
             trace=driver.recorder.state if driver.recorder is not None else "",
+            retain=driver.delivered.complaint,
             draining=self.gateway.draining,
             view=None if view is None else (str(view[0]), list(view[1])),
             counters=protocol.counters(),
