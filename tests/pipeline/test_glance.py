@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from antiphon.pipeline.cycles import merge as merge_whole
 from antiphon.pipeline.glance import merge as merging
-from antiphon.pipeline.glance.arrays import hashed, top_before
+from antiphon.pipeline.glance.arrays import hashed, pieces, put_together, top_before
 from antiphon.pipeline.glance.doubled import _doubled, _words
+from antiphon.pipeline.glance.history import judge_history
 from antiphon.pipeline.glance.merge import Merge
 from antiphon.pipeline.glance.world import World
-from antiphon.trace.parquet import EVENTS
+from antiphon.pipeline.read import open_trace
+from antiphon.pipeline.verify import verify
+from antiphon.trace import Row, RunFacts, write_facts
+from antiphon.trace.parquet import EVENTS, to_table
+from forgeries import Tape, honest_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Histories = dict[str, list[str]]  # of each process: "a" delivers a, "a!" multicasts it
 
@@ -76,6 +88,67 @@ def test_what_is_twice_there_is_odd() -> None:
     assert merged({"p": ["a!", "a"], "q": ["a!"]}).odd
 
 
+def test_what_comes_in_parts_is_odd() -> None:
+    """Each part could be merged as a message of its own, though the whole is a cycle."""
+    found = Merge(World(), "r")
+    found.sizes(pa.table({"process": ["p", "q"], "block": [0, 0], "size": [2, 2]}))
+    for process, history in {"p": ["a", "b"], "q": ["b", "a"]}.items():
+        cells = {"process": [process] * 2, "block": [0, 0], "place": [0, 1], "sent": [False] * 2}
+        found.add(pa.table({"message": history, **cells, "bit": [1] * 2, "addressed": [0] * 2}))
+    found.end()
+    assert (found.stuck, found.odd) == (False, True)
+    (told,) = merging._proved(found).to_pylist()
+    assert told == {"run": "r", "stuck": True, "holes": True, "fifo": False, "causal": False}
+
+
+def test_a_message_comes_together_in_whatever_order_a_task_sees_the_runs() -> None:
+    buckets: dict[tuple[str, str], set[int]] = {}
+    for runs in (["a", "b"], ["b", "a"], ["b"]):
+        rows = [(run, message) for run in runs for message in "xyz"]
+        cells = {"process": ["p"] * len(rows), "seq": range(len(rows)), "time": [0] * len(rows)}
+        names = {name: [row[i] for row in rows] for i, name in enumerate(("run", "message"))}
+        events = pieces(merging.EVENTS, pa.table({**names, **cells}), np.zeros(len(rows), dtype=np.int64))
+        for batch in merging._placed(64, events):
+            for i in range(len(batch)):
+                for row in put_together([batch.slice(i, 1)]).get(merging.PLACED, pa.table({})).to_pylist():
+                    buckets.setdefault((row["run"], row["message"]), set()).add(batch["bucket"][i].as_py())
+    assert len(buckets) == 6
+    assert all(len(found) == 1 for found in buckets.values())
+
+
+def cyclic(name: str) -> tuple[RunFacts, list[Row]]:
+    """Without keys, in groups of one, of which the second delivers the last two the other way round than the first."""
+    t = Tape(*honest_run(1, run=name, groups=3, members=1, messages=6))
+    t.deliver_all(t.multicast("f1", "f1:1", "g1", "g2"), t.multicast("f2", "f2:1", "g1", "g2"))
+    t.swap("g2.1", "f1:1", "f2:1")
+    return t.result()
+
+
+def test_a_cycle_is_seen_among_many_runs_without_keys(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files hold one process of all runs, in this order and in that; and as many tasks look as on a large machine."""
+    monkeypatch.setattr("antiphon.pipeline.scan.Scan.buckets", lambda _: 8)
+    honest = [honest_run(i, run=f"honest-{i}", groups=3, members=1, messages=6) for i in range(2)]
+    runs = [honest[0], *(cyclic(f"cyclic-{i}") for i in range(6)), honest[1]]
+    asked = ["acyclic_order", "view_order", "causal_extension"]
+    by_process: dict[str, list[pa.Table]] = {}
+    for facts, rows in runs:
+        write_facts(tmp_path, msgspec.structs.replace(facts, promises=asked))
+        for process in sorted({row.process for row in rows}):
+            own = to_table(row._replace(order_key=None) for row in rows if row.process == process)
+            table = own.append_column("run", pa.array([facts.run] * len(own)))
+            by_process.setdefault(process, []).append(table)
+    (tmp_path / "events").mkdir()
+    for i, (process, tables) in enumerate(by_process.items()):
+        pq.write_table(pa.concat_tables(tables[:: -1 if i % 2 else 1]), tmp_path / "events" / f"{process}.parquet")
+    trace = open_trace(spark, tmp_path)
+    ways = verify(trace.events, trace.runs, scan=trace.scan), verify(trace.events, trace.runs, fast=False)
+    fast, long = ({(row.run, row.property) for row in found.collect()} for found in ways)
+    assert {run for run, name in fast if name == "acyclic_order"} == {f"cyclic-{i}" for i in range(6)}
+    assert fast == long
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_it_is_stuck_exactly_where_the_whole_is(seed: int) -> None:
     choose = random.Random(seed)
@@ -130,6 +203,18 @@ def test_the_top_before_a_row_is_of_its_own_group() -> None:
     starts = np.array([True, False, False, True, False, True])
     chosen = np.array([True, True, False, False, True, True])
     assert top_before(at, starts, rank, chosen, 6).tolist() == [-1, 5, 5, -1, -1, -1]
+
+
+def test_a_task_may_see_only_processes_that_multicast() -> None:
+    keys = pa.array([b"1", b"3", b"2"], pa.binary())
+    sent = pa.table({"run": ["r"] * 3, "process": ["p", "p", "q"], "seq": [1, 2, 1], "key": keys})
+    found = judge_history(None, sent)
+    assert found is not None
+    names = ["process", "fifo_keys", "first_key", "first_sent", "last_sent"]
+    assert [tuple(row.values()) for row in found.select(names).to_pylist()] == [
+        ("p", True, None, b"1", b"3"),
+        ("q", True, None, b"2", b"2"),
+    ]
 
 
 @pytest.mark.parametrize("far", [1, 10**6, 10**17])

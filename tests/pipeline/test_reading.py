@@ -14,7 +14,8 @@ import pytest
 from antiphon import checks
 from antiphon.checks import check_run
 from antiphon.core.errors import NotJudged, TraceError
-from antiphon.pipeline.read import deduplicate, read_events
+from antiphon.pipeline import scan
+from antiphon.pipeline.read import deduplicate, open_trace, read_events
 from antiphon.pipeline.schema import EVENTS
 from antiphon.trace import Row, RunFacts, read_facts, write_facts
 from antiphon.trace.parquet import deduplicate as deduplicate_here
@@ -256,6 +257,52 @@ def test_of_two_rows_at_one_time_the_one_that_sorts_first_counts(spark: SparkSes
         table = to_table(rows).append_column("run", pa.repeat("r", len(rows)))
         (kept,) = deduplicate(spark.createDataFrame(table, EVENTS)).collect()
         assert (kept.kind, kept.message) == ("deliver", None)
+
+
+@pytest.mark.parametrize("wrong", ["no facts", "facts twice"])
+def test_what_is_there_twice_of_a_run_that_is_refused_does_not_come_back(
+    spark: SparkSession, tmp_path: Path, wrong: str
+) -> None:
+    runs = [honest_run(i, run=name, messages=3) for i, name in enumerate(["good", "refused"])]
+    write_runs(tmp_path, "both", [(facts, [*rows, *rows[::3]]) for facts, rows in runs])
+    good, refused = (tmp_path / "runs" / "both.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "runs" / "both.jsonl").write_bytes(good if wrong == "no facts" else good + 2 * refused)
+    trace = open_trace(spark, tmp_path)
+    assert trace.survey.refused.keys() == {"refused"}
+    assert [(row.run, row["count"]) for row in trace.events.groupBy("run").count().collect()] == [
+        ("good", len(runs[0][1]))
+    ]
+    assert trace.scan.rows is not None
+    assert {row.run for row in trace.scan.rows.select("run").collect()} == {"good"}
+
+
+# ---- how much of it at once
+
+
+def test_tables_are_put_together_up_to_a_size_and_none_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "ROWS_AT_ONCE", 10)
+    parts = [pa.table({"seq": pa.array(range(n), pa.int64())}) for n in (0, 12, 0, 4, 6, 1, 0)]
+    assert [len(table) for table in scan._tables(parts)] == [12, 10, 1]
+    assert list(scan._tables(parts[:1])) == []
+
+
+def test_a_file_of_other_types_is_not_looked_at_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "ROWS_AT_ONCE", 10)
+    _, rows = honest_run(1, run="r", messages=5)
+    path = str(tmp_path / "theirs.parquet")
+    table = by_pandas(to_table(rows)).append_column("run", pa.repeat("r", len(rows)))
+    pq.write_table(table, path)
+    wanted = scan._Wanted(["run", *EVENTS.names[:-1]], frozenset([path]), scan.NONE)
+    seen: list[pa.Table] = []
+
+    def look(tables: Any) -> Any:
+        seen.extend(tables)
+        return iter(())
+
+    scan._in_files(look, wanted, iter([pa.RecordBatch.from_pydict({"path": [path], "part": [0], "parts": [1]})]))
+    assert len(rows) > 20
+    assert {len(one) for one in seen[:-1]} == {10}
+    assert [row for one in seen for row in one.drop_columns("run").to_pylist()] == to_table(rows).to_pylist()
 
 
 def test_the_command_tells_of_a_promise_that_nobody_checks(antiphon: Command) -> None:

@@ -1,8 +1,8 @@
 """Whether keys show that the order is one of real time: what is multicast after a delivery has a greater key.
 
-Suppose that every process delivers by growing keys (`witness`), and that whenever m was delivered somewhere and m2 is
-multicast later, by more than the error of the clocks, m2 has the greater key. Then keys grow along the whole relation
-of `real_time_order`, so it has no cycle.
+Suppose that every process delivers by growing keys (`glance.conclude`), and that whenever m was delivered somewhere and
+m2 is multicast later, by more than the error of the clocks, m2 has the greater key. Then keys grow along the whole
+relation of `real_time_order`, so it has no cycle.
 
 That is enough, and more than is promised: a message to one group may have a lower key than an earlier one to another,
 if nothing leads from one to the other. So where it fails nothing follows, and the run is checked exactly, in `kernel`.

@@ -81,11 +81,14 @@ def _events(spark: SparkSession, survey_: Survey) -> tuple[DataFrame, Scan]:
         rows = _read_with_arrow(spark, survey_, list(files)).persist()  # else each check would open all of them again
     else:
         rows = _read_with_spark(spark, survey_)
-    if survey_.strangers:
-        known = local_table(spark, [(run.run,) for run in survey_.facts], schema.RUN)
-        rows = rows.join(F.broadcast(known), on="run", how="left_semi")
+    known = local_table(spark, [(run.run,) for run in survey_.facts], schema.RUN) if survey_.strangers else None
     scan = Scan(spark, root=survey_.root, files=survey_.files, recast=frozenset(survey_.recast))
-    return _once_each(rows, scan)
+    return _once_each(_of_known(rows, known), scan, known)
+
+
+def _of_known(rows: DataFrame, known: DataFrame | None) -> DataFrame:
+    """Without the rows of other runs than these, where there are any."""
+    return rows if known is None else rows.join(F.broadcast(known), on="run", how="left_semi")
 
 
 def _read_with_spark(spark: SparkSession, survey_: Survey) -> DataFrame:
@@ -124,8 +127,9 @@ def deduplicate(events: DataFrame) -> DataFrame:
     return _once_each(events, of_rows(events))[0]
 
 
-def _once_each(events: DataFrame, scan: Scan) -> tuple[DataFrame, Scan]:
-    """The events and the scan, both without rows that are there again.
+def _once_each(events: DataFrame, scan: Scan, known: DataFrame | None = None) -> tuple[DataFrame, Scan]:
+    """The events and the scan, both without rows that are there again. `known`: the runs that the events are of, where
+    the scan has others too.
 
     A full shuffle would cost more than all checks together, and most traces have nothing to drop. So only events that
     are there several times, or may be, are moved.
@@ -139,7 +143,7 @@ def _once_each(events: DataFrame, scan: Scan) -> tuple[DataFrame, Scan]:
         return once, of_rows(once)
     chosen = numbers(again.toArrow())
     copies = scan.map(partial(_chosen, np.sort(chosen)), COLUMNS, schema.EVENTS)
-    once = kept(_first_of_each(copies)).select(*COLUMNS)
+    once = kept(_first_of_each(_of_known(copies, known))).select(*COLUMNS)
     clean = events.join(F.broadcast(once.select(*EVENT)), on=EVENT, how="left_anti")
     whole = clean.select(*COLUMNS).unionByName(once)
     return whole, scan.divided(chosen, once) if scan.files else of_rows(whole)

@@ -119,7 +119,7 @@ def _tables(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     rows = 0
     for part in parts:
-        if waiting and rows + len(part) > ROWS_AT_ONCE:
+        if rows and rows + len(part) > ROWS_AT_ONCE:
             yield _one(waiting)
             waiting, rows = [], 0
         waiting.append(part)
@@ -143,7 +143,7 @@ def _read(wanted: _Wanted, batches: Batches) -> Iterator[pa.Table]:
             part, parts = (cells[name].as_py() if name in cells else default for name, default in _WHOLE.items())
             try:
                 if path in wanted.recast:
-                    tables: Iterable[pa.Table] = [_as_wanted(read_file(path, own, content))]
+                    tables: Iterable[pa.Table] = _slices(_as_wanted(read_file(path, own, content)))
                 else:
                     tables = _groups(path, own, part, parts, content)
                 for table in tables:
@@ -153,6 +153,11 @@ def _read(wanted: _Wanted, batches: Batches) -> Iterator[pa.Table]:
 
 
 _WHOLE = {"part": 0, "parts": 1}
+
+
+def _slices(table: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, len(table), ROWS_AT_ONCE):
+        yield table.slice(start, ROWS_AT_ONCE)
 
 
 def _rest(table: pa.Table, without: Numbers) -> pa.Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.glance.conclude import ORDERS
+from antiphon.pipeline.glance.conclude import ORDERS, proofs
 from antiphon.pipeline.stretches import first_deliveries, placed
 from antiphon.pipeline.summary import members
 
@@ -23,16 +23,9 @@ def unproven(steps: DataFrame, facts: DataFrame) -> DataFrame:
     conditions = _by_run(_by_process(steps))
     disjoint = F.size(_members()) == F.size(F.array_distinct(_members()))
     wanted = facts.select("run", disjoint.alias("disjoint"), F.array_intersect("judged", _names()).alias("wanted"))
-    proven = {
-        "acyclic_order": F.col("increasing"),
-        "real_time_order": F.col("increasing"),  # and what `moments` asks
-        "total_order": F.col("increasing") & F.col("no_holes") & F.col("disjoint"),
-        "fifo": F.col("increasing") & F.col("no_holes") & F.col("fifo_keys"),
-        "causal": F.col("increasing") & F.col("no_holes") & F.col("causal_keys"),
-        "causal_extension": F.col("increasing") & F.col("causal_keys"),
-        "view_order": F.col("increasing"),
-    }
-    open_ = F.array_compact(F.array(*(F.when(~proof, F.lit(name)) for name, proof in proven.items())))
+    flags = ("increasing", "no_holes", "disjoint", "fifo_keys", "causal_keys")
+    proven = proofs(*(F.col(flag) for flag in flags))
+    open_ = F.array_compact(F.array(*(F.when(~proof, F.lit(str(name))) for name, proof in proven.items())))
     return conditions.join(F.broadcast(wanted), on="run", how="inner").select(
         "run", F.explode(F.array_intersect("wanted", open_)).alias("property")
     )

@@ -41,7 +41,7 @@ class Survey(NamedTuple):
     recast: list[str]  # those among them that Spark alone would not read
     refused: dict[str, str]  # by run: the one sentence that says what is wrong with it
     nameless: list[str]  # what is wrong with facts that do not even tell their run
-    strangers: bool  # whether the files hold events of other runs too
+    strangers: bool  # whether the files may hold events of other runs too
 
     @property
     def complaints(self) -> list[str]:
@@ -77,7 +77,6 @@ def survey(trace: Path | TraceFiles, examine: Examine = examine_here) -> Survey:
     known = facts.keys() | refused.keys()
     recast: list[str] = []
     damaged: set[str] = set()
-    strangers = False
     for file, complaint, cast, strange in examine([f for f in files if run_of(f) not in refused], known):
         if complaint:
             damaged.add(file)
@@ -85,10 +84,10 @@ def survey(trace: Path | TraceFiles, examine: Examine = examine_here) -> Survey:
                 refused.setdefault(run, complaint)
         for run in strange:
             refused.setdefault(run, f"{file} has events of run {run!r} but no facts of it are in runs/.")
-        strangers |= bool(complaint or strange) and run_of(file) is None
         recast += [file] if cast else []
     readable = [run for name, run in facts.items() if name not in refused]
     left = {file: size for file, size in files.items() if run_of(file) not in refused and file not in damaged}
+    strangers = bool(refused) and any(run_of(file) is None for file in left)
     result = Survey(root, readable, left, recast, refused, found.nameless, strangers)
     if not readable:
         raise TraceError(result.complaints[0])

@@ -26,10 +26,12 @@ Nothing follows where a condition fails. Such runs are checked exactly, in `orde
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline.glance.arrays import (
@@ -48,6 +50,7 @@ from antiphon.pipeline.glance.arrays import (
 from antiphon.pipeline.glance.found import BLOCKS, HOLES, OWN, SESSIONS, TALLIES
 from antiphon.pipeline.glance.world import OF_REQUESTS, World
 
+Condition = TypeVar("Condition", Bools, Column)  # of each run here, or of a row in Spark
 ORDERS = tuple(
     str(promise)
     for promise in (
@@ -70,6 +73,22 @@ FLAGS = (
 )
 
 
+def proofs(
+    increasing: Condition, no_holes: Condition, disjoint: Condition, fifo: Condition, causal: Condition
+) -> dict[Promise, Condition]:
+    """Which of the conditions above prove which order; `fifo` and `causal` are said of keys."""
+    prefixes = increasing & no_holes
+    return {
+        Promise.ACYCLIC_ORDER: increasing,
+        Promise.REAL_TIME_ORDER: increasing,  # and what `moments` asks
+        Promise.TOTAL_ORDER: prefixes & disjoint,
+        Promise.FIFO: prefixes & fifo,
+        Promise.CAUSAL: prefixes & causal,
+        Promise.CAUSAL_EXTENSION: increasing & causal,
+        Promise.VIEW_ORDER: increasing,
+    }
+
+
 def conclusions(found: dict[str, pa.Table], world: World) -> Iterator[tuple[int, str]]:
     """(run, doubt) of what has come together here."""
     n = len(world.names)
@@ -78,18 +97,11 @@ def conclusions(found: dict[str, pa.Table], world: World) -> Iterator[tuple[int,
     if BLOCKS in found:
         _compare_blocks(found[BLOCKS], found.get(HOLES), world, kept)
     increasing = kept["increasing"] & ~told["broken"]
-    no_holes = increasing & kept["no_holes"] & ~told["unclear"]
+    no_holes = kept["no_holes"] & ~told["unclear"]
     fifo, causal = (kept[name] & ~told["causal"] for name in ("fifo_keys", "causal_keys"))
-    unproven = {
-        Promise.ACYCLIC_ORDER: ~increasing,
-        Promise.REAL_TIME_ORDER: ~increasing,  # and what `moments` asks
-        Promise.TOTAL_ORDER: ~no_holes | (told["ordered"] & world.overlapping()),
-        Promise.FIFO: ~(no_holes & fifo),
-        Promise.CAUSAL: ~(no_holes & causal),
-        Promise.CAUSAL_EXTENSION: ~(increasing & causal),
-        Promise.VIEW_ORDER: ~increasing,
-        Promise.REQUEST_ORDER: told["uneven"] | told["unruly"] | (told["admitted"] != told["delivered"]),
-    }
+    disjoint = ~(told["ordered"] & world.overlapping())
+    unproven = {promise: ~proof for promise, proof in proofs(increasing, no_holes, disjoint, fifo, causal).items()}
+    unproven[Promise.REQUEST_ORDER] = told["uneven"] | told["unruly"] | (told["admitted"] != told["delivered"])
     of_requests = world.judges(*OF_REQUESTS)
     of_sessions = world.judges(Promise.INTEGRITY, Promise.CLIENT_ORDER)
     doubts = {
@@ -108,7 +120,7 @@ def conclusions(found: dict[str, pa.Table], world: World) -> Iterator[tuple[int,
             yield run, name
 
 
-def _told(tallies: pa.Table | None, world: World) -> dict[str, Ints]:
+def _told(tallies: pa.Table | None, world: World) -> dict[str, Any]:
     """What was said of each run."""
     n = len(world.names)
     told = {name: np.zeros(n, dtype=bool) for name in FLAGS}

@@ -154,6 +154,8 @@ def judge_history(steps: pa.Table | None, sent: pa.Table | None) -> pa.Table | N
     if not some:
         return None
     joined = pa.concat_tables([_plain(table) for table in some], promote_options="default").combine_chunks()
+    if steps is None:
+        joined = joined.append_column("is_delivery", pa.nulls(len(joined), pa.bool_()))
     run, runs = coded(joined.column("run"))
     process, processes = coded(joined.column("process"))
     b = blocks_of(run, process, ints(joined.column("seq")))

@@ -7,11 +7,13 @@ had delivered or multicast before it; and what a process was addressed by and ne
 delivers. Where the last two cannot be had, they are given up, and are not proved so.
 
 Messages come in about the order in which they were delivered. What is held are those that came and cannot be taken yet:
-as many as are in flight, and as clocks are apart.
+as many as are in flight, and as clocks are apart; and of every message that ever came a number, to see that none comes
+again: in parts it would be merged as several messages, and a cycle through it would not be seen.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -96,7 +98,7 @@ def _placed(buckets: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         place = np.arange(len(b.at)) - firsts[b.at]
         sorted_ = table.take(pa.array(b.order)).append_column("block", pa.array(b.block[b.at]))
         code, names = coded(sorted_.column("message"))
-        bucket = (hashed(names)[code] + run[b.order]) % buckets
+        bucket = (hashed(names)[code] + 31 * hashed(runs)[run[b.order]]) % buckets  # by names: numbers differ by task
         yield from pieces(PLACED, sorted_.append_column("place", pa.array(place)).drop_columns("seq"), bucket)
         sizes = {"run": named(runs, b.run), "process": named(processes, b.process), "block": b.block}
         yield from pieces(SIZES, pa.table({**sizes, "size": count(len(b), b.at)}), np.zeros(len(b), dtype=np.int64))
@@ -159,7 +161,8 @@ class Merge:
     sent: list[deque[_Message]] = field(default_factory=list)  # of each process, what it has multicast and is not taken
     held: int = 0
     limit: int = field(default_factory=lambda: HELD_MAX)
-    odd: bool = False  # something is delivered twice by one process, or multicast twice
+    came: array[int] = field(default_factory=lambda: array("q"))  # the hashes of the names of all messages
+    odd: bool = False  # something is delivered twice by one process, or multicast twice; or a message came in parts
     stuck: bool = False
     holes: bool = False
     fifo: bool = True
@@ -186,7 +189,8 @@ class Merge:
         names = ("message", "process", "block", "place", "sent", "bit", "addressed")
         columns = [table.column(name).to_pylist() for name in names]
         rows = zip(*columns, strict=True)
-        for _, own in groupby(rows, key=itemgetter(0)):
+        for name, own in groupby(rows, key=itemgetter(0)):
+            self.came.append(hash(name))
             self._came(*self._gathered(own))
         if self.held > self.limit:
             self._relax()
@@ -320,6 +324,8 @@ class Merge:
             if any(done < total for done, total in zip(self.next, self.totals, strict=True)):
                 self._relax()
         self.stuck |= any(done < total for done, total in zip(self.next, self.totals, strict=True))
+        came = np.sort(np.asarray(self.came))
+        self.odd |= bool((came[1:] == came[:-1]).any())
 
 
 def _merged(world: World, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
