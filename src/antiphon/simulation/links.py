@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from antiphon.core.model import ProcessId
+from antiphon.core.prompt import PromptHost
 from antiphon.simulation.values import Constant, Latency, Uniform
-
-if TYPE_CHECKING:
-    from antiphon.core.prompt import PromptHost
-    from antiphon.simulation.site import Site
 
 
 class Link:
@@ -28,16 +25,14 @@ class Link:
         "last_datagram",
         "least",
         "lost",
-        "site",
         "source",
         "span",
         "target",
     )
 
-    def __init__(self, source: ProcessId, site: Site, latency: Latency, seed: int) -> None:
+    def __init__(self, source: ProcessId, target: ProcessId, latency: Latency, seed: int) -> None:
         self.source = source
-        self.site = site  # to which it leads
-        self.target = site.id
+        self.target = target
         # Who takes at once what comes; None, if it may be lost or have to wait, or if that was ever so.
         self.host: PromptHost | None = None
         self.last_arrival = 0

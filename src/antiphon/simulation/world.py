@@ -81,12 +81,13 @@ class World:
                     latency = (
                         apart.get(frozenset((site.id, target.id)), scenario.latency) if apart else scenario.latency
                     )
-                    site.links[target.id] = Link(site.id, target, latency, scenario.seed)
+                    site.links[target.id] = Link(site.id, target.id, latency, scenario.seed)
         for site in self.sites.values():
             site.is_prompt = self._at_once
             for link in site.links.values():
-                if isinstance(link.site.host, PromptHost) and self._at_once and not self._steps:
-                    link.host = link.site.host
+                host = self.sites[link.target].host
+                if isinstance(host, PromptHost) and self._at_once and not self._steps:
+                    link.host = host
         for site in self.sites.values():
             self.take(site, Begin(0))
 
@@ -149,7 +150,7 @@ class World:
         link: Link
         channel: ChannelId | None
         _, ticket, link, channel, number, frame, carried = arriving
-        site = link.site
+        site = self.sites[link.target]
         if ticket in link.lost or not site.up:
             return
         if link.cuts:
