@@ -117,9 +117,9 @@ class DoesNotCountTheAppend(Primcast):
         self.deaf = False
         self.settle()
 
-    def vote(self, member: ProcessId, vote: Vote) -> None:
+    def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         if not self.deaf:
-            super().vote(member, vote)
+            super().vote(member, vote, early=early)
 
 
 class DoesNotCountTheAnnouncement(Primcast):
@@ -179,7 +179,7 @@ class CountsVotesOfAnyEpoch(Primcast):
     def present(self, member: ProcessId) -> Vote:
         return self.votes.get(member, Vote(self.epoch, 0, 0))
 
-    def vote(self, member: ProcessId, vote: Vote) -> None:
+    def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         self.votes[member] = vote
         self.settle()
 
@@ -190,13 +190,13 @@ class CountsVotesOfAnyEpoch(Primcast):
 class DecidesAlone(Primcast):
     """What is in its own log."""
 
-    def settle(self) -> None:
+    def settle(self, *, early: bool = False) -> None:
         if self.is_active:
             for index in range(self.decided, self.log.length):
                 timestamp, id = self.log.at(index)
-                self.stamp(self.known[id], self.group, timestamp)
+                self.stamp(self.known[id], self.group, timestamp, early=early)
             self.decided = self.log.length
-        super().settle()
+        super().settle(early=early)
 
 
 class CarelessLearner(Learner):
@@ -240,9 +240,9 @@ class TakesTheAnnouncedForDecided(Primcast):
                     heappush(self.queue, (known.bound, known.message.id))
         super().learn(group)
 
-    def stamp(self, known: Known, group: GroupId, timestamp: int) -> None:
+    def stamp(self, known: Known, group: GroupId, timestamp: int, *, early: bool) -> None:
         known.stamps.setdefault(group, timestamp)
-        super().stamp(known, group, known.stamps[group])
+        super().stamp(known, group, known.stamps[group], early=early)
 
 
 class ForgetsTimestampsThatComeFirst(Primcast):
@@ -484,14 +484,14 @@ class TakesTheLongestLog(Primcast):
 class DeliversAfterAPromise(Primcast):
     """It has left its epoch, but goes on delivering in it."""
 
-    def settle(self) -> None:
+    def settle(self, *, early: bool = False) -> None:
         promised, self.promised = self.promised, self.epoch
-        super().settle()
+        super().settle(early=early)
         self.promised = promised
 
-    def vote(self, member: ProcessId, vote: Vote) -> None:
+    def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         promised, self.promised = self.promised, self.epoch
-        super().vote(member, vote)
+        super().vote(member, vote, early=early)
         self.promised = promised
 
     def on_announce(self, sender: ProcessId, announce: Announce) -> None:
@@ -520,9 +520,9 @@ class DoesNotHandIn(Primcast):
 class DropsVotesOfEpochsToCome(Primcast):
     """They are not repeated."""
 
-    def vote(self, member: ProcessId, vote: Vote) -> None:
+    def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         if vote.epoch == self.epoch:
-            super().vote(member, vote)
+            super().vote(member, vote, early=early)
 
 
 class DeliversBeforeWhatWasCut(Primcast):
@@ -610,10 +610,10 @@ class AssuresWhenItsLogHasIt(Primcast):
 class AssuresWhenItsOwnGroupHasDecided(Primcast):
     """What it lacks is the timestamp: another group's may be greater."""
 
-    def stamp(self, known: Known, group: GroupId, timestamp: int) -> None:
+    def stamp(self, known: Known, group: GroupId, timestamp: int, *, early: bool) -> None:
         if group == self.group and group not in known.stamps and known.message.id.origin == self.me:
             self.assure(known.message, timestamp)
-        super().stamp(known, group, timestamp)
+        super().stamp(known, group, timestamp, early=early)
 
 
 class IgnoresTheFloorsOfClients(Primcast):
@@ -625,7 +625,7 @@ class IgnoresTheFloorsOfClients(Primcast):
 class NeverAssuresBeforeDelivery(Primcast):
     """Slow, and right: no promise is broken. tests/papers/test_primcast.py counts the steps of receipts."""
 
-    def assure(self, m: Message, timestamp: int) -> None:
+    def assure(self, m: Message, timestamp: int, *, early: bool = False) -> None:
         pass
 
 

@@ -64,7 +64,7 @@ class Owner(Protocol):
 
     # The application's log, and the trace
     def deliver(self, m: Message, key: Key | None) -> None: ...
-    def assure(self, m: Message, timestamp: int) -> None: ...
+    def assure(self, m: Message, timestamp: int, *, early: bool) -> None: ...
     def raise_floor(self, least: int) -> None: ...
     def announce_gap(self, behind: Iterable[Standing] | None = None) -> None: ...
     def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None: ...
@@ -271,11 +271,15 @@ class OrderingProtocol(Component):
         """Give m to the application. Messages come in the order of their keys, at every process."""
         self.process.deliver(m, key)
 
-    def assure(self, m: Message, timestamp: int) -> None:
+    def assure(self, m: Message, timestamp: int, *, early: bool = False) -> None:
         """Say that all groups have decided on m, a message of this process: a majority of each holds it for good, and
         its key begins with ``timestamp``. Once for each, as soon as it is known; `deliver` says it, too. Only where the
-        protocol promises durable receipts."""
-        self.process.assure(m, timestamp)
+        protocol promises durable receipts.
+
+        ``early``: the input being handled only brings the word of others, which they will not forget. All that this
+        process itself adds to the majority came with earlier inputs. Then clients hear of it without another sync.
+        """
+        self.process.assure(m, timestamp, early=early)
 
     def announce_gap(self, behind: Iterable[Standing] | None = None) -> None:
         """Tell the application that messages may be missing between what was delivered and what comes next.

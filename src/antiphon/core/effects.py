@@ -53,7 +53,8 @@ class Reply(Effect):
 class Assured(Effect):
     """Tell a client that a majority of each of these groups holds its requests for good, up to a number.
 
-    Nothing of that is ordered behind ``timestamp`` (core/floors.py).
+    Nothing of that is ordered behind ``timestamp`` (core/floors.py). ``early``: it is so whether or not this process
+    will remember the input behind it, so it may leave as soon as all inputs before that one are durable.
     """
 
     seq: int
@@ -62,6 +63,7 @@ class Assured(Effect):
     assured: int
     timestamp: int
     requests: tuple[Request, ...]  # those of which it was not told before, or asks again
+    early: bool = False
 
 
 class Record(Effect):

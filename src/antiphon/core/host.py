@@ -3,6 +3,7 @@
 1. Append the input to the journal, the bytes as they came.
 2. Run the handler; hold its effects back.
 3. Release the effects, in order, when the journal is durable up to that input. One sync serves all that waited.
+   A receipt that is true though its own input be forgotten (`Assured.early`) waits only for the inputs before that one.
 4. On restart: restore the newest snapshot, replay the rest, go on.
 
 A driver gives inputs to ``take``, says ``end_turn`` when all that came together is handled and ``durable`` when the
@@ -14,8 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
@@ -59,6 +59,7 @@ class Turn(msgspec.Struct, gc=False):
     note: Any = None
     channel: ChannelId | None = None  # on which a frame came
     held: Prefix = NO_FRAMES  # where it waits for the disk: all frames of the channel that are held with it
+    is_begun: bool = False  # what may leave before it is durable has left
 
 
 class Outside(Protocol):
@@ -171,9 +172,15 @@ class Host:
         """Whether the world is to see anything that came of the inputs that wait for the disk."""
         return bool(self._held) and self._held[0].index < self._awaited
 
-    def releasable(self, index: int) -> Iterator[Turn]:
+    def releasable(self, index: int) -> Iterator[AnyEffect]:
         """What ``durable(index)`` will let out."""
-        return takewhile(lambda turn: turn.index < index, self._held)
+        for turn in self._held:
+            is_durable = turn.index < index
+            for effect in turn.effects:
+                if not turn.is_begun if _is_early(effect) else is_durable:
+                    yield effect
+            if not is_durable:
+                return
 
     def durable(self, index: int) -> None:
         """The journal is durable below ``index``: let the world see what came of it, in the order in which it came."""
@@ -187,6 +194,25 @@ class Host:
         finally:
             if released:
                 self.outside.on_turns(released, replayed=False)
+        self.release_early()
+
+    def release_early(self) -> bool:
+        """Let out what waits only for the inputs before its own: of the first input that is held, all before it are
+        durable. Returns whether there was anything.
+
+        The trace has it with the rest of its turn. If that is forgotten, so is the receipt, but only here: it was true,
+        and comes again with whatever brought it.
+        """
+        if self.journal is None or not self._held:
+            return False
+        turn = self._held[0]
+        if turn.is_begun:
+            return False
+        for effect in turn.effects:
+            if _is_early(effect):
+                turn.is_begun = True
+                self.outside.on_assured(effect)
+        return turn.is_begun
 
     def _release(self, turn: Turn) -> None:
         channel = turn.channel
@@ -197,9 +223,14 @@ class Host:
             self._release_turn(turn)
 
     def _release_turn(self, turn: Turn) -> None:
+        effects = turn.effects
+        if turn.is_begun:
+            effects = [effect for effect in effects if not _is_early(effect)]
         try:
-            self._release_effects(turn.effects, turn.note)
+            self._release_effects(effects, turn.note)
         except BaseException:
+            if turn.is_begun:
+                turn.effects = [e for e in turn.effects if _is_early(e) or any(e is left for left in effects)]
             turn.seq_last = max((seq for e in turn.effects if (seq := getattr(e, "seq", 0))), default=turn.seq - 1)
             if type(turn.happened) is Receive:
                 turn.seq_last = max(turn.seq_last, turn.seq)
@@ -369,6 +400,10 @@ class Host:
         for (part, timer), due in self.process.state.timers.items():
             self.outside.on_set_timer(SetTimer(part, timer, due))
         self.outside.on_monitor(self.process.monitored())
+
+
+def _is_early(effect: AnyEffect) -> TypeGuard[Assured]:
+    return type(effect) is Assured and effect.early
 
 
 _decode_state = decoder_inside(HostState)

@@ -367,14 +367,16 @@ class Process:
             assert isinstance(timestamp, int), "what is decided on has a timestamp"
             self.tell_assured(state.assurances.when_delivered(destinations, admitted, timestamp))
 
-    def assure(self, m: Message, timestamp: int) -> None:
+    def assure(self, m: Message, timestamp: int, *, early: bool = False) -> None:
         """A majority of each destination group holds m, which this process multicast, for good."""
-        self.tell_assured(self.state.assurances.when_decided(m.destinations, requests_of(m), timestamp))
+        told = self.state.assurances.when_decided(m.destinations, requests_of(m), timestamp)
+        self.tell_assured(told, early=early)
 
-    def tell_assured(self, told: Iterable[Told]) -> None:
+    def tell_assured(self, told: Iterable[Told], *, early: bool = False) -> None:
         for session, requests, timestamp in told:
             self.state.seq += 1
-            self._effects.append(Assured(self.state.seq, *session, requests[-1].end, timestamp, tuple(requests)))
+            end = requests[-1].end
+            self._effects.append(Assured(self.state.seq, *session, end, timestamp, tuple(requests), early))
 
     def raise_floor(self, least: int) -> None:
         """Multicast to the own group, or to all where the protocol knows no other set, what brings nothing but a key

@@ -296,13 +296,13 @@ class Primcast(Epochs):
 
     def on_ack(self, sender: ProcessId, ack: Ack) -> None:  # L15
         if sender in self.mates:
-            self.vote(sender, Vote(ack.epoch, ack.length, ack.clock))
+            self.vote(sender, Vote(ack.epoch, ack.length, ack.clock), early=True)
 
-    def vote(self, member: ProcessId, vote: Vote) -> None:
+    def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         """Those of epochs to come are kept for them; those of epochs that were left count no more."""
         if vote.epoch >= max(self.promised, self.votes.get(member, vote).epoch):
             self.votes[member] = vote
-            self.settle()
+            self.settle(early=early)
 
     def present(self, member: ProcessId) -> Vote:
         """The acknowledgement of a member in this epoch."""
@@ -311,23 +311,24 @@ class Primcast(Epochs):
 
     # Decisions --------------------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Go on as far as the acknowledgements of the own group allow."""
+    def settle(self, *, early: bool = False) -> None:
+        """Go on as far as the acknowledgements of the own group allow. ``early``: the input only brings the word of
+        others, and what this member itself acknowledges came before it."""
         if self.is_active:
             length = min(of_majority([self.present(p).length for p in self.members]), self.log.length)  # L16
             for index in range(self.decided, length):
                 timestamp, id = self.log.at(index)
-                self.stamp(self.known[id], self.group, timestamp)
+                self.stamp(self.known[id], self.group, timestamp, early=early)
             self.decided = max(self.decided, length)
             self.deliver_lowest()
 
-    def stamp(self, known: Known, group: GroupId, timestamp: int) -> None:
+    def stamp(self, known: Known, group: GroupId, timestamp: int, *, early: bool) -> None:
         """The group has decided on its timestamp for the message."""
         assert known.stamps.get(group, timestamp) == timestamp, "a group decides once"
         is_new = group not in known.stamps
         known.stamps[group] = timestamp
         if is_new and known.message.id.origin == self.me and self.is_final(known) and not known.final:
-            self.assure(known.message, max(known.stamps.values()))  # L27
+            self.assure(known.message, max(known.stamps.values()), early=early)  # L27
         if known.timestamp and not known.final:
             heappush(self.queue, (known.bound, known.message.id))
 
@@ -369,10 +370,10 @@ class Primcast(Epochs):
         for announced in self.learner(group).take_decided(self.topology.members(group)):  # L21
             known = self.known.get(announced.id)
             if known is not None:
-                self.stamp(known, group, announced.timestamp)
+                self.stamp(known, group, announced.timestamp, early=True)
             elif not self.done.had(announced.id.origin, announced.number):
                 self.early.setdefault(announced.id, {})[group] = announced.timestamp
-        self.settle()
+        self.settle(early=True)
 
     # Delivery -------------------------------------------------------------------------------------------------------
 

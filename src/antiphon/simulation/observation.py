@@ -56,7 +56,8 @@ class Observations:
     def unrecorded(self) -> list[Row]:
         """The receipts that left a process and of which it knows nothing, behind all that it knows.
 
-        An honest process has none: it answers when the request is durable, and then a replay brings it back.
+        Those that are true though their input be forgotten may leave before it is durable, and are judged like all
+        others. For the rest, an honest process answers when the request is durable, and then a replay brings it back.
         """
         if not self._answers:
             return []

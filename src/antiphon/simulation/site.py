@@ -109,7 +109,7 @@ class Site:
 
     def _strikes(self, doom: Crash, index: int) -> bool:
         """Whether the release up to ``index`` has the moment in it at which the process is doomed to crash."""
-        effects = [effect for turn in self.host.releasable(index) for effect in turn.effects]
+        effects = list(self.host.releasable(index))
         if doom.effects == "delivery" or doom.effects == "receipt":  # noqa: PLR1714 - mypy understands it so
             last = Log if doom.effects == "delivery" else Assured
             self._last_words = last if any(type(effect) is last for effect in effects) else None

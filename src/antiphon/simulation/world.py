@@ -221,7 +221,10 @@ class World:
             else:
                 site.last_release = due = max(self.now + site.delay_ns, site.last_release)
                 self.at(due, self._release_late, site, site.life, host.next_index)
-        elif disk.syncing is None and host.held:
+            return
+        if not self._release(site, disk.durable):  # what need not wait for this sync
+            return
+        if disk.syncing is None and host.held:
             disk.begin_sync()
             self.at(self.now + self.scenario.sync_ns + site.delay_ns, self._synced, site, site.life)
 

@@ -63,6 +63,7 @@ class Driver:
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
     reply: Callable[[Reply], None]
     assured: Callable[[Assured], None]
+    answer: Callable[[], None] = staticmethod(lambda: None)  # clients are told what left before a sync
     on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
     before_alarm: Callable[[], None] = staticmethod(lambda: None)  # a timer is due: what has come comes first
     on_watch: Callable[[], None] = staticmethod(lambda: None)  # other peers are to be watched
@@ -192,7 +193,10 @@ class Driver:
         committer, journal = self._committer, self.journal
         if committer is None or journal is None:
             self._release(self.host.next_index)
-        elif self.host.is_awaited or self._after or journal.buffered_bytes > UNHURRIED_BYTES_MAX:
+            return
+        if self.host.release_early():
+            self.answer()
+        if self.host.is_awaited or self._after or journal.buffered_bytes > UNHURRIED_BYTES_MAX:
             committer.commit()
             if committer.is_busy:
                 self._set_congested()

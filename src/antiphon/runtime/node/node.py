@@ -163,6 +163,7 @@ class Node:
         driver.logged = self.gateway.logged
         driver.reply = self.gateway.reply
         driver.assured = self.gateway.assured
+        driver.answer = self.gateway.answer
         driver.before_alarm = self.datagrams.read
 
     def _on_met(self, peer: ProcessId) -> None:
