@@ -90,7 +90,7 @@ def missing(receipts: list[antiphon.Receipt], first: int, numbers: dict[str, lis
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("disk", type=Path, help="a folder on a small file system, such as a loop mount")
-    parser.add_argument("--protocol", default="tom")
+    parser.add_argument("--protocol", default="primcast")
     parser.add_argument("--retain", default="all")
     parser.add_argument("--kill", action="store_true")
     arguments = parser.parse_args()

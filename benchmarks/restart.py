@@ -1,6 +1,6 @@
 """How long a process that was killed takes until it serves again, after a million payloads.
 
-    python benchmarks/restart.py [--protocol tom] [--payloads 1000000] [--batch 100] [--batch 1]
+    python benchmarks/restart.py [--protocol primcast] [--payloads 1000000] [--batch 100] [--batch 1]
 
 One group of three; a client sends so many payloads, in requests of so many; then one member is killed with `kill -9`
 and started again, three times. What is measured is from the start of the new process until it listens: Python and its
@@ -66,7 +66,7 @@ def _restart(folder: ClusterFolder, process: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--protocol", default="tom")
+    parser.add_argument("--protocol", default="primcast")
     parser.add_argument("--payloads", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, action="append")
     arguments = parser.parse_args()

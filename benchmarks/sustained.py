@@ -1,6 +1,6 @@
 """Does memory stay flat? A cluster under a steady load, half of its peak rate, for as long as one likes.
 
-    python benchmarks/sustained.py [--protocol tom] [--groups 1x3] [--minutes 10] [--share 0.5 | --rate 20000] \
+    python benchmarks/sustained.py [--protocol primcast] [--groups 1x3] [--minutes 10] [--share 0.5 | --rate 20000] \
         [--retain 256MB] [--json out.json]
 
 First the peak rate is measured, in five seconds; then the load is a share of it. Printed, thirty times: the resident
@@ -87,7 +87,7 @@ def grown(rows: list[dict[str, float]], name: str) -> tuple[float, float, bool]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--protocol", default="tom")
+    parser.add_argument("--protocol", default="primcast")
     parser.add_argument("--groups", default="1x3")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--share", type=float, default=0.5, help="of the peak rate")

@@ -32,7 +32,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_what_is_not_installed_is_skipped_with_a_line(antiphon: Command, tmp_path: Path) -> None:
     result = antiphon("bench", "peers", "--dir", tmp_path, "--plot", tmp_path / "figures.svg")
     assert result.code == 0
-    assert {"Antiphon, tom", "bare replicated log"} <= {
+    assert {"Antiphon, primcast", "bare replicated log"} <= {
         line.strip().partition("  ")[0] for line in result.out.splitlines()
     }
     skipped = [line for line in result.out.splitlines() if "is skipped" in line]

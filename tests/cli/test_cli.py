@@ -316,8 +316,11 @@ def refused(result: Result, *words: str) -> None:
         (["simulate", "--latency", "fast"], "fast"),
         (["simulate", "--messages", "-1"], "--messages"),
         (["simulate", "--protocol", "sequencer", "--fanout", "2"], "one group"),
-        (["simulate", "--protocol", "sequencer", "--fanout", "2"], "skeen and tom can"),
-        (["simulate", "--protocol", "ctbroadcast", "--fanout", "2"], "skeen and tom send to those that are named only"),
+        (["simulate", "--protocol", "sequencer", "--fanout", "2"], "primcast and skeen can"),
+        (
+            ["simulate", "--protocol", "ctbroadcast", "--fanout", "2"],
+            "primcast and skeen send to those that are named only",
+        ),
         (["simulate", "--protocol", "arrow", "-o", "tree=ring"], "tree must be balanced, line, star or random"),
         (["simulate", "--protocol", "skeen", "-o", "tree=line"], "arrow, combining, counting and hybrid have it"),
         (["simulate", "--protocol", "skeen", "-o", "transport=datagram"], "causal, fifo, sequencer and token have it"),

@@ -214,5 +214,5 @@ def test_whoever_sends_what_and_however_often_nothing_is_raised(sender: str, lea
 def test_real_processes_have_no_perfect_detector_and_the_refusal_names_who_needs_none(
     name: str, option: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=f"{name} with these options needs .* tom and scalatom go on here"):
+    with pytest.raises(UsageError, match=f"{name} with these options needs .* primcast and tom go on here"):
         cluster.create(tmp_path / "c", {"a": 3}, protocol=name, options={option: "true"})

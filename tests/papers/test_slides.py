@@ -90,7 +90,7 @@ def test_if_any_site_receives_the_message_and_remains_operational_all_sites_will
 
 
 def test_the_sequencer_refuses_several_groups() -> None:
-    with pytest.raises(UsageError, match=r"one group, not to several: a, b; skeen and tom can\."):
+    with pytest.raises(UsageError, match=r"one group, not to several: a, b; primcast and skeen can\."):
         one_multicast("sequencer", "c1", {"a": 2, "b": 2}, ("a", "b"))
 
 

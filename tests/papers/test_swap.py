@@ -323,7 +323,7 @@ def test_how_a_hybrid_relieves_the_node_between_two_halves() -> None:
 def test_several_groups_are_refused() -> None:
     plans = (Plan("c1", 0, ("a", "b")),)
     for protocol in ("arrow", "combining", "hybrid", "counting"):
-        with pytest.raises(UsageError, match=r"one group, not to several: a, b; skeen and tom can\."):
+        with pytest.raises(UsageError, match=r"one group, not to several: a, b; primcast and skeen can\."):
             simulate(Scenario(protocol=protocol, groups={"a": 2, "b": 2}, plans=plans))
 
 

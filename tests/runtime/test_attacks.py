@@ -577,7 +577,7 @@ def test_a_connection_that_is_open_but_passes_nothing_is_given_up(
     """Behind a.2's address is somebody who welcomes, and never takes, acknowledges or says anything again."""
     monkeypatch.setattr(links, "PEER_SILENCE_SECONDS", 0.3)
     monkeypatch.setattr(node_module, "HEARTBEAT_SECONDS", 0.05)
-    folder = cluster.create(tmp_path / "c", {"a": 2}, trace=False, segment_bytes=1 << 16)
+    folder = cluster.create(tmp_path / "c", {"a": 2}, protocol="tom", trace=False, segment_bytes=1 << 16)
     folder.process("a.1").path.mkdir()
     calls = 0
     writers: list[asyncio.StreamWriter] = []

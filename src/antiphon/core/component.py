@@ -353,11 +353,11 @@ class OrderingProtocol(Component):
         if cls.declaration.assumes.one_group and len(destinations) > 1:
             raise UsageError(
                 f"The {cls.declaration.name} protocol sends a message to one group, "
-                f"not to several: {', '.join(destinations)}; skeen and tom can."
+                f"not to several: {', '.join(destinations)}; primcast and skeen can."
             )
         missing = [group for group in topology.groups if group not in destinations]
         if cls.declaration.assumes.all_groups and missing:
             raise UsageError(
                 f"The {cls.declaration.name} protocol sends every message to all groups; "
-                f"this one leaves out {', '.join(missing)}; skeen and tom send to those that are named only."
+                f"this one leaves out {', '.join(missing)}; primcast and skeen send to those that are named only."
             )

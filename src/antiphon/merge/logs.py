@@ -114,13 +114,13 @@ def check_protocol(config: ClusterConfig) -> None:
     if kind.assumes(options).one_group:
         raise UsageError(
             f"The {config.protocol} protocol sends a message to one group only: there is no order across groups to "
-            "merge their logs by; skeen and tom have one."
+            "merge their logs by; primcast and skeen have one."
         )
     if Promise.TOTAL_ORDER not in promises or Promise.ACYCLIC_ORDER not in promises:
         how = "with these options " if config.options else ""
         raise UsageError(
             f"The {config.protocol} protocol {how}does not promise one order across groups, so there is none to merge "
-            "their logs by; skeen and tom do."
+            "their logs by; primcast and skeen do."
         )
 
 

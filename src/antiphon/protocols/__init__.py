@@ -13,7 +13,7 @@ from antiphon.core.component import OrderingProtocol
 from antiphon.core.errors import UsageError
 from antiphon.core.options import option_choices, parse_options
 
-DEFAULT_PROTOCOL = "tom"  # goes on when a minority of each group is down
+DEFAULT_PROTOCOL = "primcast"  # durable at a majority in three steps; goes on when a minority of each group is down
 
 
 @cache

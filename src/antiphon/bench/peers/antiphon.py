@@ -11,7 +11,9 @@ from antiphon.bench.cluster import running
 from antiphon.bench.peers.contract import MEMBERS, Append, Reads, Served, Work
 from antiphon.bench.task import Task
 from antiphon.client import Subscription, connect
+from antiphon.core import Promise
 from antiphon.core.errors import Unavailable
+from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
@@ -20,11 +22,13 @@ GROUPS_MAX = 1000
 
 class Antiphon(Served):
     name = "antiphon"
-    keeps = "one member, synced"  # what a receipt means: docs/clients.md
     groups_max = GROUPS_MAX
 
     def __init__(self, protocol: str) -> None:
         self.protocol = protocol
+        kind = protocol_named(protocol)
+        is_durable = Promise.DURABLE_RECEIPTS in kind.promises(kind.Options())
+        self.keeps = "a majority, synced" if is_durable else "one member, synced"  # a receipt's kind: docs/clients.md
         self.title = f"Antiphon, {protocol}"
 
     def missing(self) -> str | None:

@@ -56,7 +56,7 @@ def create(
         raise UsageError(
             f"{protocol} with these options needs a failure detector that is never wrong, and between real processes "
             "a slow one looks like a dead one: only the simulator runs it so; "
-            "tom and scalatom go on here without the dead."
+            "primcast and tom go on here without the dead."
         )
     kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
     spares = list(dict.fromkeys(spares))
