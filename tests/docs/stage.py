@@ -31,7 +31,7 @@ COMMAND_SECONDS = 120.0
 MASKS = [
     (re.compile(r"\b(client|counter)-[0-9a-f]{12}\b"), r"\1-*"),
     (re.compile(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:*"),
-    (re.compile(r"\b(tom|skeen)-[0-9a-f]{8}\b"), r"\1-*"),
+    (re.compile(r"\b(primcast|tom|skeen)-[0-9a-f]{8}\b"), r"\1-*"),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "DATE TIME"),
     # A process's line of `status`: its pid, and how large its journal and how quick its disk is.
     (re.compile(r"^(\S+\.\d+) \d+ (yes|no answer)( \d+ \d+) [\d.]+ [\d.]+ ", flags=re.MULTILINE), r"\1 * \2\3 * * "),

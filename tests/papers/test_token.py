@@ -80,7 +80,7 @@ def test_the_window_bounds_what_a_member_sends_on_one_visit(window: int) -> None
 
 
 def test_several_groups_are_refused() -> None:
-    with pytest.raises(UsageError, match="token protocol sends a message to one group, not to several: a, b; skeen"):
+    with pytest.raises(UsageError, match="token protocol sends a message to one group, not to several: a, b; primcast"):
         simulate(Scenario(protocol="token", groups={"a": 2, "b": 2}, plans=(Plan("c1", 0, ("a", "b")),)))
 
 

@@ -72,7 +72,7 @@ def test_all_combinations_of_each_grid_once() -> None:
         ('seeds = [1]\n[[grid]]\nlatency = "fast"', "g, grid 1: 'fast' is not a latency: write 1 (constant ms)"),
         ('seeds = [1]\n[[grid]]\nprotocol = "none"', "g, grid 1: There is no protocol 'none'"),
         ('seeds = [1]\n[[grid]]\noption = "a"', "g, grid 1: option must name what it sets, as in option.transport"),
-        ("seeds = [1]\n[[grid]]\noption.speed = 1", "g, grid 1: The tom protocol has no option 'speed'"),
+        ("seeds = [1]\n[[grid]]\noption.speed = 1", "g, grid 1: The primcast protocol has no option 'speed'"),
         (
             "seeds = [1]\n[[grid]]\n[[grid]]\nfanout = 9",
             "g, grid 2: A message can address 1 to 3 of these groups, not 9.",
