@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join, MemberConnection
 from antiphon.client.values import Batch, Delivery, batch_of
 from antiphon.core.errors import BadFrame, PositionGone, Unavailable, UsageError
-from antiphon.core.events import Delivered, Gap, View, decode_event
+from antiphon.core.events import Adopted, Delivered, Gap, View, decode_event
 from antiphon.core.requests import NUMBER_MAX
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import (
@@ -218,7 +218,7 @@ class Subscription:
             self._give_up(connection)
             return None
         begin, end = self._next, event.position + event.count
-        if end <= begin:
+        if end <= begin or isinstance(event, Adopted):
             return None  # before the start, or without payloads
         self._next, self._may_skip = end, False
         self._absent_until, self._has_waited = None, False

@@ -69,6 +69,9 @@ class Owner(Protocol):
     def announce_gap(self, behind: Iterable[Standing] | None = None) -> None: ...
     def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None: ...
     def standing(self) -> tuple[Standing, ...]: ...
+    @property
+    def position(self) -> int: ...
+    def adopt(self, donor: ProcessId, last: MessageId | None, position: int, standing: Iterable[Standing]) -> None: ...
     def record_entry(
         self, layer: str, node: MessageId, message: MessageId | None, follows: tuple[MessageId, ...] | None
     ) -> None: ...
@@ -122,6 +125,9 @@ class Component:
 
     def on_trust(self, process: ProcessId) -> None:
         """The failure detector stopped suspecting a process."""
+
+    def on_topology(self, before: Topology) -> None:
+        """The topology is another one than before: members were replaced."""
 
     def on_turn_end(self) -> None:
         """The turn is over in which this part asked for it with ``at_turn_end``."""
@@ -210,6 +216,7 @@ class OrderingProtocol(Component):
     declaration: ClassVar[Declaration]
     added_options: ClassVar[tuple[str, ...]] = ()  # newer than its kept runs: drawn apart, so that seeds mean the same
     advances: ClassVar[bool] = False  # its keys begin with a number, which heeds `least_number`: see core/floors.py
+    replaces: ClassVar[bool] = False  # whether a member that is lost for good can be replaced
     led: ClassVar[bool] = False  # whether each group has a leader at a time: see ``led_by``
     services: ClassVar[tuple[Service, ...]] = ()  # among which a sender can choose, message by message; none: no choice
 

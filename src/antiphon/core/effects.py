@@ -100,4 +100,10 @@ class Monitor(Effect):
     processes: tuple[ProcessId, ...]
 
 
-AnyEffect = Send | Log | Reply | Assured | Record | SetTimer | CancelTimer | Monitor
+class Forget(Effect):
+    """These processes were replaced: nobody keeps a frame for them any more."""
+
+    processes: tuple[ProcessId, ...]
+
+
+AnyEffect = Send | Log | Reply | Assured | Record | SetTimer | CancelTimer | Monitor | Forget

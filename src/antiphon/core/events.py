@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import ClassVar
 
 import msgspec
 
@@ -59,7 +60,19 @@ class View(Marker, frozen=True, gc=False):
     at: int  # when, on the clock of the process
 
 
-Event = Delivered | Gap | View
+class Adopted(msgspec.Struct, frozen=True, gc=False):
+    """The log begins here: what is before ``position`` was delivered by others. It takes no position."""
+
+    donor: ProcessId  # whose first deliveries it goes on behind
+    last: MessageId | None  # the last of these
+    position: int
+    at: int  # when, on the clock of the process
+
+    count: ClassVar[int] = 0
+    requests: ClassVar[tuple[Request, ...]] = ()
+
+
+Event = Delivered | Gap | View | Adopted
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, tag="delivered", gc=False):
@@ -84,7 +97,14 @@ class _ViewHead(msgspec.Struct, frozen=True, array_like=True, tag="view", gc=Fal
     at: int
 
 
-_decode = decoder_beside(_Head | _GapHead | _ViewHead)
+class _AdoptedHead(msgspec.Struct, frozen=True, array_like=True, tag="adopted", gc=False):
+    donor: ProcessId
+    last: MessageId | None
+    position: int
+    at: int
+
+
+_decode = decoder_beside(_Head | _GapHead | _ViewHead | _AdoptedHead)
 _encode_head = msgspec.msgpack.Encoder().encode
 _pack_length = struct.Struct("<I").pack
 
@@ -95,6 +115,8 @@ def encode_event(event: Event) -> Buffers:
         return encode_beside(b"", _GapHead(event.position, event.at))
     if isinstance(event, View):
         return encode_beside(b"", _ViewHead(event.id, event.members, event.position, event.at))
+    if isinstance(event, Adopted):
+        return encode_beside(b"", _AdoptedHead(event.donor, event.last, event.position, event.at))
     # As `encode_beside` does it with a `_Head`: written out, because nearly all events are these.
     pieces = [request.data for request in event.requests]
     size = sum(map(len, pieces))
@@ -112,5 +134,7 @@ def decode_event(record: Piece) -> Event:
         return Gap(head.position, head.at)
     if isinstance(head, _ViewHead):
         return View(head.id, head.members, head.position, head.at)
+    if isinstance(head, _AdoptedHead):
+        return Adopted(head.donor, head.last, head.position, head.at)
     requests = tuple(trusted_requests_in(head.requests))
     return Delivered(head.id, head.destinations, head.position, head.count, requests, head.key, head.at)

@@ -21,7 +21,7 @@ import msgspec
 
 from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_inside
 from antiphon.core.channel import NO_FRAMES, ChannelId, FrameInbox, Outbox, Prefix, Transport
-from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
+from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Forget, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, UsageError
 from antiphon.core.events import Event
 from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input
@@ -270,6 +270,8 @@ class Host:
         outboxes = self._outboxes
         for send in effects:
             if type(send) is not Send:
+                if type(send) is Forget:
+                    self._forget(send.processes)
                 continue
             frame = send.frame
             for channel, number in zip(send.channels, send.numbers):  # noqa: B905 - saying how to compare is slow
@@ -280,6 +282,14 @@ class Host:
                 box.sent = number  # as box.push does: there are many
                 box.frames.append(frame)
                 box.size += frame.size
+
+    def _forget(self, gone: tuple[ProcessId, ...]) -> None:
+        """Nobody of that name ever comes again."""
+        for channels in (self._outboxes, self._received, self.fresh):
+            for channel in [channel for channel in channels if channel.peer in gone]:
+                del channels[channel]
+        if self._asked[0].peer in gone:
+            self._asked = _NOBODY
 
     # Channels ---------------------------------------------------------------------------------------------------
 

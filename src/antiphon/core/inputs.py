@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.core.buffers import COPIED_MAX, Buffers, Piece, decoder_beside
 from antiphon.core.channel import Transport
-from antiphon.core.model import GroupId, ProcessId, Service
+from antiphon.core.model import GroupId, ProcessId, Roster, Service
 
 
 class Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -76,7 +76,13 @@ class Tell(Input, frozen=True, tag=9):
     command: bytes
 
 
-AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd | Tell
+class Install(Input, frozen=True, tag=10):
+    """Members were replaced: this is who is in which group from now on."""
+
+    roster: Roster
+
+
+AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd | Tell | Install
 
 _decode = decoder_beside(AnyInput)
 _encode_head = msgspec.msgpack.Encoder().encode

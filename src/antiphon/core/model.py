@@ -58,11 +58,25 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     body: Buffers
 
 
-class Topology:
-    """Who is in which group, as of an epoch. Groups are disjoint."""
+class Roster(msgspec.Struct, frozen=True, array_like=True):
+    """A topology, as it is written down and sent."""
 
-    def __init__(self, groups: Mapping[str, Iterable[str]], epoch: int = 0) -> None:
+    epoch: int
+    groups: dict[GroupId, tuple[ProcessId, ...]]
+    joined: dict[ProcessId, int]  # those who took another's place: as of which epoch
+
+
+class Topology:
+    """Who is in which group, as of an epoch. Groups are disjoint.
+
+    A member that is lost for good is replaced: in the next epoch another one, of a new name, has its place.
+    """
+
+    def __init__(
+        self, groups: Mapping[str, Iterable[str]], epoch: int = 0, joined: Mapping[ProcessId, int] | None = None
+    ) -> None:
         self.epoch = epoch
+        self.joined: dict[ProcessId, int] = dict(joined or {})
         self.groups: dict[GroupId, tuple[ProcessId, ...]] = {
             GroupId(group): tuple(ProcessId(member) for member in members) for group, members in groups.items()
         }
@@ -88,6 +102,39 @@ class Topology:
             if not 1 <= size <= MEMBERS_MAX:
                 raise UsageError(f"Group {name} needs 1 to {MEMBERS_MAX} members, not {size}.")
         return cls({name: [f"{name}.{i}" for i in range(1, size + 1)] for name, size in sizes.items()})
+
+    @classmethod
+    def of(cls, roster: Roster) -> Topology:
+        return cls({str(group): members for group, members in roster.groups.items()}, roster.epoch, roster.joined)
+
+    @property
+    def roster(self) -> Roster:
+        return Roster(self.epoch, self.groups, self.joined)
+
+    def replacing(self, process: ProcessId) -> tuple[Topology, ProcessId]:
+        """The next topology, in which somebody new has the place of a process; and who that is.
+
+        A name is never used twice: the numbers of a group's members only grow.
+        """
+        group = self.group_of[process]
+        newcomer = ProcessId(f"{group}.{max(int(p.rpartition('.')[2]) for p in self.groups[group]) + 1}")
+        epoch = self.epoch + 1
+        groups = {str(g): [newcomer if p == process else p for p in members] for g, members in self.groups.items()}
+        joined = {p: e for p, e in self.joined.items() if p != process}
+        return Topology(groups, epoch, {**joined, newcomer: epoch}), newcomer
+
+    def since(self, group: GroupId) -> int:
+        """The epoch as of which the group has the members that it has."""
+        return max((self.joined.get(p, 0) for p in self.groups[group]), default=0)
+
+    def gone_since(self, before: Topology) -> tuple[ProcessId, ...]:
+        """Those who were replaced since an earlier one."""
+        return tuple(p for p in before.processes if p not in self.group_of)
+
+    def is_stranger(self, process: ProcessId) -> bool:
+        """Whether it is called like a member and is none: it was replaced, or it takes another's place in a topology
+        that is yet to come. Nothing is taken from it; clients and outside senders are called otherwise."""
+        return process not in self.group_of and process.rpartition(".")[0] in self.groups
 
     def members(self, group: GroupId) -> tuple[ProcessId, ...]:
         return self.groups[group]

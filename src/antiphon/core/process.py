@@ -14,15 +14,15 @@ from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, e
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
-from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Monitor, Record, Reply, Send, SetTimer
+from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Forget, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
-from antiphon.core.events import Delivered, Gap, View
+from antiphon.core.events import Adopted, Delivered, Gap, View
 from antiphon.core.floors import check_floor, floor_body, least_key
 from antiphon.core.gather import Gather, Gathering
 from antiphon.core.in_views import ClientsInViews
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId, without
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Roster, Topology, ViewId, without
 from antiphon.core.options import parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import (
@@ -39,7 +39,7 @@ from antiphon.core.requests import (
 from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
 
 AHEAD_MAX = 3_600_000_000  # how far behind the present time, in microseconds, a client may ask for a place in the order
-SNAPSHOT_VERSION = 6
+SNAPSHOT_VERSION = 7
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
@@ -64,6 +64,7 @@ class ProcessState(msgspec.Struct, array_like=True):
     sessions: Sessions = msgspec.field(default_factory=Sessions)
     gathering: Gathering = msgspec.field(default_factory=Gathering)
     assurances: Assurances = msgspec.field(default_factory=Assurances)
+    roster: Roster | None = None  # the topology, where it is not the one that the process was made with
     parts: list[bytes] = []
 
 
@@ -94,6 +95,7 @@ class Process:
             inputs.Submit: self._on_submit,
             inputs.TurnEnd: self._on_turn_end,
             inputs.Tell: self._on_tell,
+            inputs.Install: self._on_install,
             inputs.Fire: self._on_fire,
             inputs.Suspect: self._on_suspect,
             inputs.Trust: self._on_trust,
@@ -261,6 +263,8 @@ class Process:
             raise UsageError("This snapshot was taken by another version of the program or with other options.")
         self.state = state
         self.now = state.now
+        if state.roster is not None:
+            self.topology = Topology.of(state.roster)
         for part, part_state in zip(self.parts, state.parts, strict=True):
             part.restore(part_state)
 
@@ -412,6 +416,21 @@ class Process:
         """Where clients are, for a process that goes on behind what was delivered here (`announce_gap`)."""
         return tuple(self.state.sessions.standing())
 
+    @property
+    def position(self) -> int:
+        """Of the next delivery, among all payloads."""
+        return self.state.position
+
+    def adopt(self, donor: ProcessId, last: MessageId | None, position: int, standing: Iterable[Standing]) -> None:
+        """Go on behind what another process has delivered, up to its message ``last``, with which its log came to
+        ``position``."""
+        state = self.state
+        assert not state.position, "whoever has delivered anything goes on behind that"
+        state.position = position
+        state.sessions.adopt(standing)
+        state.seq = seq = state.seq + 1
+        self._effects.append(Log(seq, Adopted(donor, last, position, self.now)))
+
     def record_entry(
         self, layer: str, node: MessageId, message: MessageId | None, follows: tuple[MessageId, ...] | None
     ) -> None:
@@ -529,6 +548,20 @@ class Process:
 
     def _on_tell(self, told: inputs.Tell) -> None:
         self.protocol.obey(told.command)
+
+    def _on_install(self, install: inputs.Install) -> None:
+        if install.roster.epoch <= self.topology.epoch:
+            return
+        before, self.topology = self.topology, Topology.of(install.roster)
+        state = self.state
+        state.roster = install.roster
+        gone = self.topology.gone_since(before)
+        for channels in (state.sent, state.inboxes):
+            for channel in [channel for channel in channels if channel.peer in gone]:
+                del channels[channel]
+        self._effects.append(Forget(gone))
+        for part in self.parts:
+            part.on_topology(before)
 
     def _on_suspect(self, suspect: inputs.Suspect) -> None:
         if suspect.process in self.state.suspects or suspect.process not in self.monitored():

@@ -1,6 +1,6 @@
 """A log for each group, led by a primary; messages to several groups are ordered by the greatest of their timestamps.
 
-L1-L27 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
+L1-L28 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
 services/epochs.py; what is known of messages, and how long, services/retention.py; the order of real time, where that
 is asked for, services/real_time.py.
 """
@@ -30,7 +30,7 @@ from antiphon.core import (
 )
 from antiphon.core.errors import BadFrame
 from antiphon.core.floors import least_number
-from antiphon.services.epochs import Entry, Epochs, Vote
+from antiphon.services.epochs import Entry, Epochs, Vote, owner_among
 from antiphon.services.group_log import Logged
 from antiphon.services.label import Labeller, check_numbers
 from antiphon.services.learner import Announced, Learner, of_majority
@@ -115,6 +115,7 @@ class Primcast(Epochs):
     options: PrimcastOptions
     transport = Transport.FIFO
     advances = True
+    replaces = True
 
     real_time: RealTime  # where the options say so
 
@@ -202,8 +203,7 @@ class Primcast(Epochs):
         """As far as this process knows."""
         if group == self.group:
             return self.owner(self.promised)
-        members = self.topology.members(group)
-        return members[self.learner(group).epoch % len(members)]
+        return owner_among(self.topology.members(group), self.learner(group).epoch)
 
     def on_start(self, sender: ProcessId, start: Start) -> None:  # L4
         known = self.hold(start.message, start.numbers)
@@ -455,6 +455,17 @@ class Primcast(Epochs):
             self.propose(known)
         else:
             self.send(self.owner(self.promised), Start(known.message, known.numbers))  # L25
+
+    def on_topology(self, before: Topology) -> None:
+        super().on_topology(before)
+        if not self.members or not self.is_active:
+            return  # a new epoch announces everything
+        changed = [g for g in self.topology.groups if g != self.group and self.topology.since(g) == self.topology.epoch]
+        for group in changed:
+            if self.leads:
+                self.announce(group, self.log.base)  # L28
+            else:
+                self.send(self.topology.members(group), Vouch(self.epoch, self.log.length, group))
 
     # What takes too long ----------------------------------------------------------------------------------------------
 

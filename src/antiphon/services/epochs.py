@@ -1,8 +1,12 @@
 """Who leads a group, and what the next one goes on with.
 
-E1-E17 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
+E1-E24 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
 has promised itself to an epoch does nothing more in an earlier one; the owner of an epoch begins it with what a
 majority has promised: the log that went farthest, and a clock that is behind nobody's.
+
+Where a member is replaced, the group goes on in epochs beyond all earlier ones. Whoever takes the place of another
+knows nothing of what that one has promised and acknowledged. So it only learns at first: it counts in no majority that
+begins an epoch, until it has all that those have who do.
 """
 
 from __future__ import annotations
@@ -11,11 +15,13 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from antiphon.core import Message, MessageId, ProcessId, Table, Timer, Wire
+from antiphon.core import Message, MessageId, ProcessId, Table, Timer, Topology, Wire
 from antiphon.core.errors import BadFrame
 from antiphon.services.group_log import Extent, Logged, Runs, common
 from antiphon.services.label import check_numbers, majority
-from antiphon.services.retention import Known, Retention
+from antiphon.services.retention import Adoption, Known, Retention
+
+EPOCHS = 1 << 32  # with the same members; the first of them belongs to nobody, but for those before any replacement
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +54,8 @@ class Promised(Wire, frozen=True, tag=7):
     floor: int
     first: int
     entries: list[Entry]
+    delivered: int
+    learns: bool  # I do not count yet
 
 
 class StartEpoch(Wire, frozen=True, tag=8):
@@ -59,6 +67,8 @@ class StartEpoch(Wire, frozen=True, tag=8):
     floor: int
     first: int
     entries: list[Entry]
+    goal: int  # so much had some member delivered that promised
+    adoption: Adoption | None  # for one that has nothing
 
 
 class Vote(NamedTuple):
@@ -85,20 +95,28 @@ class Epochs(Retention):
     asked: int  # the last epoch for which somebody was asked to stand
     failed: int  # epochs promised since something was last delivered
     patient: bool  # whether it waits before it asks
+    learns: bool  # it has taken another's place, and does not count yet
+    newcomers: list[ProcessId]  # the mates of which it must be supposed that they do not
+    goal: int  # as owner of an epoch: how much some member had delivered that promised
 
     PATIENCE_NS: ClassVar[int] = 10_000_000
     DOUBLINGS_MAX: ClassVar[int] = 6
 
     def initialise(self) -> None:
         super().initialise()
-        self.clock = self.promised = self.epoch = self.asked = self.failed = 0
+        self.clock = self.promised = self.epoch = self.asked = self.failed = self.goal = 0
         self.votes, self.pledges = {}, {}
+        self.newcomers = []
+        self.learns = False
         self.followers = list(self.mates) if self.members and self.owner(0) == self.me else []
         self.patient = False
 
     def begin(self) -> None:
         if self.members:
             self.monitor(self.mates)
+            self.learns = self.me in self.topology.joined  # E18
+            self.promised = self.vacant
+            self.newcomers = [p for p in self.mates if p in self.topology.joined]
 
     def validate(self, message: Wire) -> None:
         super().validate(message)
@@ -111,6 +129,10 @@ class Epochs(Retention):
                 self.check_entry(entry.message, entry.numbers)
             if message.entries and message.first + len(message.entries) != message.extent.length:
                 raise BadFrame("What comes of a log is its end.")
+        if isinstance(message, StartEpoch):
+            check_numbers((message.goal,))
+            if message.adoption is not None:
+                self.check_adoption(message.adoption)
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         if isinstance(message, Promised | StartEpoch):
@@ -120,7 +142,16 @@ class Epochs(Retention):
     # Who leads ------------------------------------------------------------------------------------------------------
 
     def owner(self, epoch: int) -> ProcessId:
-        return self.members[epoch % len(self.members)]
+        return owner_among(self.members, epoch)
+
+    @property
+    def vacant(self) -> int:
+        """The epoch that is beyond all those with other members. Nobody leads it, where others were members before."""
+        return self.topology.since(self.group) * EPOCHS
+
+    @property
+    def lacks_leader(self) -> bool:
+        return self.promised == self.vacant > 0 or self.owner(self.promised) in self.suspects
 
     @property
     def is_active(self) -> bool:
@@ -140,7 +171,7 @@ class Epochs(Retention):
     def move_on(self) -> None:
         """An owner that is suspected makes way for the next one, but not for all of them as fast as they come, and not
         where there was never anything to lead. Who has promised knows that there is, whatever it has of it."""
-        if self.owner(self.promised) not in self.suspects:
+        if not self.lacks_leader:
             return
         if not (self.held or self.log.length) and self.is_active:
             return
@@ -152,15 +183,16 @@ class Epochs(Retention):
 
     def on_patience(self, timer: Patience) -> None:
         self.patient = False
-        if self.owner(self.promised) in self.suspects:
+        if self.lacks_leader:
             self.elect()
 
     def elect(self) -> None:
         """Of the later owners the first that is not suspected is to stand; a member does not suspect itself."""
         count = len(self.members)
         later = range(self.promised + 1, self.promised + count + 1)
-        epoch = next(e for e in later if self.owner(e) not in self.suspects)  # E3
-        if epoch == self.asked:
+        out = {*self.suspects, *self.newcomers, *([self.me] if self.is_learning else [])}
+        epoch = next((e for e in later if self.owner(e) not in out), None)  # E3
+        if epoch is None or epoch == self.asked:
             return
         self.asked = epoch
         if self.owner(epoch) == self.me:
@@ -169,7 +201,8 @@ class Epochs(Retention):
             self.send(self.owner(epoch), Elect(epoch))  # E4
 
     def on_elect(self, sender: ProcessId, elect: Elect) -> None:
-        if sender in self.mates and elect.epoch > self.promised and self.owner(elect.epoch) == self.me:
+        is_mine = sender in self.mates and self.owner(elect.epoch) == self.me
+        if is_mine and elect.epoch > self.promised and not self.is_learning:
             self.stand(elect.epoch)
 
     def promise(self, epoch: int) -> None:
@@ -187,20 +220,25 @@ class Epochs(Retention):
     def on_new_epoch(self, sender: ProcessId, new: NewEpoch) -> None:  # E7
         if sender not in self.mates or new.epoch <= self.promised or self.owner(new.epoch) != sender:
             return
+        self.has_learnt(sender)
         self.promise(new.epoch)
         mine, its = self.log.extent(self.epoch), new.extent
         first = mine.length
         if mine.rank > its.rank:
             first = max(common(mine.runs, its.runs), mine.base)
         entries = self.entries_since(first)
-        self.send(sender, Promised(new.epoch, self.clock, mine, self.floor, first, entries))  # E8
+        learns = self.is_learning
+        promised = Promised(new.epoch, self.clock, mine, self.floor, first, entries, self.delivered, learns)
+        self.send(sender, promised)  # E8
         self.move_on()  # E9
 
     def on_promised(self, sender: ProcessId, promised: Promised) -> None:  # E10
         if sender not in self.mates or promised.epoch != self.promised or self.owner(self.promised) != self.me:
             return
+        if not promised.learns:
+            self.has_learnt(sender)
         if self.is_active:
-            self.start(sender, promised.extent)  # E11
+            self.start(sender, promised)  # E11
         else:
             self.pledges[sender] = promised
             self.lead()
@@ -209,6 +247,7 @@ class Epochs(Retention):
         if not self.has_majority:
             return
         self.clock = self.greatest_clock()  # E12
+        self.goal = max((self.delivered, *(pledge.delivered for pledge in self.pledges.values())))  # E19
         best = self.best_log()
         if best is not None:
             self.adopt_log(best)  # E13
@@ -216,12 +255,12 @@ class Epochs(Retention):
         self.adopt_epoch()
         for member in self.mates:
             if member in pledges:
-                self.start(member, pledges[member].extent)  # E14
+                self.start(member, pledges[member])  # E14
         self.begin_epoch()
 
     @property
     def has_majority(self) -> bool:
-        return len(self.pledges) + 1 >= majority(self.members)
+        return sum(not pledge.learns for pledge in self.pledges.values()) + 1 >= majority(self.members)  # E20
 
     def greatest_clock(self) -> int:
         return max((self.clock, *(pledge.clock for pledge in self.pledges.values())))
@@ -232,18 +271,24 @@ class Epochs(Retention):
         best = max(self.pledges.values(), key=lambda p: (p.extent.rank, -p.extent.base), default=None)
         return best if best is not None and best.extent.rank > (self.epoch, self.log.length) else None
 
-    def start(self, member: ProcessId, its: Extent) -> None:
-        mine = self.log.extent(self.epoch)
+    def start(self, member: ProcessId, pledge: Promised) -> None:
+        mine, its = self.log.extent(self.epoch), pledge.extent
         first = max(common(mine.runs, its.runs), mine.base)
         entries = self.entries_since(first)
-        self.send(member, StartEpoch(self.epoch, self.clock, mine, self.floor, first, entries))
+        adoption = self.adoption() if pledge.learns and not its.epoch else None  # E21
+        start = StartEpoch(self.epoch, self.clock, mine, self.floor, first, entries, self.goal, adoption)
+        self.send(member, start)
         self.followers.append(member)
 
     def on_start_epoch(self, sender: ProcessId, start: StartEpoch) -> None:  # E15
         if start.epoch != self.promised or self.is_active or self.owner(start.epoch) != sender:
             return
         self.clock = max(self.clock, start.clock)
+        if start.adoption is not None:
+            self.take_over(sender, start.adoption)
         self.adopt_log(start)
+        if self.learns:
+            self.floor = max(self.floor, start.goal)  # E22
         self.adopt_epoch()
         self.votes[sender] = Vote(start.epoch, self.log.length, start.clock)
         self.begin_epoch()
@@ -255,6 +300,37 @@ class Epochs(Retention):
     def begin_epoch(self) -> None:
         """The epoch promised last is adopted: go on in it."""
         raise NotImplementedError
+
+    # Members that take another's place --------------------------------------------------------------------------------
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether it does not count yet: it has taken part in no epoch, or has yet to deliver what others have."""
+        if self.learns and self.epoch and not self.is_behind:
+            self.learns = False
+        return self.learns
+
+    def has_learnt(self, mate: ProcessId) -> None:
+        if mate in self.newcomers:
+            self.newcomers.remove(mate)
+
+    def on_topology(self, before: Topology) -> None:
+        """Of members that are no more nothing counts, and all go on in an epoch that they never promised."""
+        super().on_topology(before)
+        if not self.members:
+            return
+        gone = self.topology.gone_since(before)
+        for process in gone:
+            self.votes.pop(process, None)
+            self.pledges.pop(process, None)
+        self.followers = [p for p in self.followers if p not in gone]
+        self.newcomers = [p for p in self.newcomers if p not in gone]
+        self.monitor(self.mates)
+        if self.promised < self.vacant:
+            self.newcomers += [p for p in self.mates if p not in before.group_of]
+            self.promise(self.vacant)  # E23
+            self.failed = 0
+            self.elect()  # E24
 
     # The log ----------------------------------------------------------------------------------------------------------
 
@@ -296,6 +372,10 @@ class Epochs(Retention):
             known = self.known[m.id] = Known(m, entry.numbers, final=final, position=position)
         known.timestamp = entry.timestamp
         return known
+
+
+def owner_among(members: tuple[ProcessId, ...], epoch: int) -> ProcessId:
+    return members[epoch % EPOCHS % len(members)]
 
 
 def check_runs(extent: Extent) -> None:

@@ -1,6 +1,6 @@
 """What a member knows of messages, and how long: until every member of its group has delivered them.
 
-K1-K12 are the lines of docs/protocols/retention.md. All members of a group deliver the same sequence, so a member that
+K1-K15 are the lines of docs/protocols/retention.md. All members of a group deliver the same sequence, so a member that
 was left behind needs no more than the deliveries that it lacks, in their order, from anyone who has them.
 """
 
@@ -11,9 +11,11 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from antiphon.core import GroupId, Message, MessageId, OrderingProtocol, ProcessId, Table, Timer, Wire
+from antiphon.core import GroupId, Message, MessageId, OrderingProtocol, ProcessId, Table, Timer, Topology, Wire
+from antiphon.core.channel import Inbox
 from antiphon.core.errors import BadFrame
 from antiphon.core.model import without
+from antiphon.core.sessions import Standing
 from antiphon.services.group_log import GroupLog, Logged
 from antiphon.services.label import Label, Labels, check_numbers, majority
 
@@ -48,6 +50,17 @@ class Handed(Wire, frozen=True, tag=4):
     timestamp: int
     message: Message
     numbers: tuple[int, ...]
+
+
+class Adoption(msgspec.Struct, frozen=True, array_like=True):
+    """All that follows from the first deliveries of a group: who has this can go on behind them."""
+
+    delivered: int  # so many messages
+    position: int  # so many payloads
+    last: Place
+    done: dict[str, Inbox]
+    ahead: list[tuple[MessageId, int, int]]  # delivered, and perhaps in the log: final, position
+    standing: tuple[Standing, ...]  # where clients are
 
 
 class Tell(Timer, frozen=True):
@@ -120,6 +133,15 @@ class Retention(OrderingProtocol):
     def check_entry(self, m: Message, numbers: tuple[int, ...]) -> None:
         Label(m.id.origin, m.destinations, numbers).check(self.topology, self.me)
         self.process.check_body(m)
+
+    def check_adoption(self, adoption: Adoption) -> None:
+        check_numbers((adoption.delivered, adoption.position, adoption.last[0], adoption.last[1].number))
+        for stream in adoption.done.values():
+            check_numbers((stream.received, *stream.early))
+        for id, final, position in adoption.ahead:
+            check_numbers((id.number, final, position))
+        for piece in adoption.standing:
+            self.process.check_standing(piece)
 
     # Messages -------------------------------------------------------------------------------------------------------
 
@@ -234,6 +256,36 @@ class Retention(OrderingProtocol):
             id = known.message.id
             del self.known[id]
             self.ahead[id] = (known.final, known.position)
+
+    # Members that take another's place ------------------------------------------------------------------------------
+
+    def on_topology(self, before: Topology) -> None:
+        for process in self.topology.gone_since(before):
+            self.marks.pop(process, None)
+            self.passed.pop(process, None)  # K13
+        self.asks = 0
+
+    def adoption(self) -> Adoption:
+        delivered = {id: (known.final, known.position) for id, known in self.known.items() if known.final}
+        ahead = [(id, *place) for id, place in {**self.ahead, **delivered}.items()]
+        standing = self.process.standing()
+        return Adoption(self.delivered, self.process.position, self.last, self.done.streams, ahead, standing)  # K14
+
+    def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
+        """Be where a mate is, without having delivered anything."""
+        assert not self.delivered, "only who has nothing takes over what another one has"
+        self.process.adopt(
+            donor, adoption.last[1] if adoption.delivered else None, adoption.position, adoption.standing
+        )
+        self.delivered = self.cut = adoption.delivered  # K15
+        self.last = adoption.last
+        self.done = Labels({origin: Inbox(had.received, set(had.early)) for origin, had in adoption.done.items()})
+        self.ahead = {id: (final, position) for id, final, position in adoption.ahead}
+        for id in [id for id in self.held if self.is_done(self.known[id].message, self.known[id].numbers)]:
+            del self.held[id], self.known[id]
+        if self.delivered:
+            self.untold = dict.fromkeys(self.topology.groups, self.last)
+            self.set_timer(Tell(), self.TELL_NS)
 
     # Members that were left behind -----------------------------------------------------------------------------------
 

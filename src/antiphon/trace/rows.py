@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import AnyEffect, Assured, Log, Record, Reply, Send
-from antiphon.core.events import Delivered, Gap, View
+from antiphon.core.events import Adopted, Delivered, Gap, View
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
 from antiphon.core.model import MessageId, ProcessId
@@ -88,6 +88,9 @@ class RowMaker:
         event = log.event
         if type(event) is Gap:
             return Row(process, log.seq, time_ns, "gap", position=event.position)
+        if type(event) is Adopted:
+            last = None if event.last is None else _name(event.last)
+            return Row(process, log.seq, time_ns, "adopt", last, peers=(event.donor,), position=event.position)
         if type(event) is View:
             name, position = str(event.id), event.position
             return Row(process, log.seq, time_ns, "view", name, peers=event.members, position=position)

@@ -23,6 +23,7 @@ class EventKind(StrEnum):
     TRUST = "trust"
     VIEW = "view"
     GAP = "gap"
+    ADOPT = "adopt"
 
 
 OrderKey = bytes

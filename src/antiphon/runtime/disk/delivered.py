@@ -20,7 +20,7 @@ from time import time
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull, RecordsGone, UsageError
-from antiphon.core.events import Delivered, Event, decode_event, encode_event
+from antiphon.core.events import Adopted, Delivered, Event, decode_event, encode_event
 from antiphon.runtime.disk.log import Blocks, SegmentedLog
 from antiphon.runtime.disk.retain import Retain
 from antiphon.runtime.disk.watch import UnderWay
@@ -103,9 +103,12 @@ class DeliveredLog:
 
     def append(self, event: Event) -> None:
         """Take an event, unless it is here already: a replay makes all of them again."""
-        if event.position < self.end or (not event.count and not self._raises_floor(event)):
+        if event.position < self.end or (not event.count and not self._tells(event)):
             return
-        assert event.position == self.end, "no position is left out"
+        if isinstance(event, Adopted):
+            self.begin = event.position
+        else:
+            assert event.position == self.end, "no position is left out"
         record = encode_event(event)
         self.end = event.position + event.count
         self._tail.append(record)
@@ -124,9 +127,11 @@ class DeliveredLog:
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
-    def _raises_floor(self, event: Event) -> bool:
-        """Whether what brings nothing tells how far the order has come: it is kept for whoever merges logs. A replay
-        makes it again, at the same position."""
+    def _tells(self, event: Event) -> bool:
+        """Whether what brings nothing tells where the log begins, or how far the order has come: that is kept for
+        whoever merges logs. A replay makes it again, at the same position."""
+        if isinstance(event, Adopted):
+            return not self.next_index
         if not isinstance(event, Delivered) or event.key is None or event.key <= self._floor:
             return False
         self._floor = event.key

@@ -111,6 +111,7 @@ class Cast:
             return event.id
         if isinstance(event, Gap):
             return GAP
+        assert isinstance(event, View), "nobody is replaced in a search"
         view = MessageId(ProcessId(f"view {event.id} of {', '.join(event.members)}"), 0)
         self.views[view] = event
         return view
