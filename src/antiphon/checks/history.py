@@ -85,7 +85,8 @@ class RunHistory:
     def _sort_out(self, rows: Sequence[Row]) -> None:
         """The one pass over all rows. Most are traffic, so that these take the short way."""
         keep = self.traffic.append
-        rare = {_GAP: self.gaps, _VIEW: self.views, _ENTER: self.entered}
+        adopted: dict[str, list[Row]] = {}
+        rare = {_GAP: self.gaps, _VIEW: self.views, _ENTER: self.entered, "adopt": adopted}
         for row in rows:
             kind = row[3]
             if kind in _TRAFFIC:
@@ -108,6 +109,19 @@ class RunHistory:
             for row in acts:
                 if row[3] == _MULTICAST:
                     self._note_multicast(row)
+        for process in adopted:
+            self.acts[process] = self._whole_log(process, adopted)
+
+    def _whole_log(self, process: str, adopted: dict[str, list[Row]]) -> list[Row]:
+        own = self.acts.get(process, [])
+        if process not in adopted:
+            return own
+        row = adopted[process][0]
+        donor = (row.peers or ("",))[0]
+        log = [each for each in self._whole_log(donor, adopted) if each.kind == _DELIVER]
+        count = next((k for k, each in enumerate(log, 1) if each.message == row.message), 0)
+        before = [each._replace(process=process, seq=k - count) for k, each in enumerate(log[:count])]
+        return before + own
 
     def _note_multicast(self, row: Row) -> None:
         """The first row of a message counts: an honest trace has no other. Its requests count in any case."""

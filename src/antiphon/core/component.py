@@ -258,6 +258,11 @@ class OrderingProtocol(Component):
         """The processes from which this one must hear before its oldest pending message can be delivered, if known."""
         return ()
 
+    @property
+    def counts(self) -> bool:
+        """Whether this process counts among its group: one that takes another's place has to learn first."""
+        return True
+
     def led_by(self) -> ProcessId | None:
         """Who leads the group of this process, as far as it knows; None where nobody does."""
         return None

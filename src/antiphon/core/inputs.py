@@ -17,7 +17,9 @@ class Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Begin(Input, frozen=True, tag=0):
-    """The first input of every process."""
+    """The first input of every process. It takes part in this topology; None: in the one that it was made with."""
+
+    roster: Roster | None = None
 
 
 class Receive(Input, frozen=True, tag=1):

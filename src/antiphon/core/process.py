@@ -263,7 +263,7 @@ class Process:
             raise UsageError("This snapshot was taken by another version of the program or with other options.")
         self.state = state
         self.now = state.now
-        if state.roster is not None:
+        if state.roster is not None and state.roster.epoch != self.topology.epoch:
             self.topology = Topology.of(state.roster)
         for part, part_state in zip(self.parts, state.parts, strict=True):
             part.restore(part_state)
@@ -470,7 +470,11 @@ class Process:
 
     # Inputs -----------------------------------------------------------------------------------------------------
 
-    def _on_begin(self, _: inputs.Begin) -> None:
+    def _on_begin(self, begin: inputs.Begin) -> None:
+        if begin.roster is not None:
+            self.state.roster = begin.roster
+            if begin.roster.epoch != self.topology.epoch:
+                self.topology = Topology.of(begin.roster)
         for part in self.parts:
             part.begin()
 

@@ -460,8 +460,10 @@ class Primcast(Epochs):
         super().on_topology(before)
         if not self.members or not self.is_active:
             return  # a new epoch announces everything
-        changed = [g for g in self.topology.groups if g != self.group and self.topology.since(g) == self.topology.epoch]
-        for group in changed:
+        addressed = {g for logged in self.log.entries for g in self.known[logged.id].message.destinations}
+        for group in self.topology.groups:
+            if group == self.group or group not in addressed or self.topology.since(group) <= before.epoch:
+                continue
             if self.leads:
                 self.announce(group, self.log.base)  # L28
             else:

@@ -19,7 +19,7 @@ from antiphon.core import Message, MessageId, ProcessId, Table, Timer, Topology,
 from antiphon.core.errors import BadFrame
 from antiphon.services.group_log import Extent, Logged, Runs, common
 from antiphon.services.label import check_numbers, majority
-from antiphon.services.retention import Adoption, Known, Retention
+from antiphon.services.retention import NOTHING, Adoption, Known, Mark, Retention, Tell
 
 EPOCHS = 1 << 32  # with the same members; the first of them belongs to nobody, but for those before any replacement
 
@@ -67,7 +67,6 @@ class StartEpoch(Wire, frozen=True, tag=8):
     floor: int
     first: int
     entries: list[Entry]
-    goal: int  # so much had some member delivered that promised
     adoption: Adoption | None  # for one that has nothing
 
 
@@ -98,6 +97,8 @@ class Epochs(Retention):
     learns: bool  # it has taken another's place, and does not count yet
     newcomers: list[ProcessId]  # the mates of which it must be supposed that they do not
     goal: int  # as owner of an epoch: how much some member had delivered that promised
+    calls: Table[ProcessId, NewEpoch]  # from those who know of a topology that has yet to come here
+    pupils: Table[ProcessId, Promised]  # who will begin the epoch with what it has delivered, once it has so much
 
     PATIENCE_NS: ClassVar[int] = 10_000_000
     DOUBLINGS_MAX: ClassVar[int] = 6
@@ -105,18 +106,19 @@ class Epochs(Retention):
     def initialise(self) -> None:
         super().initialise()
         self.clock = self.promised = self.epoch = self.asked = self.failed = self.goal = 0
-        self.votes, self.pledges = {}, {}
-        self.newcomers = []
-        self.learns = False
-        self.followers = list(self.mates) if self.members and self.owner(0) == self.me else []
-        self.patient = False
+        self.votes, self.pledges, self.calls, self.pupils = {}, {}, {}, {}
+        self.newcomers, self.followers = [], []
+        self.learns = self.patient = False
 
     def begin(self) -> None:
         if self.members:
             self.monitor(self.mates)
-            self.learns = self.me in self.topology.joined  # E18
             self.promised = self.vacant
             self.newcomers = [p for p in self.mates if p in self.topology.joined]
+            if self.me in self.topology.joined:  # E18
+                self.learns, self.adopted = True, NOTHING
+            elif self.owner(self.epoch) == self.me:
+                self.followers = list(self.mates)
 
     def validate(self, message: Wire) -> None:
         super().validate(message)
@@ -129,10 +131,8 @@ class Epochs(Retention):
                 self.check_entry(entry.message, entry.numbers)
             if message.entries and message.first + len(message.entries) != message.extent.length:
                 raise BadFrame("What comes of a log is its end.")
-        if isinstance(message, StartEpoch):
-            check_numbers((message.goal,))
-            if message.adoption is not None:
-                self.check_adoption(message.adoption)
+        if isinstance(message, StartEpoch) and message.adoption is not None:
+            self.check_adoption(message.adoption)
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         if isinstance(message, Promised | StartEpoch):
@@ -148,6 +148,10 @@ class Epochs(Retention):
     def vacant(self) -> int:
         """The epoch that is beyond all those with other members. Nobody leads it, where others were members before."""
         return self.topology.since(self.group) * EPOCHS
+
+    def is_of_others(self, epoch: int) -> bool:
+        """Whether it is of a topology that has yet to come here."""
+        return epoch // EPOCHS > self.topology.since(self.group)
 
     @property
     def lacks_leader(self) -> bool:
@@ -173,7 +177,7 @@ class Epochs(Retention):
         where there was never anything to lead. Who has promised knows that there is, whatever it has of it."""
         if not self.lacks_leader:
             return
-        if not (self.held or self.log.length) and self.is_active:
+        if not (self.held or self.log.length) and self.promised in (self.epoch, self.vacant):
             return
         if not self.failed:
             self.elect()
@@ -190,7 +194,7 @@ class Epochs(Retention):
         """Of the later owners the first that is not suspected is to stand; a member does not suspect itself."""
         count = len(self.members)
         later = range(self.promised + 1, self.promised + count + 1)
-        out = {*self.suspects, *self.newcomers, *([self.me] if self.is_learning else [])}
+        out = {*self.suspects, *self.newcomers, *([self.me] if self.learns else [])}
         epoch = next((e for e in later if self.owner(e) not in out), None)  # E3
         if epoch is None or epoch == self.asked:
             return
@@ -201,13 +205,13 @@ class Epochs(Retention):
             self.send(self.owner(epoch), Elect(epoch))  # E4
 
     def on_elect(self, sender: ProcessId, elect: Elect) -> None:
-        is_mine = sender in self.mates and self.owner(elect.epoch) == self.me
-        if is_mine and elect.epoch > self.promised and not self.is_learning:
+        is_mine = sender in self.mates and self.owner(elect.epoch) == self.me and not self.is_of_others(elect.epoch)
+        if is_mine and elect.epoch > self.promised and not self.learns:
             self.stand(elect.epoch)
 
     def promise(self, epoch: int) -> None:
         assert epoch > self.promised, "promises only grow"
-        self.promised, self.asked, self.pledges = epoch, 0, {}
+        self.promised, self.asked, self.pledges, self.pupils = epoch, 0, {}, {}
         self.failed += 1
 
     # Promises -------------------------------------------------------------------------------------------------------
@@ -220,6 +224,9 @@ class Epochs(Retention):
     def on_new_epoch(self, sender: ProcessId, new: NewEpoch) -> None:  # E7
         if sender not in self.mates or new.epoch <= self.promised or self.owner(new.epoch) != sender:
             return
+        if self.is_of_others(new.epoch):
+            self.calls[sender] = new
+            return
         self.has_learnt(sender)
         self.promise(new.epoch)
         mine, its = self.log.extent(self.epoch), new.extent
@@ -227,7 +234,7 @@ class Epochs(Retention):
         if mine.rank > its.rank:
             first = max(common(mine.runs, its.runs), mine.base)
         entries = self.entries_since(first)
-        learns = self.is_learning
+        learns = self.learns
         promised = Promised(new.epoch, self.clock, mine, self.floor, first, entries, self.delivered, learns)
         self.send(sender, promised)  # E8
         self.move_on()  # E9
@@ -273,12 +280,23 @@ class Epochs(Retention):
 
     def start(self, member: ProcessId, pledge: Promised) -> None:
         mine, its = self.log.extent(self.epoch), pledge.extent
+        has_nothing = pledge.learns and not its.epoch
+        if has_nothing and self.delivered < self.goal:
+            self.pupils[member] = pledge  # E21
+            return
         first = max(common(mine.runs, its.runs), mine.base)
         entries = self.entries_since(first)
-        adoption = self.adoption() if pledge.learns and not its.epoch else None  # E21
-        start = StartEpoch(self.epoch, self.clock, mine, self.floor, first, entries, self.goal, adoption)
-        self.send(member, start)
+        adoption = self.adoption() if has_nothing else None
+        self.send(member, StartEpoch(self.epoch, self.clock, mine, self.floor, first, entries, adoption))
         self.followers.append(member)
+
+    def on_tell(self, timer: Tell) -> None:
+        """Something was delivered, some time ago."""
+        super().on_tell(timer)
+        if self.pupils and self.delivered >= self.goal:
+            pupils, self.pupils = self.pupils, {}
+            for member, pledge in pupils.items():
+                self.start(member, pledge)
 
     def on_start_epoch(self, sender: ProcessId, start: StartEpoch) -> None:  # E15
         if start.epoch != self.promised or self.is_active or self.owner(start.epoch) != sender:
@@ -287,9 +305,8 @@ class Epochs(Retention):
         if start.adoption is not None:
             self.take_over(sender, start.adoption)
         self.adopt_log(start)
-        if self.learns:
-            self.floor = max(self.floor, start.goal)  # E22
         self.adopt_epoch()
+        self.learn_enough()
         self.votes[sender] = Vote(start.epoch, self.log.length, start.clock)
         self.begin_epoch()
 
@@ -304,15 +321,24 @@ class Epochs(Retention):
     # Members that take another's place --------------------------------------------------------------------------------
 
     @property
-    def is_learning(self) -> bool:
-        """Whether it does not count yet: it has taken part in no epoch, or has yet to deliver what others have."""
-        if self.learns and self.epoch and not self.is_behind:
-            self.learns = False
-        return self.learns
+    def counts(self) -> bool:
+        return not self.learns
+
+    def learn_enough(self) -> None:
+        """What was delivered before it came it does not have: a majority must have that without it, or it would stand
+        for what nobody can bring to those who lag."""
+        if self.learns and self.adopted != NOTHING:
+            own = [p for p in self.mates if p not in self.newcomers and self.said.get(p, 0) >= self.adopted]
+            self.learns = len(own) < majority(self.members)  # E22
+
+    def on_mark(self, sender: ProcessId, mark: Mark) -> None:
+        super().on_mark(sender, mark)
+        self.learn_enough()
 
     def has_learnt(self, mate: ProcessId) -> None:
         if mate in self.newcomers:
             self.newcomers.remove(mate)
+            self.learn_enough()
 
     def on_topology(self, before: Topology) -> None:
         """Of members that are no more nothing counts, and all go on in an epoch that they never promised."""
@@ -321,8 +347,8 @@ class Epochs(Retention):
             return
         gone = self.topology.gone_since(before)
         for process in gone:
-            self.votes.pop(process, None)
-            self.pledges.pop(process, None)
+            for table in (self.votes, self.pledges, self.calls, self.pupils):
+                table.pop(process, None)
         self.followers = [p for p in self.followers if p not in gone]
         self.newcomers = [p for p in self.newcomers if p not in gone]
         self.monitor(self.mates)
@@ -330,7 +356,10 @@ class Epochs(Retention):
             self.newcomers += [p for p in self.mates if p not in before.group_of]
             self.promise(self.vacant)  # E23
             self.failed = 0
-            self.elect()  # E24
+        calls, self.calls = self.calls, {}
+        for sender, new in calls.items():
+            self.on_new_epoch(sender, new)
+        self.move_on()  # E24
 
     # The log ----------------------------------------------------------------------------------------------------------
 

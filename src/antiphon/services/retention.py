@@ -21,6 +21,7 @@ from antiphon.services.label import Label, Labels, check_numbers, majority
 
 Place = tuple[int, MessageId]  # of a message in the order of all: its final timestamp, and its id
 NOWHERE: Place = (0, MessageId(ProcessId(""), 0))
+NOTHING = -1  # so many deliveries has one that is to take over what another member has
 
 
 class Mark(Wire, frozen=True, tag=1):
@@ -58,6 +59,7 @@ class Adoption(msgspec.Struct, frozen=True, array_like=True):
     delivered: int  # so many messages
     position: int  # so many payloads
     last: Place
+    latest: dict[GroupId, Place]
     done: dict[str, Inbox]
     ahead: list[tuple[MessageId, int, int]]  # delivered, and perhaps in the log: final, position
     standing: tuple[Standing, ...]  # where clients are
@@ -102,19 +104,24 @@ class Retention(OrderingProtocol):
     cut: int  # the position of the first of these
     kept_bytes: int
     floor: int  # what is cut from the log is among the first so many deliveries
+    adopted: int  # how many deliveries it took over from another member; NOTHING: it has yet to
     asks: int  # the place of the member that it asks next, when it may be behind
     marks: Table[ProcessId, int]  # how many the other members have delivered, or can take from a channel of this one
+    said: Table[ProcessId, int]  # how many they said that they have delivered
     passed: Table[ProcessId, Place]  # how far members of other groups are
     ahead: Table[MessageId, tuple[int, int]]  # delivered and forgotten before the log had it: final, position
-    untold: Table[GroupId, Place]  # the last deliveries of which groups have not been told
+    latest: Table[GroupId, Place]  # the last delivery that concerns each group
+    untold: Table[GroupId, Place]  # the same, where the group has not been told
 
     TELL_NS: ClassVar[int] = 50_000_000
 
     def initialise(self) -> None:
         self.log, self.done = GroupLog(), Labels()
-        self.known, self.held, self.marks, self.passed, self.ahead, self.untold = {}, {}, {}, {}, {}, {}
+        self.known, self.held, self.marks, self.said = {}, {}, {}, {}
+        self.passed, self.ahead, self.latest, self.untold = {}, {}, {}, {}
         self.kept = []
         self.came = self.decided = self.delivered = self.cut = self.kept_bytes = self.floor = self.asks = 0
+        self.adopted = 0
         self.last = NOWHERE
 
     @property
@@ -135,7 +142,9 @@ class Retention(OrderingProtocol):
         self.process.check_body(m)
 
     def check_adoption(self, adoption: Adoption) -> None:
-        check_numbers((adoption.delivered, adoption.position, adoption.last[0], adoption.last[1].number))
+        check_numbers((adoption.delivered, adoption.position))
+        for timestamp, id in (adoption.last, *adoption.latest.values()):
+            check_numbers((timestamp, id.number))
         for stream in adoption.done.values():
             check_numbers((stream.received, *stream.early))
         for id, final, position in adoption.ahead:
@@ -188,7 +197,7 @@ class Retention(OrderingProtocol):
         if not self.untold:
             self.set_timer(Tell(), self.TELL_NS)
         for group in m.destinations:
-            self.untold[group] = place
+            self.latest[group] = self.untold[group] = place
         self.deliver(m, (final, *m.id))
         if self.kept_bytes > self.options.kept:
             self.hand_over()
@@ -208,6 +217,7 @@ class Retention(OrderingProtocol):
 
     def on_mark(self, sender: ProcessId, mark: Mark) -> None:
         if sender in self.mates:
+            self.said[sender] = max(self.said.get(sender, 0), mark.delivered)
             self.marks[sender] = max(self.marks.get(sender, 0), mark.delivered)
             self.trim()
 
@@ -261,41 +271,47 @@ class Retention(OrderingProtocol):
 
     def on_topology(self, before: Topology) -> None:
         for process in self.topology.gone_since(before):
-            self.marks.pop(process, None)
-            self.passed.pop(process, None)  # K13
+            for table in (self.marks, self.said, self.passed):
+                table.pop(process, None)
         self.asks = 0
+        if self.delivered:
+            self.send(self.mates, Mark(self.delivered, self.last[1]))  # K13
 
     def adoption(self) -> Adoption:
         delivered = {id: (known.final, known.position) for id, known in self.known.items() if known.final}
         ahead = [(id, *place) for id, place in {**self.ahead, **delivered}.items()]
         standing = self.process.standing()
-        return Adoption(self.delivered, self.process.position, self.last, self.done.streams, ahead, standing)  # K14
+        position = self.process.position
+        return Adoption(self.delivered, position, self.last, self.latest, self.done.streams, ahead, standing)  # K14
 
     def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
         """Be where a mate is, without having delivered anything."""
-        assert not self.delivered, "only who has nothing takes over what another one has"
+        assert self.adopted == NOTHING, "only who has nothing takes over what another one has"
         self.process.adopt(
             donor, adoption.last[1] if adoption.delivered else None, adoption.position, adoption.standing
         )
-        self.delivered = self.cut = adoption.delivered  # K15
+        self.delivered = self.cut = self.adopted = adoption.delivered  # K15
         self.last = adoption.last
         self.done = Labels({origin: Inbox(had.received, set(had.early)) for origin, had in adoption.done.items()})
         self.ahead = {id: (final, position) for id, final, position in adoption.ahead}
         for id in [id for id in self.held if self.is_done(self.known[id].message, self.known[id].numbers)]:
             del self.held[id], self.known[id]
-        if self.delivered:
-            self.untold = dict.fromkeys(self.topology.groups, self.last)
+        self.latest, self.untold = dict(adoption.latest), dict(adoption.latest)
+        if self.untold:
             self.set_timer(Tell(), self.TELL_NS)
 
     # Members that were left behind -----------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Somebody has been away for long: what it lacks goes into the channel to it, which the disk keeps."""
+        """Somebody has been away for long: what it lacks goes into the channel to it, which the disk keeps. But where
+        it has yet to take over what another one has, nobody knows what it will lack."""
         while self.kept_bytes > self.options.kept:
-            for p in self.mates:
-                if self.marks.get(p, 0) <= self.cut:  # it lacks the oldest
-                    self.hand(p, self.cut)  # K8
-                    self.marks[p] = self.delivered
+            lacking = [p for p in self.mates if self.marks.get(p, 0) <= self.cut]
+            if any(p in self.topology.joined and p not in self.said for p in lacking):
+                return
+            for p in lacking:
+                self.hand(p, self.cut)  # K8
+                self.marks[p] = self.delivered
             self.trim()
 
     def hand(self, to: ProcessId, delivered: int) -> None:
@@ -319,7 +335,7 @@ class Retention(OrderingProtocol):
             self.hand(sender, behind.delivered)
 
     def on_handed(self, sender: ProcessId, handed: Handed) -> None:  # K11
-        if sender not in self.mates or handed.position != self.delivered:
+        if sender not in self.mates or handed.position != self.delivered or self.adopted == NOTHING:
             return  # it was delivered meanwhile, or comes again with what is before it
         known = self.hold(handed.message, handed.numbers)
         assert known is not None, "what comes next was not delivered"

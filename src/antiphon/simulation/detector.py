@@ -91,6 +91,13 @@ class FailureDetector:
                 due = self._world.now + rng.randrange(*RETURN_NS)
                 self._world.at(due, self._notice_return, site, returned, returned.life)
 
+    def joined(self, newcomer: Site, rng: random.Random) -> None:
+        """Who is down is suspected sooner or later by those who come later, too."""
+        self.tell(newcomer)
+        for site in self._world.sites.values():
+            if not site.up and site is not newcomer:
+                self._world.at(self._world.now + rng.randrange(*DETECTION_NS), self._notice, newcomer, site, site.life)
+
     def _notice_return(self, site: Site, returned: Site, life: int) -> None:
         if returned.life == life:  # else it is down again, or was
             site.known_down.discard(returned.id)

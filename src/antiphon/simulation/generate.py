@@ -154,6 +154,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         broadcast=issubclass(protocol, CtBroadcast),
         leaders=random.Random(f"{seed}/leaders/{protocol.declaration.name}") if protocol.led else None,
         receipts=random.Random(f"{seed}/receipts/{protocol.declaration.name}") if assures else None,
+        replaced=random.Random(f"{seed}/replaced/{protocol.declaration.name}") if protocol.replaces else None,
     )
     fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
     latencies = HARSH_LATENCIES if harsh else LATENCIES

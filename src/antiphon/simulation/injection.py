@@ -20,6 +20,7 @@ from antiphon.simulation.values import (
     Fault,
     Partition,
     Pause,
+    Replace,
     Slow,
     Tell,
     WrongSuspicion,
@@ -54,6 +55,9 @@ def _begin(world: World, fault: Fault) -> None:
         return
     if isinstance(fault, Depose):
         _depose(world, fault)
+        return
+    if isinstance(fault, Replace):
+        _replace(world, fault)
         return
     site = world.sites.get(ProcessId(fault.process))
     if site is None or not site.up:
@@ -118,6 +122,29 @@ def _depose(world: World, fault: Depose) -> None:
         _suspect(world, world.sites[wrong], (leader,), fault)
     elif fault.how != "suspicion":
         _cut(world, fault, _links(world, Partition((leader,), fault.at, fault.for_ns, fault.how == "mute")))
+
+
+def _replace(world: World, fault: Replace) -> None:
+    process = ProcessId(fault.process)
+    if process not in world.topology.group_of:
+        return  # it was replaced before
+    world.effective(fault)
+    world.retire(world.sites[process])
+    world.topology, newcomer = world.topology.replacing(process)
+    rng = random.Random(f"{world.scenario.seed}/{fault}")
+    world.join(newcomer)
+    for site in world.sites.values():
+        world.at(world.now + rng.randrange(fault.for_ns + 1), world.tell_topology, site)
+    if fault.then is not None:
+        world.at(world.now, _lose_another, world, world.sites[newcomer], ProcessId(fault.then))
+
+
+def _lose_another(world: World, newcomer: Site, then: ProcessId) -> None:
+    """As soon as the newcomer counts."""
+    if newcomer.up and newcomer.process.protocol.counts:
+        world.retire(world.sites[then])
+    elif not newcomer.is_gone:
+        world.at(world.now + MILLISECOND, _lose_another, world, newcomer, then)
 
 
 def _cut(world: World, fault: Partition | Depose, links: list[Link]) -> None:

@@ -18,6 +18,7 @@ from antiphon.simulation.values import (
     Partition,
     Pause,
     Plan,
+    Replace,
     Slow,
     WrongSuspicion,
 )
@@ -57,6 +58,7 @@ def place_faults(
     broadcast: bool = False,
     leaders: random.Random | None = None,
     receipts: random.Random | None = None,
+    replaced: random.Random | None = None,
 ) -> tuple[Fault, ...]:
     """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
 
@@ -68,6 +70,7 @@ def place_faults(
     its own, so that all else which comes of a seed is what it was before. ``broadcast``: there all agree on everything.
     ``leaders``: decides what befalls those who lead groups, a stream of its own as well; None where nobody does.
     ``receipts``: decides who crashes when it has just assured a client; None where nobody does that.
+    ``replaced``: decides who is replaced by somebody new; None where nobody can be.
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
@@ -84,6 +87,8 @@ def place_faults(
         placing.end_with_a_receipt(receipts)
     if last_words is not None and FaultKind.CRASH in kinds:
         placing.last_words(last_words)
+    if replaced is not None and permanent and FaultKind.CRASH in kinds:
+        placing.replace(replaced)
     return tuple(sorted(placing.faults, key=lambda fault: fault.at))
 
 
@@ -118,6 +123,7 @@ class Placing:
         # How many of a group may still crash for good.
         self.mortal = {group: (len(members) - 1) // 2 for group, members in topology.groups.items()}
         self.gone: set[str] = set()
+        self.lost_twice: set[str] = set()  # groups that lose somebody more after a replacement
 
     @property
     def hands_over(self) -> bool:
@@ -193,6 +199,8 @@ class Placing:
             return
         plan, number, reader = rng.choice(aims[: len(aims) // 2 + 1])  # early: later on much else comes before it
         lasts = rng.randrange(5 * MILLISECOND, 25 * MILLISECOND)
+        self._bury(plan.sender)
+        self._bury(reader)
         self.faults = [f for f in self.faults if not (isinstance(f, Crash) and f.process in (plan.sender, reader))]
         self.faults += [
             Partition((plan.sender,), plan.at, lasts + 1, bridge=reader),
@@ -277,6 +285,66 @@ class Placing:
             elif self.returning and process not in self.gone:
                 at, lasts = rng.randrange(self.span_ns), rng.randrange(MILLISECOND, 20 * MILLISECOND)
                 self.faults.append(Crash(process, at, lasts, "receipt"))
+
+    # Replacements ---------------------------------------------------------------------------------------------------
+
+    def replace(self, rng: random.Random) -> None:
+        """In half of the runs somebody who is gone, or may go, is replaced, and sometimes one more, perhaps of the same
+        group. As soon as a newcomer counts, another one may go for good. What befalls others befalls newcomers, too."""
+        if rng.random() < 0.5:
+            return
+        topology, late = self.topology, self.span_ns + 20 * MILLISECOND
+        fates: list[tuple[int, str]] = []
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            chosen = {process for _, process in fates}
+            able = [p for p in self._members() if p not in chosen and (p in self.gone or self._may_go(p))]
+            able = [p for p in able if len(self._mates(p)) > 2]
+            if able:
+                fates.append((rng.randrange(late), rng.choice(able)))
+                self._bury(fates[-1][1])
+        for at, process in sorted(fates):
+            topology, newcomer = topology.replacing(ProcessId(process))
+            spread = rng.choice((MILLISECOND, 20 * MILLISECOND, self.span_ns))
+            self.faults.append(Replace(process, at, spread, self._second_loss(rng, process)))
+            self._befall(rng, newcomer, at, spread)
+
+    def _bury(self, process: str) -> None:
+        if process not in self.gone:
+            self.gone.add(process)
+            if (group := self._group_of(process)) is not None:
+                self.mortal[group] -= 1
+
+    def _second_loss(self, rng: random.Random, process: str) -> str | None:
+        """Once somebody has taken the place of one who is gone, the group bears the loss of one more."""
+        group = self.topology.group_of[ProcessId(process)]
+        able = [
+            p for p in self._members() if self._group_of(p) == group and p not in self.steady and p not in self.gone
+        ]
+        if group in self.lost_twice or not able or rng.random() < 0.4:
+            return None
+        self.lost_twice.add(group)
+        self.gone.add(chosen := rng.choice(able))
+        return chosen
+
+    def _befall(self, rng: random.Random, newcomer: ProcessId, at: int, spread: int) -> None:
+        for _ in range(rng.randint(0, 3)):
+            begin, lasts = at + rng.randrange(spread + 20 * MILLISECOND), rng.randrange(MILLISECOND, 30 * MILLISECOND)
+            other = rng.choice(self._mates(newcomer))
+            ways: list[Fault] = [
+                Pause(newcomer, begin, lasts),
+                Slow(newcomer, begin, lasts, rng.randrange(100_000, 5 * MILLISECOND)),
+                Partition((newcomer,), begin, lasts, rng.random() < 0.5),
+                WrongSuspicion(other, newcomer, begin, lasts),
+                WrongSuspicion(newcomer, other, begin, lasts),
+            ]
+            if self.returning:
+                moment: Moment = rng.choice((None, None, "delivery", rng.randint(1, self.effects_max)))
+                ways += [Crash(newcomer, begin, lasts, moment)] * 3
+            self.faults.append(rng.choice(ways))
+
+    def _mates(self, process: str) -> list[str]:
+        """All who are in its group in the beginning."""
+        return [str(p) for p in self.topology.members(GroupId(process.rpartition(".")[0]))]
 
     # Links ----------------------------------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         driver="simulation",
         protocol=scenario.protocol,
         options=scenario.options,
-        groups={group: list(members) for group, members in world.topology.groups.items()},
+        groups={group: list(members) for group, members in world.members.items()},
         promises=[promise.value for promise in promises],
         drained=not broken and scenario.limit_ns > _calm_at(scenario) + SETTLE_NS,
         faulty=[str(site.id) for site in gone],

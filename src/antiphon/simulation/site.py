@@ -75,6 +75,7 @@ class Site:
         self.up = True
         self.life = 0  # counts restarts: timers and syncs of an earlier life are void
         self.crashed_at = 0
+        self.is_gone = False  # for good
         self.turn_ends_at: int | None = None
         self.held: list[tuple[AnyInput, Steps | None]] | None = None  # inputs that came during a pause
         self.pause: object = None

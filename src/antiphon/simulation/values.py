@@ -141,7 +141,20 @@ class Depose(Value, frozen=True, tag=True):
     how: Literal["crash", "pause", "cut", "mute", "suspicion"]
 
 
-Fault = Crash | Pause | Slow | Partition | WrongSuspicion | Distrust | Depose
+class Replace(Value, frozen=True, tag=True):
+    """A process is gone for good, with its disk, if it is not already, and somebody new takes its place. The others
+    hear of it one by one, within a while.
+
+    ``then``: another one, which is gone for good as soon as the newcomer counts, or whoever leads its group then.
+    """
+
+    process: str
+    at: int
+    for_ns: int
+    then: str | None = None
+
+
+Fault = Crash | Pause | Slow | Partition | WrongSuspicion | Distrust | Depose | Replace
 
 
 def kind_of(fault: Fault) -> str:
@@ -213,5 +226,7 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def model(self) -> FaultModel:
-        permanent = any(isinstance(fault, Crash) and fault.down_ns is None for fault in self.faults)
+        permanent = any(
+            isinstance(fault, Replace) or (isinstance(fault, Crash) and fault.down_ns is None) for fault in self.faults
+        )
         return FaultModel(permanent, self.sent_survives)

@@ -71,7 +71,9 @@ class Application:
             self.made[site.id] = self.made.get(site.id, 0) + 1
         else:
             self.unasked.add(record.message)
-        self.missing.setdefault(record.message, set(self.world.topology.addressees(record.destinations)) - self.gone)
+        topology = self.world.topology
+        awaited = {p for p in topology.addressees(record.destinations) if p not in topology.joined}
+        self.missing.setdefault(record.message, awaited - self.gone)
 
     def on_delivered(self, site: Site, event: Delivered) -> None:
         self._done(site, event.id)

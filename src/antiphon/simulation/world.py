@@ -19,7 +19,7 @@ from antiphon.core.effects import Assured, Record, Reply, SetTimer
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
-from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, Receive, Recover
+from antiphon.core.inputs import AnyInput, Begin, Fire, Install, Multicast, Receive, Recover
 from antiphon.core.model import ProcessId, Service, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
@@ -82,6 +82,7 @@ class World:
                         apart.get(frozenset((site.id, target.id)), scenario.latency) if apart else scenario.latency
                     )
                     site.links[target.id] = Link(site.id, target.id, latency, scenario.seed)
+        self.members = {group: [str(p) for p in members] for group, members in self.topology.groups.items()}
         for site in self.sites.values():
             site.is_prompt = self._at_once
             for link in site.links.values():
@@ -89,7 +90,7 @@ class World:
                 if isinstance(host, PromptHost) and self._at_once and not self._steps:
                     link.host = host
         for site in self.sites.values():
-            self.take(site, Begin(0))
+            self.take(site, Begin(0, self.topology.roster))
 
     def _fresh(self, process: ProcessId) -> Process:
         gather = Gather(requests=self.scenario.gather)
@@ -144,6 +145,8 @@ class World:
             self.effective(site.pause)
             return
         self._handle(site, happened, self.observations.arrived(site, carried) if self._steps else None)
+        if type(happened) is Install:
+            self._meet(site)
 
     def _arrive(self, arriving: tuple[Any, ...]) -> None:
         """A frame, as ``Site.on_send`` sent it on its way."""
@@ -151,7 +154,7 @@ class World:
         channel: ChannelId | None
         _, ticket, link, channel, number, frame, carried = arriving
         site = self.sites[link.target]
-        if ticket in link.lost or not site.up:
+        if ticket in link.lost or not site.up or self._are_strangers(site, self.sites[link.source]):
             return
         if link.cuts:
             self.effective(link.cuts[-1])
@@ -298,7 +301,7 @@ class World:
         """
         source, target = self.sites[link.source], self.sites[link.target]
         remembered = source.up or self.scenario.sent_survives
-        if not (remembered and target.up) or link.cuts:
+        if not (remembered and target.up) or link.cuts or self._are_strangers(source, target):
             return
         for transport in NUMBERED:
             box = source.host.outboxes.get(ChannelId(link.target, transport))
@@ -345,6 +348,7 @@ class World:
             assert site.disk is not None, "only a journal lets a process return"
             self.at(self.now + down_ns, self._restart, site)
         else:
+            site.is_gone = True
             self.on_gone(site)
 
     def _lose(self, crashed: Site, rng: random.Random) -> None:
@@ -366,6 +370,8 @@ class World:
         """The newest snapshot, and the rest replayed; then what the peers do not hold is sent again."""
         disk = site.disk
         assert disk is not None
+        if site.is_gone:
+            return
         site.reborn(self._fresh(site.id))
         host = site.host
         if disk.snapshot is not None:
@@ -378,10 +384,50 @@ class World:
                 self.reconnect(site.links[peer.id])
                 self.reconnect(peer.links[site.id])
         if disk.next_index == 0 and disk.snapshot is None:
-            self.take(site, Begin(self.now))  # it crashed before its beginning was durable
+            self.take(site, Begin(self.now, self.topology.roster))  # it crashed before its beginning was durable
         self.take(site, Recover(self.now, site.crashed_at))
         self.detector.returned(site, random.Random(f"{self.scenario.seed}/{site.id}/return {site.life}"))
         self.on_restart(site)
+        self.at(self.now, self.tell_topology, site)
+
+    # Replacements ---------------------------------------------------------------------------------------------------
+
+    def retire(self, site: Site) -> None:
+        """A process is gone for good, and its disk with it."""
+        if site.up:
+            self.crash(site, None)
+        elif not site.is_gone:
+            self.on_gone(site)
+        site.is_gone = True
+        for link in site.links.values():
+            link.host = None
+
+    def join(self, process: ProcessId) -> None:
+        """Somebody new begins, who is in the newest topology."""
+        self.members[self.topology.group_of[process]].append(process)
+        newcomer = self.sites[process] = self._site(process)
+        for other in self.sites.values():
+            if other is not newcomer:
+                for one, two in ((newcomer, other), (other, newcomer)):
+                    one.links[two.id] = Link(one.id, two.id, self.scenario.latency, self.scenario.seed)
+        self.take(newcomer, Begin(self.now, self.topology.roster))
+        self.detector.joined(newcomer, random.Random(f"{self.scenario.seed}/{process}/joins"))
+
+    def tell_topology(self, site: Site) -> None:
+        if site.up and site.process.topology.epoch < self.topology.epoch:
+            self.take(site, Install(self.now, self.topology.roster))
+
+    def _meet(self, site: Site) -> None:
+        """Newcomers whose frames were not taken before send them again."""
+        for newcomer in site.process.topology.joined:
+            if newcomer != site.id:
+                self.reconnect(self.sites[newcomer].links[site.id])
+
+    def _are_strangers(self, one: Site, other: Site) -> bool:
+        """Whether either knows of no such member, or of none any more: then they have no connection."""
+        return self.topology.epoch > 0 and (
+            one.process.topology.is_stranger(other.id) or other.process.topology.is_stranger(one.id)
+        )
 
     def _receive_late(self, site: Site, received: Receive, carried: Steps | None) -> None:
         link = self.sites[received.sender].links[site.id]

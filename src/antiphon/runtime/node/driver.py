@@ -310,7 +310,7 @@ class Driver:
         self.begun = True
         try:
             if self.is_new:
-                self.take(Begin(self.clock()))
+                self.take(Begin(self.clock(), self.process.topology.roster))
             elif journal is not None and not journal.clean:
                 self.take(Recover(self.clock(), self.process.now))
         except JournalFull:
