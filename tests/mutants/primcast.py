@@ -24,7 +24,7 @@ from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
-from mutants import realtime
+from mutants import realtime, replaced
 
 # A message comes to the primaries ------------------------------------------------------------------------------------
 
@@ -643,6 +643,7 @@ BY_HAND = (
     DoesNotLookAgain,
     StaysWithADeadCandidate,
     IsImpatient,
+    *replaced.BY_HAND,
 )
 
 MUTANTS = (
@@ -693,6 +694,7 @@ MUTANTS = (
     ForgetsTheQueueOnRestart,
     ForgetsOtherGroupsOnRestart,
     *realtime.BY_SEEDS,
+    *replaced.BY_SEEDS,
     AssuresWhenItHasJournaled,
     AssuresWhenItsLogHasIt,
     AssuresWhenItsOwnGroupHasDecided,

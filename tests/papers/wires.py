@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from antiphon.core import Buffers, OrderingProtocol, Process, ProcessId, Topology
 from antiphon.core.channel import Transport
 from antiphon.core.effects import Log, Send
-from antiphon.core.inputs import AnyInput, Begin, Multicast, Receive, Suspect, TurnEnd
+from antiphon.core.events import Delivered
+from antiphon.core.inputs import AnyInput, Begin, Install, Multicast, Receive, Suspect, TurnEnd
 
 
 class Wires:
@@ -25,8 +26,9 @@ class Wires:
         self.processes = {str(p): Process(p, topology, kind, options or {}) for p in names}
         self.under_way: dict[tuple[str, str], list[tuple[Transport, int, Buffers]]] = {}
         self.keys: dict[str, dict[str, bytes | None]] = {p: {} for p in self.processes}  # of all that each delivered
+        self._made_of = kind, options or {}
         for at in self.processes:
-            self.step(at, Begin(0))
+            self.step(at, Begin(0, topology.roster))
 
     def step(self, at: str, happened: AnyInput) -> list[str]:
         """Returns the messages delivered."""
@@ -38,12 +40,25 @@ class Wires:
             if isinstance(effect, Send):
                 for peer, number in zip(effect.to, effect.numbers, strict=True):
                     self.under_way.setdefault((at, str(peer)), []).append((effect.transport, number, effect.frame))
-        events = [effect.event for effect in effects if isinstance(effect, Log)]
+        events = [e.event for e in effects if isinstance(e, Log) and isinstance(e.event, Delivered)]
         self.keys[at].update({str(event.id): event.key for event in events})
         return [str(event.id) for event in events]
 
     def multicast(self, at: str, *groups: str) -> list[str]:
         return self.step(at, Multicast(0, self.topology.destinations(set(groups) or {"g"}), (b"x",)))
+
+    def replace(self, lost: str) -> str:
+        """Somebody new has the place of a member. The others know when a test tells them (``install``)."""
+        self.topology, newcomer = self.topology.replacing(ProcessId(lost))
+        kind, options = self._made_of
+        self.processes[newcomer] = Process(newcomer, self.topology, kind, options)
+        self.keys[newcomer] = {}
+        self.step(newcomer, Begin(0, self.topology.roster))
+        return newcomer
+
+    def install(self, *processes: str) -> None:
+        for at in processes:
+            self.step(at, Install(0, self.topology.roster))
 
     def suspect(self, at: str, dead: str) -> list[str]:
         return self.step(at, Suspect(0, ProcessId(dead)))

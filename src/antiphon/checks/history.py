@@ -109,8 +109,7 @@ class RunHistory:
             for row in acts:
                 if row[3] == _MULTICAST:
                     self._note_multicast(row)
-        for process in adopted:
-            self.acts[process] = self._whole_log(process, adopted)
+        self.acts |= {process: self._whole_log(process, adopted) for process in adopted}
 
     def _whole_log(self, process: str, adopted: dict[str, list[Row]]) -> list[Row]:
         own = self.acts.get(process, [])

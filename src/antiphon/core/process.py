@@ -554,9 +554,10 @@ class Process:
         self.protocol.obey(told.command)
 
     def _on_install(self, install: inputs.Install) -> None:
-        if install.roster.epoch <= self.topology.epoch:
-            return
-        before, self.topology = self.topology, Topology.of(install.roster)
+        before, topology = self.topology, Topology.of(install.roster)
+        if topology.epoch <= before.epoch or self.me in topology.gone_since(before):
+            return  # who was replaced can do nothing in the new one
+        self.topology = topology
         state = self.state
         state.roster = install.roster
         gone = self.topology.gone_since(before)

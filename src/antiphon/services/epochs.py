@@ -1,12 +1,12 @@
 """Who leads a group, and what the next one goes on with.
 
-E1-E24 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
+E1-E25 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
 has promised itself to an epoch does nothing more in an earlier one; the owner of an epoch begins it with what a
 majority has promised: the log that went farthest, and a clock that is behind nobody's.
 
 Where a member is replaced, the group goes on in epochs beyond all earlier ones. Whoever takes the place of another
-knows nothing of what that one has promised and acknowledged. So it only learns at first: it counts in no majority that
-begins an epoch, until it has all that those have who do.
+knows nothing of what that one has promised and acknowledged. So it counts in no majority that begins an epoch before
+it has taken part in one, with the log of those who count, and what follows from all that they had delivered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from antiphon.core import Message, MessageId, ProcessId, Table, Timer, Topology,
 from antiphon.core.errors import BadFrame
 from antiphon.services.group_log import Extent, Logged, Runs, common
 from antiphon.services.label import check_numbers, majority
-from antiphon.services.retention import NOTHING, Adoption, Known, Mark, Retention, Tell
+from antiphon.services.retention import Adoption, Known, Retention
 
 EPOCHS = 1 << 32  # with the same members; the first of them belongs to nobody, but for those before any replacement
 
@@ -54,7 +54,6 @@ class Promised(Wire, frozen=True, tag=7):
     floor: int
     first: int
     entries: list[Entry]
-    delivered: int
     learns: bool  # I do not count yet
 
 
@@ -94,29 +93,26 @@ class Epochs(Retention):
     asked: int  # the last epoch for which somebody was asked to stand
     failed: int  # epochs promised since something was last delivered
     patient: bool  # whether it waits before it asks
-    learns: bool  # it has taken another's place, and does not count yet
     newcomers: list[ProcessId]  # the mates of which it must be supposed that they do not
-    goal: int  # as owner of an epoch: how much some member had delivered that promised
     calls: Table[ProcessId, NewEpoch]  # from those who know of a topology that has yet to come here
-    pupils: Table[ProcessId, Promised]  # who will begin the epoch with what it has delivered, once it has so much
 
     PATIENCE_NS: ClassVar[int] = 10_000_000
     DOUBLINGS_MAX: ClassVar[int] = 6
 
     def initialise(self) -> None:
         super().initialise()
-        self.clock = self.promised = self.epoch = self.asked = self.failed = self.goal = 0
-        self.votes, self.pledges, self.calls, self.pupils = {}, {}, {}, {}
+        self.clock = self.promised = self.epoch = self.asked = self.failed = 0
+        self.votes, self.pledges, self.calls = {}, {}, {}
         self.newcomers, self.followers = [], []
-        self.learns = self.patient = False
+        self.patient = False
 
     def begin(self) -> None:
         if self.members:
             self.monitor(self.mates)
             self.promised = self.vacant
             self.newcomers = [p for p in self.mates if p in self.topology.joined]
-            if self.me in self.topology.joined:  # E18
-                self.learns, self.adopted = True, NOTHING
+            if self.me in self.topology.joined:  # E21
+                self.learns = True
             elif self.owner(self.epoch) == self.me:
                 self.followers = list(self.mates)
 
@@ -194,7 +190,7 @@ class Epochs(Retention):
         """Of the later owners the first that is not suspected is to stand; a member does not suspect itself."""
         count = len(self.members)
         later = range(self.promised + 1, self.promised + count + 1)
-        out = {*self.suspects, *self.newcomers, *([self.me] if self.learns else [])}
+        out = {*self.suspects, *self.newcomers, *([self.me] if self.learns else [])}  # E22
         epoch = next((e for e in later if self.owner(e) not in out), None)  # E3
         if epoch is None or epoch == self.asked:
             return
@@ -211,7 +207,7 @@ class Epochs(Retention):
 
     def promise(self, epoch: int) -> None:
         assert epoch > self.promised, "promises only grow"
-        self.promised, self.asked, self.pledges, self.pupils = epoch, 0, {}, {}
+        self.promised, self.asked, self.pledges = epoch, 0, {}
         self.failed += 1
 
     # Promises -------------------------------------------------------------------------------------------------------
@@ -234,9 +230,7 @@ class Epochs(Retention):
         if mine.rank > its.rank:
             first = max(common(mine.runs, its.runs), mine.base)
         entries = self.entries_since(first)
-        learns = self.learns
-        promised = Promised(new.epoch, self.clock, mine, self.floor, first, entries, self.delivered, learns)
-        self.send(sender, promised)  # E8
+        self.send(sender, Promised(new.epoch, self.clock, mine, self.floor, first, entries, self.learns))  # E8
         self.move_on()  # E9
 
     def on_promised(self, sender: ProcessId, promised: Promised) -> None:  # E10
@@ -254,7 +248,6 @@ class Epochs(Retention):
         if not self.has_majority:
             return
         self.clock = self.greatest_clock()  # E12
-        self.goal = max((self.delivered, *(pledge.delivered for pledge in self.pledges.values())))  # E19
         best = self.best_log()
         if best is not None:
             self.adopt_log(best)  # E13
@@ -267,7 +260,7 @@ class Epochs(Retention):
 
     @property
     def has_majority(self) -> bool:
-        return sum(not pledge.learns for pledge in self.pledges.values()) + 1 >= majority(self.members)  # E20
+        return sum(not pledge.learns for pledge in self.pledges.values()) + 1 >= majority(self.members)  # E23
 
     def greatest_clock(self) -> int:
         return max((self.clock, *(pledge.clock for pledge in self.pledges.values())))
@@ -280,33 +273,22 @@ class Epochs(Retention):
 
     def start(self, member: ProcessId, pledge: Promised) -> None:
         mine, its = self.log.extent(self.epoch), pledge.extent
-        has_nothing = pledge.learns and not its.epoch
-        if has_nothing and self.delivered < self.goal:
-            self.pupils[member] = pledge  # E21
-            return
         first = max(common(mine.runs, its.runs), mine.base)
         entries = self.entries_since(first)
-        adoption = self.adoption() if has_nothing else None
+        adoption = self.adoption() if pledge.learns else None  # E24
         self.send(member, StartEpoch(self.epoch, self.clock, mine, self.floor, first, entries, adoption))
         self.followers.append(member)
-
-    def on_tell(self, timer: Tell) -> None:
-        """Something was delivered, some time ago."""
-        super().on_tell(timer)
-        if self.pupils and self.delivered >= self.goal:
-            pupils, self.pupils = self.pupils, {}
-            for member, pledge in pupils.items():
-                self.start(member, pledge)
 
     def on_start_epoch(self, sender: ProcessId, start: StartEpoch) -> None:  # E15
         if start.epoch != self.promised or self.is_active or self.owner(start.epoch) != sender:
             return
+        if self.learns != (start.adoption is not None):
+            return  # it answers a promise that this member never gave
         self.clock = max(self.clock, start.clock)
         if start.adoption is not None:
-            self.take_over(sender, start.adoption)
+            self.take_over(sender, start.adoption)  # E25
         self.adopt_log(start)
         self.adopt_epoch()
-        self.learn_enough()
         self.votes[sender] = Vote(start.epoch, self.log.length, start.clock)
         self.begin_epoch()
 
@@ -324,21 +306,9 @@ class Epochs(Retention):
     def counts(self) -> bool:
         return not self.learns
 
-    def learn_enough(self) -> None:
-        """What was delivered before it came it does not have: a majority must have that without it, or it would stand
-        for what nobody can bring to those who lag."""
-        if self.learns and self.adopted != NOTHING:
-            own = [p for p in self.mates if p not in self.newcomers and self.said.get(p, 0) >= self.adopted]
-            self.learns = len(own) < majority(self.members)  # E22
-
-    def on_mark(self, sender: ProcessId, mark: Mark) -> None:
-        super().on_mark(sender, mark)
-        self.learn_enough()
-
     def has_learnt(self, mate: ProcessId) -> None:
         if mate in self.newcomers:
             self.newcomers.remove(mate)
-            self.learn_enough()
 
     def on_topology(self, before: Topology) -> None:
         """Of members that are no more nothing counts, and all go on in an epoch that they never promised."""
@@ -347,19 +317,19 @@ class Epochs(Retention):
             return
         gone = self.topology.gone_since(before)
         for process in gone:
-            for table in (self.votes, self.pledges, self.calls, self.pupils):
+            for table in (self.votes, self.pledges, self.calls):
                 table.pop(process, None)
         self.followers = [p for p in self.followers if p not in gone]
         self.newcomers = [p for p in self.newcomers if p not in gone]
         self.monitor(self.mates)
         if self.promised < self.vacant:
             self.newcomers += [p for p in self.mates if p not in before.group_of]
-            self.promise(self.vacant)  # E23
+            self.promise(self.vacant)  # E18
             self.failed = 0
         calls, self.calls = self.calls, {}
         for sender, new in calls.items():
-            self.on_new_epoch(sender, new)
-        self.move_on()  # E24
+            self.on_new_epoch(sender, new)  # E19
+        self.move_on()  # E20
 
     # The log ----------------------------------------------------------------------------------------------------------
 

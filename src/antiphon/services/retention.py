@@ -21,7 +21,6 @@ from antiphon.services.label import Label, Labels, check_numbers, majority
 
 Place = tuple[int, MessageId]  # of a message in the order of all: its final timestamp, and its id
 NOWHERE: Place = (0, MessageId(ProcessId(""), 0))
-NOTHING = -1  # so many deliveries has one that is to take over what another member has
 
 
 class Mark(Wire, frozen=True, tag=1):
@@ -92,6 +91,7 @@ class RetentionOptions(msgspec.Struct, frozen=True):
 class Retention(OrderingProtocol):
     options: RetentionOptions
 
+    learns: bool  # it has taken another's place, and has yet to take over what its mates have
     log: GroupLog
     decided: int  # how much of it is decided
     known: Table[MessageId, Known]
@@ -104,10 +104,8 @@ class Retention(OrderingProtocol):
     cut: int  # the position of the first of these
     kept_bytes: int
     floor: int  # what is cut from the log is among the first so many deliveries
-    adopted: int  # how many deliveries it took over from another member; NOTHING: it has yet to
     asks: int  # the place of the member that it asks next, when it may be behind
     marks: Table[ProcessId, int]  # how many the other members have delivered, or can take from a channel of this one
-    said: Table[ProcessId, int]  # how many they said that they have delivered
     passed: Table[ProcessId, Place]  # how far members of other groups are
     ahead: Table[MessageId, tuple[int, int]]  # delivered and forgotten before the log had it: final, position
     latest: Table[GroupId, Place]  # the last delivery that concerns each group
@@ -116,12 +114,12 @@ class Retention(OrderingProtocol):
     TELL_NS: ClassVar[int] = 50_000_000
 
     def initialise(self) -> None:
+        self.learns = False
         self.log, self.done = GroupLog(), Labels()
-        self.known, self.held, self.marks, self.said = {}, {}, {}, {}
-        self.passed, self.ahead, self.latest, self.untold = {}, {}, {}, {}
+        self.known, self.held, self.marks, self.passed = {}, {}, {}, {}
+        self.ahead, self.latest, self.untold = {}, {}, {}
         self.kept = []
         self.came = self.decided = self.delivered = self.cut = self.kept_bytes = self.floor = self.asks = 0
-        self.adopted = 0
         self.last = NOWHERE
 
     @property
@@ -217,7 +215,6 @@ class Retention(OrderingProtocol):
 
     def on_mark(self, sender: ProcessId, mark: Mark) -> None:
         if sender in self.mates:
-            self.said[sender] = max(self.said.get(sender, 0), mark.delivered)
             self.marks[sender] = max(self.marks.get(sender, 0), mark.delivered)
             self.trim()
 
@@ -271,11 +268,9 @@ class Retention(OrderingProtocol):
 
     def on_topology(self, before: Topology) -> None:
         for process in self.topology.gone_since(before):
-            for table in (self.marks, self.said, self.passed):
-                table.pop(process, None)
+            self.marks.pop(process, None)
+            self.passed.pop(process, None)  # K13
         self.asks = 0
-        if self.delivered:
-            self.send(self.mates, Mark(self.delivered, self.last[1]))  # K13
 
     def adoption(self) -> Adoption:
         delivered = {id: (known.final, known.position) for id, known in self.known.items() if known.final}
@@ -286,11 +281,12 @@ class Retention(OrderingProtocol):
 
     def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
         """Be where a mate is, without having delivered anything."""
-        assert self.adopted == NOTHING, "only who has nothing takes over what another one has"
+        assert self.learns, "only who has nothing takes over what another one has"
+        self.learns = False
         self.process.adopt(
             donor, adoption.last[1] if adoption.delivered else None, adoption.position, adoption.standing
         )
-        self.delivered = self.cut = self.adopted = adoption.delivered  # K15
+        self.delivered = self.cut = adoption.delivered  # K15
         self.last = adoption.last
         self.done = Labels({origin: Inbox(had.received, set(had.early)) for origin, had in adoption.done.items()})
         self.ahead = {id: (final, position) for id, final, position in adoption.ahead}
@@ -307,7 +303,7 @@ class Retention(OrderingProtocol):
         it has yet to take over what another one has, nobody knows what it will lack."""
         while self.kept_bytes > self.options.kept:
             lacking = [p for p in self.mates if self.marks.get(p, 0) <= self.cut]
-            if any(p in self.topology.joined and p not in self.said for p in lacking):
+            if any(p in self.topology.joined and p not in self.marks for p in lacking):
                 return
             for p in lacking:
                 self.hand(p, self.cut)  # K8
@@ -335,7 +331,7 @@ class Retention(OrderingProtocol):
             self.hand(sender, behind.delivered)
 
     def on_handed(self, sender: ProcessId, handed: Handed) -> None:  # K11
-        if sender not in self.mates or handed.position != self.delivered or self.adopted == NOTHING:
+        if sender not in self.mates or handed.position != self.delivered or self.learns:
             return  # it was delivered meanwhile, or comes again with what is before it
         known = self.hold(handed.message, handed.numbers)
         assert known is not None, "what comes next was not delivered"

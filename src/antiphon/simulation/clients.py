@@ -93,7 +93,7 @@ class MemberClient:
             clients[reply.client]._on_reply(site, reply)
 
         def on_delivered(site: Site, event: Delivered) -> None:
-            group = world.topology.group_of[site.id]
+            group = site.process.topology.group_of[site.id]
             for request in event.requests:
                 clients[request.client]._on_delivered(event, group, request.end)
 

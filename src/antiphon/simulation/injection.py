@@ -129,19 +129,23 @@ def _replace(world: World, fault: Replace) -> None:
     if process not in world.topology.group_of:
         return  # it was replaced before
     world.effective(fault)
-    world.retire(world.sites[process])
+    if fault.lingers:
+        world.at(world.now + fault.for_ns + 1, world.retire, world.sites[process])
+    else:
+        world.retire(world.sites[process])
     world.topology, newcomer = world.topology.replacing(process)
     rng = random.Random(f"{world.scenario.seed}/{fault}")
     world.join(newcomer)
     for site in world.sites.values():
-        world.at(world.now + rng.randrange(fault.for_ns + 1), world.tell_topology, site)
+        if site.id != process:
+            world.at(world.now + rng.randrange(fault.for_ns + 1), world.tell_topology, site)
     if fault.then is not None:
         world.at(world.now, _lose_another, world, world.sites[newcomer], ProcessId(fault.then))
 
 
 def _lose_another(world: World, newcomer: Site, then: ProcessId) -> None:
-    """As soon as the newcomer counts."""
-    if newcomer.up and newcomer.process.protocol.counts:
+    """As soon as the newcomer counts, durably."""
+    if newcomer.up and newcomer.process.protocol.counts and not newcomer.host.held:
         world.retire(world.sites[then])
     elif not newcomer.is_gone:
         world.at(world.now + MILLISECOND, _lose_another, world, newcomer, then)

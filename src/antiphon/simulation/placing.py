@@ -305,7 +305,8 @@ class Placing:
         for at, process in sorted(fates):
             topology, newcomer = topology.replacing(ProcessId(process))
             spread = rng.choice((MILLISECOND, 20 * MILLISECOND, self.span_ns))
-            self.faults.append(Replace(process, at, spread, self._second_loss(rng, process)))
+            then, lingers = self._second_loss(rng, process), rng.random() < 0.3
+            self.faults.append(Replace(process, at, spread, then, lingers))
             self._befall(rng, newcomer, at, spread)
 
     def _bury(self, process: str) -> None:

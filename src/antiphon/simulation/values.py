@@ -145,13 +145,15 @@ class Replace(Value, frozen=True, tag=True):
     """A process is gone for good, with its disk, if it is not already, and somebody new takes its place. The others
     hear of it one by one, within a while.
 
-    ``then``: another one, which is gone for good as soon as the newcomer counts, or whoever leads its group then.
+    ``then``: another one, which is gone for good as soon as the newcomer counts.
+    ``lingers``: it is not gone before all have heard; nobody was to replace it.
     """
 
     process: str
     at: int
     for_ns: int
     then: str | None = None
+    lingers: bool = False
 
 
 Fault = Crash | Pause | Slow | Partition | WrongSuspicion | Distrust | Depose | Replace

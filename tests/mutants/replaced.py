@@ -1,0 +1,161 @@
+"""primcast with one mistake each in what it does when a member is replaced: E18 to E25, K13 to K15, and L28."""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.core import GroupId, ProcessId, Topology
+from antiphon.protocols.primcast import Primcast
+from antiphon.services.epochs import NewEpoch, StartEpoch
+from antiphon.services.label import Labels, majority
+from antiphon.services.retention import Adoption, Handed
+
+
+class CountsAtOnce(Primcast):
+    def begin(self) -> None:
+        super().begin()
+        self.learns = False
+
+
+class CountsAgainOnRestart(Primcast):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.learns = False
+
+
+class StaysInItsEpochs(Primcast):
+    """Members go on as they were, with another one in the place of who is gone."""
+
+    @property
+    def vacant(self) -> int:
+        return 0
+
+
+class CountsPromisesOfPupils(Primcast):
+    @property
+    def has_majority(self) -> bool:
+        return len(self.pledges) + 1 >= majority(self.members)
+
+
+class StandsWhileItLearns(Primcast):
+    def elect(self) -> None:
+        learns, self.learns = self.learns, False
+        super().elect()
+        self.learns = learns
+
+
+class CallsNewcomers(Primcast):
+    """Who does not count is asked to stand, and does not."""
+
+    def elect(self) -> None:
+        newcomers, self.newcomers = self.newcomers, []
+        super().elect()
+        self.newcomers = newcomers
+
+
+class GivesNothingToTakeOver(Primcast):
+    def adoption(self) -> Adoption:
+        whole = super().adoption()
+        return msgspec.structs.replace(whole, delivered=0, position=0, done={}, ahead=[], standing=())
+
+
+class PromisesToWhoKnowsMore(Primcast):
+    """The call of one who knows of another topology is taken for one of this one."""
+
+    def is_of_others(self, epoch: int) -> bool:
+        return False
+
+
+class ForgetsEarlyCalls(Primcast):
+    def on_new_epoch(self, sender: ProcessId, new: NewEpoch) -> None:
+        super().on_new_epoch(sender, new)
+        self.calls = {}
+
+
+class WaitsToBeCalled(Primcast):
+    """Nobody asks for an epoch when the topology has changed."""
+
+    def on_topology(self, before: Topology) -> None:
+        move_on, self.move_on = self.move_on, lambda: None  # type: ignore[method-assign]
+        super().on_topology(before)
+        self.move_on = move_on  # type: ignore[method-assign]
+
+
+class DoesNotAnnounceToNewcomers(Primcast):
+    def announce(self, group: GroupId, first: int) -> None:
+        if first != self.log.base or not self.topology.joined or first == self.appended:
+            super().announce(group, first)
+
+
+class TakesOverWithoutLabels(Primcast):
+    """What was delivered before it came may come again."""
+
+    def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
+        super().take_over(donor, adoption)
+        self.done = Labels()
+
+
+class TakesOverWithoutClients(Primcast):
+    def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
+        super().take_over(donor, msgspec.structs.replace(adoption, standing=()))
+
+
+class TakesOverWithoutPlaces(Primcast):
+    """What was delivered, and is still in the log, is not known to be."""
+
+    def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
+        super().take_over(donor, msgspec.structs.replace(adoption, ahead=[]))
+
+
+class KeepsWhatItHeld(Primcast):
+    """What was delivered before it came, and it has heard of, waits for ever."""
+
+    def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
+        held, known = dict(self.held), dict(self.known)
+        super().take_over(donor, adoption)
+        self.held, self.known = held, known
+
+
+class TakesWhatIsHandedFirst(Primcast):
+    """A newcomer that has taken over nothing delivers from the beginning, if somebody begins there."""
+
+    def on_handed(self, sender: ProcessId, handed: Handed) -> None:
+        learns, self.learns = self.learns, False
+        super().on_handed(sender, handed)
+        self.learns = learns
+
+
+class HandsOverToThoseWhoHaveNothing(Primcast):
+    def hand_over(self) -> None:
+        self.marks = {**dict.fromkeys(self.mates, 0), **self.marks}
+        super().hand_over()
+
+
+class BeginsTheEpochWithoutIt(Primcast):
+    """A newcomer goes on with the log alone."""
+
+    def on_start_epoch(self, sender: ProcessId, start: StartEpoch) -> None:
+        self.learns = False
+        super().on_start_epoch(sender, msgspec.structs.replace(start, adoption=None))
+
+
+BY_SEEDS = (
+    CountsAtOnce,
+    CountsAgainOnRestart,
+    StaysInItsEpochs,
+    CountsPromisesOfPupils,
+    StandsWhileItLearns,
+    CallsNewcomers,
+    GivesNothingToTakeOver,
+    PromisesToWhoKnowsMore,
+    ForgetsEarlyCalls,
+    WaitsToBeCalled,
+    DoesNotAnnounceToNewcomers,
+    TakesOverWithoutLabels,
+    TakesOverWithoutClients,
+    TakesOverWithoutPlaces,
+    KeepsWhatItHeld,
+    BeginsTheEpochWithoutIt,
+)
+
+BY_HAND = (TakesWhatIsHandedFirst, HandsOverToThoseWhoHaveNothing)  # tests/papers/test_replaced.py

@@ -1,0 +1,208 @@
+"""A member of primcast's is replaced: what its pages say, and schedules that seeds do not find."""
+
+from __future__ import annotations
+
+import pytest
+
+from antiphon.core.requests import encode_request
+from antiphon.protocols.primcast import Primcast, Retry
+from antiphon.services.retention import Tell
+from antiphon.simulation import (
+    MILLISECOND,
+    Crash,
+    Depose,
+    Exponential,
+    Plan,
+    Replace,
+    Scenario,
+    Slow,
+    simulate,
+)
+from mutants.replaced import CountsPromisesOfPupils, HandsOverToThoseWhoHaveNothing, TakesWhatIsHandedFirst
+from papers.test_primcast import LOGICAL, agree, delivered, flow, lose, ring
+from papers.wires import Wires
+
+
+def one_is_lost(kind: type[Primcast], **options: str) -> Wires:
+    """a.1 and a.3 have delivered c:1; a.2 has nothing, and is gone."""
+    wires = Wires(kind, {"a": 3}, "c", options={**LOGICAL, **options})
+    wires.multicast("c", "a")
+    wires.drain("c", "a.1", "a.3")
+    assert delivered(wires, "a.1") == delivered(wires, "a.3") == ["c:1"]
+    return wires
+
+
+def counts(wires: Wires, process: str) -> bool:
+    return wires.processes[process].protocol.counts
+
+
+def test_a_newcomer_goes_on_behind_what_the_others_delivered() -> None:
+    wires = one_is_lost(Primcast)
+    assert wires.replace("a.2") == "a.4"
+    assert not counts(wires, "a.4")
+    wires.install("c", "a.1", "a.3")
+    wires.drain("a.1", "a.3", "a.4")
+    assert counts(wires, "a.4")
+    assert wires.processes["a.4"].state.position == 1
+    wires.multicast("c", "a")
+    wires.drain("c", "a.1", "a.3", "a.4")
+    assert delivered(wires, "a.1") == delivered(wires, "a.3") == ["c:1", "c:2"]
+    assert delivered(wires, "a.4") == ["c:2"]
+
+
+def test_who_has_learnt_stands_for_the_majority_that_is_gone() -> None:
+    """a.4 and a.1 are left: what was delivered by a.2 and a.3 alone, they have."""
+    wires = one_is_lost(Primcast)
+    wires.replace("a.2")
+    wires.install("c", "a.1", "a.3")
+    wires.drain("a.1", "a.3", "a.4")
+    wires.multicast("c", "a")
+    wires.drain("c", "a.3", "a.4")  # a.3 leads: in the first epoch it is a.4's turn, which does not count
+    assert delivered(wires, "a.4") == ["c:2"]
+    lose(wires, "a.3")
+    for member in ("a.1", "a.4"):
+        wires.suspect(member, "a.3")
+    wires.drain("c", "a.1", "a.4")
+    wires.multicast("c", "a")
+    wires.drain("c", "a.1", "a.4")
+    assert delivered(wires, "a.1") == ["c:1", "c:2", "c:3"]
+    assert delivered(wires, "a.4") == ["c:2", "c:3"]
+
+
+@pytest.mark.parametrize(("kind", "waits"), [(Primcast, True), (CountsPromisesOfPupils, False)])
+def test_who_has_nothing_counts_in_no_majority(kind: type[Primcast], waits: bool) -> None:
+    """a.2 and a.1 alone have c:1, and both are gone: nobody may go on without it."""
+    wires = Wires(kind, {"a": 3}, "c", "d", options=LOGICAL)
+    wires.multicast("c", "a")
+    wires.drain("c", "a.1", "a.2")
+    assert delivered(wires, "a.1") == delivered(wires, "a.2") == ["c:1"]
+    lose(wires, "c", "a.1", "a.2")
+    wires.replace("a.2")
+    wires.install("d", "a.3")
+    wires.suspect("a.3", "a.1")
+    wires.multicast("d", "a")
+    wires.drain("d", "a.3", "a.4")
+    assert delivered(wires, "a.3") == ([] if waits else ["d:1"])
+    assert counts(wires, "a.4") != waits
+
+
+def test_a_call_that_comes_before_the_topology_is_answered_with_it() -> None:
+    """a.3 knows of a.4, and calls a.1, which does not: it goes on as it did, and answers when it knows."""
+    wires = one_is_lost(Primcast)
+    wires.replace("a.2")
+    wires.suspect("a.3", "a.1")
+    wires.install("c", "a.3")
+    wires.drain("a.3", "a.1")
+    assert not wires.under_way.get(("a.1", "a.3")), "no promise"
+    wires.install("a.1")
+    wires.drain("a.1", "a.3", "a.4")
+    assert counts(wires, "a.4")
+
+
+@pytest.mark.parametrize(("kind", "ignores"), [(Primcast, True), (TakesWhatIsHandedFirst, False)])
+def test_who_is_to_take_over_takes_nothing_that_is_handed(kind: type[Primcast], ignores: bool) -> None:
+    """a.4 holds c:2, and asks its mates whether it is behind, before anybody has called it."""
+    wires = one_is_lost(kind)
+    wires.replace("a.2")
+    wires.install("c", "a.1", "a.3")
+    wires.multicast("c", "a")
+    flow(wires, "c", "a.4")
+    ring(wires, "a.4", Retry)
+    flow(wires, "a.4", "a.1")
+    flow(wires, "a.1", "a.4")
+    assert delivered(wires, "a.4") == ([] if ignores else ["c:1"])
+    if ignores:
+        wires.drain("c", "a.1", "a.3", "a.4")
+        assert delivered(wires, "a.1") == delivered(wires, "a.3") == ["c:1", "c:2"]
+        assert wires.processes["a.4"].state.position == 2
+    else:
+        with pytest.raises(AssertionError, match="goes on behind that"):
+            wires.drain("c", "a.1", "a.3", "a.4")
+
+
+@pytest.mark.parametrize(("kind", "keeps"), [(Primcast, True), (HandsOverToThoseWhoHaveNothing, False)])
+def test_nothing_is_let_go_before_a_newcomer_has_said_how_far_it_is(kind: type[Primcast], keeps: bool) -> None:
+    """There is room for one delivery. Who it is handed to may have to take it over from somebody else."""
+    body = len(encode_request("c", 0, 0, (b"x",)))
+    wires = one_is_lost(kind, kept=str(3 * body // 2))
+    wires.replace("a.2")
+    wires.install("c", "a.1", "a.3")
+    wires.drain("a.1", "a.3")
+    for _ in range(3):
+        wires.multicast("c", "a")
+        wires.drain("c", "a.1", "a.3")
+        for member in ("a.1", "a.3"):
+            ring(wires, member, Tell)
+        wires.drain("a.1", "a.3")
+    assert delivered(wires, "a.1") == ["c:1", "c:2", "c:3", "c:4"]
+    assert (wires.processes["a.1"].protocol.cut == 0) == keeps
+    if keeps:
+        wires.drain("c", "a.1", "a.3", "a.4")
+        wires.multicast("c", "a")
+        wires.drain("c", "a.1", "a.3", "a.4")
+        assert agree(wires, "a.1", "a.3")
+        assert delivered(wires, "a.4")[-1] == "c:5"
+
+
+def test_who_is_replaced_takes_no_topology_without_itself() -> None:
+    wires = one_is_lost(Primcast)
+    wires.replace("a.3")
+    wires.install("a.3")
+    assert wires.processes["a.3"].topology.epoch == 0
+
+
+# Kept runs -----------------------------------------------------------------------------------------------------------
+
+KEPT = (
+    # A newcomer counted in memory only when the next member was lost.
+    Scenario(
+        protocol="primcast",
+        options=LOGICAL,
+        groups={"g1": 3, "g2": 1},
+        plans=(Plan("c2", 0, ("g1", "g2"), payloads=2),),
+        faults=(
+            Replace("g1.1", 6190389, 20 * MILLISECOND, then="g1.2"),
+            Depose("g1", 9825715, 6981686, "crash"),
+            Slow("g1.4", 26347904, 10958584, 2692104),
+            Crash("g1.4", 28937589, 18383027),
+        ),
+        journal=True,
+        sync_ns=50_000,
+        seed=9102754,
+    ),
+    # A member was called by one who knew of the next topology, stood with its own, and never called the newcomer.
+    Scenario(
+        protocol="primcast",
+        groups={"g1": 3, "g2": 3},
+        plans=(Plan("c1", 24303600, ("g2",), payloads=2),),
+        faults=(Replace("g2.2", 15460214, 20 * MILLISECOND, then="g2.3"),),
+        sync_ns=500_000,
+        through_members=True,
+        seed=9000006,
+    ),
+    # One who was replaced and lingered heard of the topology after the next.
+    Scenario(
+        protocol="primcast",
+        options=LOGICAL,
+        groups={"g1": 5},
+        plans=tuple(Plan("c1", at * MILLISECOND, ("g1",)) for at in range(30)),
+        faults=(
+            Replace("g1.5", 5 * MILLISECOND, 40 * MILLISECOND, lingers=True),
+            Replace("g1.4", 10 * MILLISECOND, 5 * MILLISECOND),
+        ),
+        latency=Exponential(200_000, 2 * MILLISECOND),
+        journal=True,
+        seed=19,
+    ),
+)
+
+
+@pytest.mark.parametrize("scenario", KEPT, ids=lambda scenario: str(scenario.seed))
+def test_runs_that_failed_once(scenario: Scenario) -> None:
+    assert simulate(scenario).violations == []
+
+
+def test_a_group_in_which_nothing_ever_happened_stays_silent() -> None:
+    scenario = Scenario(protocol="primcast", groups={"g1": 3, "g2": 3}, plans=(), faults=(Replace("g1.2", 5, 5),))
+    outcome = simulate(scenario)
+    assert (outcome.violations, outcome.messages_sent) == ([], 0)
