@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from antiphon.core.errors import UsageError
 from antiphon.core.requests import encode_request
 from antiphon.protocols.primcast import Primcast, Retry
 from antiphon.services.retention import Tell
@@ -200,6 +201,18 @@ KEPT = (
 @pytest.mark.parametrize("scenario", KEPT, ids=lambda scenario: str(scenario.seed))
 def test_runs_that_failed_once(scenario: Scenario) -> None:
     assert simulate(scenario).violations == []
+
+
+def test_only_what_can_be_replaced_is() -> None:
+    def refused(protocol: str, groups: dict[str, int], process: str) -> str:
+        scenario = Scenario(protocol=protocol, groups=groups, plans=(), faults=(Replace(process, 5, 5),))
+        with pytest.raises(UsageError) as refusal:
+            simulate(scenario)
+        return str(refusal.value)
+
+    assert refused("tom", {"g1": 3}, "g1.1") == "With tom no member can be replaced."
+    assert "no group whose majority" in refused("primcast", {"g1": 2}, "g1.1")
+    assert "no group whose majority" in refused("primcast", {"g1": 3}, "c1")
 
 
 def test_a_group_in_which_nothing_ever_happened_stays_silent() -> None:

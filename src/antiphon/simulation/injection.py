@@ -43,6 +43,8 @@ def _tell(world: World, site: Site, command: bytes) -> None:
 
 
 def schedule(world: World, fault: Fault) -> None:
+    if isinstance(fault, Replace):
+        _check_replacement(world, fault)
     world.at(fault.at, _begin, world, fault)
 
 
@@ -122,6 +124,14 @@ def _depose(world: World, fault: Depose) -> None:
         _suspect(world, world.sites[wrong], (leader,), fault)
     elif fault.how != "suspicion":
         _cut(world, fault, _links(world, Partition((leader,), fault.at, fault.for_ns, fault.how == "mute")))
+
+
+def _check_replacement(world: World, fault: Replace) -> None:
+    if not world.protocol.replaces:
+        raise UsageError(f"With {world.scenario.protocol} no member can be replaced.")
+    group = world.topology.group_of.get(ProcessId(fault.process))
+    if group is None or len(world.topology.members(group)) < 3:
+        raise UsageError(f"{fault.process} cannot be replaced: it is in no group whose majority goes on without it.")
 
 
 def _replace(world: World, fault: Replace) -> None:
