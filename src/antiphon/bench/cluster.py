@@ -66,14 +66,19 @@ class Measured(msgspec.Struct, kw_only=True):
     rates: list[float]  # messages a second at the slowest reader, in tenths of a second
 
 
-def measure(folder: ClusterFolder, load: ClusterLoad, beside: Callable[[float], None] = lambda begin: None) -> Measured:
+def measure(
+    folder: ClusterFolder,
+    load: ClusterLoad,
+    beside: Callable[[float], None] = lambda begin: None,
+    to: Sequence[str] | None = None,
+) -> Measured:
     """Put a load on a running cluster, and look at it for ``load.seconds``; ``beside`` is called meanwhile, in a thread
-    of its own, and told when that begins."""
+    of its own, and told when that begins. ``to``: other groups than the first ones."""
     load.check()
     groups = list(folder.config.groups)
     if load.fanout is not None and not 1 <= load.fanout <= len(groups):
         raise UsageError(f"A fanout must be 1 to {len(groups)}, the number of groups, not {load.fanout}.")
-    destinations = groups[: load.fanout]
+    destinations = groups[: load.fanout] if to is None else list(to)
     sending = Task(
         role="client",
         target=str(folder.path.resolve()),
