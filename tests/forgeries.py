@@ -7,6 +7,7 @@ is known exactly; some change its middle. They need three groups of three member
 from __future__ import annotations
 
 from forging import (
+    adoption,
     clients,
     delivery,
     gaps,
@@ -26,6 +27,7 @@ from forging.kit import Forgery, Harmless
 
 # Importing them fills the lists.
 FAMILIES = (
+    adoption,
     delivery,
     order,
     real_time,

@@ -175,6 +175,31 @@ class Tape:
         at = next(i for i, row in enumerate(rows) if row[3:5] == (EventKind.DELIVER, before))
         rows.insert(at, Row(process, 0, rows[at].time_ns, str(EventKind.GAP)))
 
+    def join(self, newcomer: str, group: str) -> None:
+        """Somebody new is in a group."""
+        self.facts.groups[group] = [*self.facts.groups[group], newcomer]
+
+    def adopt(self, newcomer: str, donor: str, last: str | None = None) -> None:
+        """A process goes on behind what another one has delivered, up to its last message or this one."""
+        log = [row for row in self._logged(donor) if row.kind == EventKind.DELIVER]
+        if last is not None:
+            log = log[: 1 + next(i for i, row in enumerate(log) if row.message == last)]
+        sessions = self.sessions[newcomer] = Sessions()
+        for row in log:
+            for cell in row.requests or ():
+                sessions.note(cell, row.destinations or ())
+        message = log[-1].message if log else None
+        self.event(newcomer, EventKind.ADOPT, message=message, peers=(donor,), position=sum(map(_taken, log)))
+
+    def _logged(self, process: str) -> list[Row]:
+        """What it has delivered, and what it took over before that."""
+        rows = self.rows.get(process, [])
+        adopted = next((row for row in rows if row.kind == EventKind.ADOPT), None)
+        if adopted is None or not adopted.peers or adopted.message is None:
+            return rows
+        before = self._logged(adopted.peers[0])
+        return [*before[: 1 + [row[3:5] for row in before].index((EventKind.DELIVER, adopted.message))], *rows]
+
     def fail(self, process: str) -> None:
         """The process crashes now and stays down."""
         self.event(process, EventKind.CRASH)
@@ -191,13 +216,20 @@ class Tape:
             for i, row in enumerate(rows):
                 if i == last:
                     position += self.misplaced.get(row.process, 0)
-                at = position if row.kind in placed else row.position if row.kind == EventKind.RECEIPT else None
+                if row.kind == EventKind.ADOPT:
+                    position = row.position or 0
+                kept = row.position if row.kind in (EventKind.RECEIPT, EventKind.ADOPT) else None
+                at = position if row.kind in placed else kept
                 found.append(row._replace(seq=i, time_ns=times[i], position=at))
                 if row.kind == EventKind.DELIVER:
-                    position += sum(cell.payloads for cell in row.requests or ())
+                    position += _taken(row)
                 elif row.kind in placed:
                     position += 1
         return self.facts, sorted(found, key=lambda row: (row.time_ns, row.process, row.seq))
+
+
+def _taken(row: Row) -> int:
+    return sum(cell.payloads for cell in row.requests or ())
 
 
 class _World:

@@ -287,6 +287,37 @@ def enter_the_graphs(t: Tape, r: random.Random) -> None:
             t.drop(member, message)
 
 
+def replace_a_member(t: Tape, r: random.Random) -> None:
+    """Somebody new goes on behind any member, and delivers all that this one delivered since; or says so where the
+    member is new itself, or has delivered nothing."""
+    group = r.choice(sorted(t.facts.groups))
+    members = t.facts.groups[group]
+    donor = r.choice(members if r.random() < 0.9 else sorted(t.rows))
+    newcomer = f"{group}.{max(int(p.rpartition('.')[2]) for p in members) + 1}"
+    t.join(newcomer, group)
+    mine = [row for row in t.rows.get(donor, []) if row.kind == "deliver" and row.message]
+    last = r.choice(mine) if mine and r.random() < 0.8 else None
+    if last is None or t.rows[donor][0].kind == "adopt":
+        t.event(newcomer, EventKind.ADOPT, message=mine[-1].message if mine else None, peers=(donor,), position=0)
+        return
+    t.adopt(newcomer, donor, last.message)
+    later = t.rows[donor][t.rows[donor].index(last) + 1 :]
+    t.rows[newcomer] += [row._replace(process=newcomer) for row in later if row.kind in ("deliver", "gap")]
+
+
+def change_an_adoption(t: Tape, r: random.Random) -> None:
+    """Its donor, its last message or its position; or it is there twice, or not where it should be."""
+    rows, i = _pick(t, r, "adopt")
+    donor, message = _process(t, r), r.choice([*sorted(t.destinations), "ghost:1", None])
+    change = r.choice([{"peers": (donor,)}, {"peers": r.choice([(), None])}, {"message": message}, {"position": 1}, {}])
+    if change:
+        rows[i] = rows[i]._replace(**change)  # type: ignore[arg-type]
+    elif r.random() < 0.5:
+        rows.insert(r.randrange(len(rows) + 1), rows[i])
+    else:
+        rows.insert(r.randrange(len(rows)), rows.pop(i))
+
+
 MUTATIONS: tuple[Mutation, ...] = (
     lose_a_delivery,
     lose_a_message,
@@ -323,4 +354,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     change_the_service,
     deliver_a_view,
     enter_the_graphs,
+    replace_a_member,
+    replace_a_member,
+    change_an_adoption,
 )

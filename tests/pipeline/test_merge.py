@@ -14,12 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.errors import UsageError
-from antiphon.core.events import Delivered, encode_event
+from antiphon.core.events import Adopted, Delivered, encode_event
 from antiphon.core.keys import encode_key
 from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import encode_request, parse_request
 from antiphon.merge import Merged, MergeError, Table, find_logs, floors_of, merge
 from antiphon.merge.increment import COLUMNS
+from antiphon.merge.logs import reach_of
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 
@@ -69,7 +70,7 @@ class Shop:
         )
         ClusterFolder(path, self.config).save()
 
-    def write(self, process: str, events: Sequence[Delivered]) -> None:
+    def write(self, process: str, events: Sequence[Adopted | Delivered]) -> None:
         """Add what it is that the process delivers next."""
         folder = self.path / process / "delivered"
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,6 +100,21 @@ class Shop:
         log = SegmentedLog.open(self.path / process / "delivered", JournalIdentity("shop", process, ""))
         log.cut(log.extents()[-segments][0])
         log.abandon()
+
+    def replace(
+        self, process: str, newcomer: str, events: Sequence[Delivered], begin: int, until: int | None = None
+    ) -> None:
+        """A newcomer goes on behind the first of these events."""
+        group = process.partition(".")[0]
+        members = [newcomer if each == process else each for each in self.config.groups[group]]
+        addresses = {**self.config.addresses, newcomer: "127.0.0.1:1"}
+        del addresses[process]
+        changes = {"groups": {**self.config.groups, group: members}, "addresses": addresses}
+        self.config = replace(self.config, **changes)
+        ClusterFolder(self.path, self.config).save()
+        last = events[begin - 1].id if begin else None
+        adopted = Adopted(ProcessId(members[0]), last, events[begin].position, 1)
+        self.write(newcomer, [adopted, *events[begin:until]])
 
     def deliver(self, events: Sequence[Delivered], done: dict[str, int], until: dict[str, int]) -> None:
         """The log of each process goes on from ``done`` to ``until``, counted in the messages of its group."""
@@ -213,6 +229,51 @@ def test_a_log_that_was_cut_just_where_the_table_ends_goes_on(spark: SparkSessio
     shop.write_behind("orders.1", rest, records=len(own) - len(rest))
     with pytest.raises(UsageError, match="orders keeps what it delivered from position"):
         merged(spark, shop, out)
+
+
+def test_a_newcomer_goes_on_where_its_log_and_the_table_meet(spark: SparkSession, tmp_path: Path) -> None:
+    events = history(90, seed=5)
+    shop, done, out = Shop(tmp_path / "shop"), dict[str, int](), tmp_path / "out"
+    shop.deliver(events, done, dict.fromkeys(shop.config.processes, 20))
+    first = merged(spark, shop, out)
+    assert first.increment is not None
+    own = placed([event for event in events if "orders" in event.destinations])
+    end = first.increment.ends["orders"]
+    shop.replace("orders.2", "orders.3", own, next(k for k, event in enumerate(own) if event.position == end))
+    shop.deliver(events, done, {p: 90 for p in shop.config.processes if not p.startswith("orders")})
+    shutil.move(shop.path / "orders.1" / "delivered", tmp_path / "aside")  # the newcomer's log is all there is
+    again = merged(spark, shop, out)
+    assert again.rows > first.rows
+    assert facts(rows_of(out)) == expected(events)[: again.rows]
+    with pytest.raises(UsageError, match=rf"orders keeps what it delivered from position {end} on, "):
+        merged(spark, shop, tmp_path / "fresh")
+    shutil.move(tmp_path / "aside", shop.path / "orders.1" / "delivered")
+    shop.write("orders.1", own[20:])
+    fresh = merged(spark, shop, tmp_path / "fresh")  # an older member has all
+    assert facts(rows_of(tmp_path / "fresh")) == expected(events)[: fresh.rows]
+    assert fresh.rows == again.rows
+    with pytest.raises(UsageError, match=r"orders.2 was replaced: what it delivered is in the logs of those who"):
+        find_logs([shop.path / "orders.2"])
+
+
+def test_a_newcomer_that_took_over_nothing_has_all(spark: SparkSession, tmp_path: Path) -> None:
+    events = history(20, seed=5)
+    shop, out = Shop(tmp_path / "shop"), tmp_path / "out"
+    shop.deliver(events, {}, {p: 90 for p in shop.config.processes if not p.startswith("orders")})
+    shop.replace("orders.2", "orders.3", placed([event for event in events if "orders" in event.destinations]), 0)
+    rows = merged(spark, shop, out).rows
+    assert rows > 0
+    assert facts(rows_of(out)) == expected(events)[:rows]
+
+
+def test_a_log_that_only_says_where_it_goes_on_ends_there(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop")
+    own = placed([event for event in history(20, seed=5) if "orders" in event.destinations])
+    shop.replace("orders.2", "orders.3", own, 5, until=5)
+    _, logs = find_logs([shop.path])
+    (log,) = [log for log in logs if log.process == "orders.3"]
+    reach = reach_of(log)
+    assert (reach.floor, reach.payload, reach.end) == (None, None, own[5].position)
 
 
 def test_what_the_logs_contradict_is_not_merged(spark: SparkSession, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from antiphon.pipeline.proofs import proved
 from antiphon.pipeline.read import open_trace, read_events, read_runs
 from antiphon.pipeline.receipts import compare
 from antiphon.pipeline.verify import SHOWN, verdicts, verify
+from antiphon.pipeline.work import loads_by_process
 from antiphon.simulation import simulate
 from antiphon.trace import RequestCell, Row, RunFacts, write_facts
 from antiphon.trace.parquet import EVENTS, deduplicate, to_table, write_events, write_run
@@ -350,6 +351,39 @@ def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
     assert kinds("consensus_with_another_group", "locality") in ([("send", None)], [("receive", None)])
     assert kinds("receipt_broken_in_an_incomplete_run", "receipts") == [("receipt", None)]
     assert ("send", None) in kinds("bystander_in_an_incomplete_run", "genuineness")
+
+
+def test_what_a_newcomer_took_over_is_proved_by_the_rows_of_its_donor(judged: Judged) -> None:
+    """These are in the trace, and beside them the row that says so."""
+    wanted = [
+        ("newcomer_delivers_again_what_it_took_over", "integrity"),
+        ("newcomer_begins_one_position_too_late", "integrity"),
+        ("log_that_begins_twice", "integrity"),
+    ]
+    chosen = [row.asDict(recursive=True) for row in judged.found if (row.run, row.property) in wanted]
+    told = {(v["run"], v["property"]): v for v in proved(chosen, judged.events)}
+    assert set(told) == set(wanted)
+    for (run, _), violation in told.items():
+        rows = {(row.process, row.seq): row.kind for row in judged.runs[run][1]}
+        kinds = [rows[event["process"], event["seq"]] for event in violation["events"]]
+        assert kinds == [event["kind"] for event in violation["events"]]
+        assert "adopt" in kinds, run
+        assert violation["missing"] == []
+        assert "<svg" in diagram(violation)
+    again = told["newcomer_delivers_again_what_it_took_over", "integrity"]["events"]
+    assert {event["process"] for event in again if event["kind"] == "deliver"} == {"g1.1", "g1.4"}
+
+
+def test_figures_count_no_delivery_that_was_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    facts, rows = small_run()
+    facts.groups["b"].append("b2")
+    rows.append(Row("b2", 1, 41_000_000, "adopt", "m2", peers=("b1",), position=2))
+    events, runs = opened(spark, tmp_path, [(facts, rows)])
+    measured = metrics(events, runs)
+    (row,) = measured.runs.collect()
+    assert (row.deliveries, row.latency_ms_max) == (3, 15.0)
+    assert {row.process: row.deliveries for row in loads_by_process(events).collect()} == {"a1": 1, "b1": 2}
+    assert ("b2", "adopt", 1) in {(row.process, row.kind, row["count"]) for row in timeline(events).collect()}
 
 
 def test_rows_written_twice_are_one_event(spark: SparkSession, tmp_path: Path, judged: Judged) -> None:

@@ -16,7 +16,7 @@ import pytest
 import antiphon
 from antiphon.cli.cluster import _notes
 from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
-from antiphon.core.events import Delivered, decode_event
+from antiphon.core.events import Adopted, Delivered, decode_event
 from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import encode_request, parse_request
 from antiphon.runtime import cluster
@@ -126,6 +126,38 @@ def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path: Path) ->
         filled(again, 20)
         assert positions(again) == list(range(begin, 120)), "nothing more goes where there is no limit"
         again.close()
+
+    in_loop(story)
+
+
+def test_a_log_that_goes_on_behind_anothers_begins_there(tmp_path: Path) -> None:
+    """In memory, on disk, through a replay, and when its oldest segments go."""
+    adopted = Adopted(ProcessId("a.2"), MessageId(ProcessId("a.1"), 100), 100, 0)
+
+    def story() -> None:
+        log = opened(tmp_path / "log")
+        log.append(adopted)
+        log.flush()
+        for _ in range(2):
+            assert (log.begin, log.end, log.next_index) == (100, 100, 1)
+            with pytest.raises(RecordsGone):
+                log.locate(99)
+            log.close()
+            log = opened(tmp_path / "log")
+            log.append(adopted)  # as a replay does
+        filled(log, 20)
+        for _ in range(2):
+            assert (log.begin, log.end, log.next_index) == (100, 120, 21)
+            assert positions(log) == list(range(100, 120))
+            assert [log.locate(position) for position in range(100, 120)] == list(range(1, 21))
+            log.close()
+            log = opened(tmp_path / "log", Retain(3 * SEGMENT_BYTES))
+            log.append(adopted)
+            log.append(event(100))
+        filled(log, 50)
+        assert log.begin > 120
+        assert positions(log) == list(range(log.begin, 170))
+        log.close()
 
     in_loop(story)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from math import inf
 
 from antiphon.checks.history import Destinations, RunHistory, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
@@ -81,7 +82,8 @@ def _client_order(history: RunHistory, processes: Iterable[str]) -> Iterator[Vio
         if session.client in own:
             continue
         gaps = [row.seq for row in history.gaps.get(process, ())]
-        expected, before, last = 0, 0, 0  # the last two: the rows that had something of the session most recently
+        expected = 0
+        before = last = -inf  # the rows that had something of the session most recently
         seen: set[int] = set()
         for message, cell, seq in delivered:
             if cell.first in seen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 
+from antiphon.checks.adoption import ADOPT
 from antiphon.checks.history import DeliveredRequest, MulticastRow, RunHistory, groups_text, request_text
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
@@ -21,7 +22,7 @@ def integrity(history: RunHistory) -> list[Violation]:
 
 
 def _breaches(history: RunHistory, deliveries: Deliveries) -> list[Violation]:
-    parts = (_of_messages, _of_requests, _of_sessions, _of_positions)
+    parts = (_of_messages, _of_requests, _of_sessions, _of_positions, _of_adoptions)
     return list(islice(chain.from_iterable(part(history, deliveries) for part in parts), VIOLATIONS_MAX))
 
 
@@ -116,10 +117,11 @@ def _of_sessions(history: RunHistory, deliveries: Deliveries) -> Iterator[Violat
 
 
 def _of_positions(history: RunHistory, deliveries: Deliveries) -> Iterator[Violation]:
-    """Positions count a process's payloads, gaps and views: without a hole, and none twice."""
-    for process in dict.fromkeys((*deliveries, *history.gaps, *history.views)):
+    """Positions count a process's payloads, gaps and views: without a hole, and none twice. An adoption takes none."""
+    beside = (history.gaps, history.views, history.adopted)
+    for process in dict.fromkeys(chain(deliveries, *beside)):
         rows = deliveries.get(process, [])
-        announced = [*history.gaps.get(process, ()), *history.views.get(process, ())]
+        announced = [row for of in beside for row in of.get(process, ())]
         if announced:
             rows = sorted((*rows, *announced), key=_seq)
         expected: int | None = 0
@@ -129,11 +131,27 @@ def _of_positions(history: RunHistory, deliveries: Deliveries) -> Iterator[Viola
                 what = _named(row)
                 detail = f"{process} delivers {what} at position {position}, where {expected} should come."
                 yield _integrity(process, row.message if row[3] == _DELIVER else None, detail)
-            taken = sum([cell[2] for cell in row[6] or ()]) if row[3] == _DELIVER else 1
-            expected = None if position is None else position + taken
+            expected = None if position is None else position + _taken(row)
+
+
+def _taken(row: Row) -> int:
+    if row[3] == _DELIVER:
+        return sum([cell[2] for cell in row[6] or ()])
+    return 0 if row[3] == ADOPT else 1
+
+
+def _of_adoptions(history: RunHistory, deliveries: Deliveries) -> Iterator[Violation]:
+    """A log begins once, and with nothing before."""
+    for process, rows in history.adopted.items():
+        for row in rows:
+            if row is not history.begun.get(process):
+                donor = " and ".join(row.peers or ()) or "nobody"
+                yield _integrity(process, None, f"{process} goes on behind {donor} where its log has begun already.")
 
 
 def _named(row: Row) -> str:
+    if row[3] == ADOPT:
+        return f"what is behind {' and '.join(row.peers or ()) or 'nobody'}"
     if row[3] == EventKind.GAP:
         return "a gap"
     return f"view {row.message}" if row[3] == EventKind.VIEW else row.message or "a message without a name"

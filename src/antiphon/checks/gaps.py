@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from math import inf
 
 from antiphon.checks.history import RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
@@ -31,7 +32,7 @@ def _neighbours(history: RunHistory, process: str) -> Iterator[tuple[str | None,
     gaps = [row[1] for row in history.gaps.get(process, ())]
     seen: set[str] = set()
     before: str | None = None
-    seq, at = 0, 0
+    seq, at = -inf, 0
     for row in history.deliveries.get(process, ()):
         message = row[4]
         if message is None or message in seen:

@@ -9,6 +9,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
+from antiphon.checks import adoption
 from antiphon.trace import EventKind, RequestCell, Row, RunFacts
 
 Destinations = frozenset[str]
@@ -22,6 +23,7 @@ _RECEIPT = str(EventKind.RECEIPT)
 _GAP = str(EventKind.GAP)
 _VIEW = str(EventKind.VIEW)
 _ENTER = str(EventKind.ENTER)
+_ADOPT = str(EventKind.ADOPT)
 _TRAFFIC = {str(EventKind.SEND), str(EventKind.RECEIVE)}
 
 
@@ -59,19 +61,27 @@ class RunHistory:
 
     Of a process whose rows are not all here only the multicasts are looked at, and nothing is expected of it: then
     nothing that is missing can make a violation, except where a check takes care of that itself (``whole``).
+
+    The log of a process that takes another's place begins with what its donor delivered: these rows are among its own,
+    as if it had done that before all else.
     """
 
     def __init__(self, facts: RunFacts, rows: Sequence[Row], traffic: Iterable[Frame] = ()) -> None:
         self.facts = facts
         self.groups: dict[str, list[str]] = facts.groups
+        self.whole = not facts.incomplete
         self.incomplete = frozenset(facts.incomplete)
-        self.whole = not self.incomplete
+        if not self.whole:
+            rows = self._trusted(rows)
+            self.incomplete |= adoption.incomplete_too(self.incomplete, adoption.donors(adoption.beginnings(rows)))
         self.faulty = frozenset(facts.faulty) | self.incomplete
         self.traffic: list[Frame] = [*traffic]
         self.receipts: list[Row] = []
         self.gaps: dict[str, list[Row]] = {}  # by process, in order: where messages may be missing
         self.views: dict[str, list[Row]] = {}  # by process, in order
         self.entered: dict[str, list[Row]] = {}  # by process, in order: what entered its graph
+        self.adopted: dict[str, list[Row]] = {}  # by process, in order: behind whose deliveries it goes on
+        self.begun: dict[str, Row] = {}  # by process: the one of these that counts
         self.multicasts: dict[str, MulticastRow] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
         self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
@@ -85,8 +95,7 @@ class RunHistory:
     def _sort_out(self, rows: Sequence[Row]) -> None:
         """The one pass over all rows. Most are traffic, so that these take the short way."""
         keep = self.traffic.append
-        adopted: dict[str, list[Row]] = {}
-        rare = {_GAP: self.gaps, _VIEW: self.views, _ENTER: self.entered, "adopt": adopted}
+        rare = {_GAP: self.gaps, _VIEW: self.views, _ENTER: self.entered, _ADOPT: self.adopted}
         for row in rows:
             kind = row[3]
             if kind in _TRAFFIC:
@@ -109,18 +118,23 @@ class RunHistory:
             for row in acts:
                 if row[3] == _MULTICAST:
                     self._note_multicast(row)
-        self.acts |= {process: self._whole_log(process, adopted) for process in adopted}
+        if self.adopted:
+            self._take_over()
 
-    def _whole_log(self, process: str, adopted: dict[str, list[Row]]) -> list[Row]:
-        own = self.acts.get(process, [])
-        if process not in adopted:
-            return own
-        row = adopted[process][0]
-        donor = (row.peers or ("",))[0]
-        log = [each for each in self._whole_log(donor, adopted) if each.kind == _DELIVER]
-        count = next((k for k, each in enumerate(log, 1) if each.message == row.message), 0)
-        before = [each._replace(process=process, seq=k - count) for k, each in enumerate(log[:count])]
-        return before + own
+    def _take_over(self) -> None:
+        """Put what donors delivered before what their newcomers did."""
+        self.begun = adoption.beginnings(row for p in self.adopted for row in self._log(p))
+        for newcomer, donor in adoption.donors_first(adoption.donors(self.begun)):
+            first = min(rows[0][1] for rows in (self._log(newcomer), self.acts.get(newcomer)) if rows)
+            taken = adoption.taken_over(newcomer, first, self.begun[newcomer][4] or "", self._log(donor))
+            for kind, of in ((_DELIVER, self.acts), (_GAP, self.gaps), (_VIEW, self.views)):
+                some = [row for row in taken if row[3] == kind]
+                if some:
+                    of[newcomer] = [*some, *of.get(newcomer, ())]
+
+    def _log(self, process: str) -> list[Row]:
+        acts = [row for row in self.acts.get(process, ()) if row[3] == _DELIVER]
+        return adoption.by_seq(acts, *(of.get(process, []) for of in (self.gaps, self.views, self.adopted)))
 
     def _note_multicast(self, row: Row) -> None:
         """The first row of a message counts: an honest trace has no other. Its requests count in any case."""
@@ -147,8 +161,8 @@ class RunHistory:
     def speakers(self) -> dict[str, str]:
         """By process: one that stands for it in what is asked of each process's log by itself.
 
-        Members of a group whose logs are the same, position by position, and free of gaps and views: what can be said
-        of one can be said of all. One of them speaks; each other process speaks for itself.
+        Members of a group whose logs are the same, position by position, and free of gaps, views and adoptions: what
+        can be said of one can be said of all. One of them speaks; each other process speaks for itself.
         """
         homes: dict[str, tuple[str, ...]] = {}
         for group, members in self.groups.items():
@@ -158,7 +172,7 @@ class RunHistory:
         logs: dict[tuple[str, ...], list[tuple[str, list[object]]]] = {}  # by group: who speaks, and of what
         for process, rows in self.deliveries.items():
             found[process] = process
-            if process not in homes or process in self.gaps or process in self.views:
+            if process not in homes or any(process in of for of in (self.gaps, self.views, self.adopted)):
                 continue
             log = list(map(_LOGGED, rows))
             others = logs.setdefault(homes[process], [])

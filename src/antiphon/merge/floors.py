@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from antiphon.core.errors import UsageError
-from antiphon.merge.logs import Log, Placed, reach_of
+from antiphon.merge.logs import Beginning, Log, reach_of
 from antiphon.merge.table import Increment
 from antiphon.runtime.cluster import ClusterConfig
 
@@ -40,7 +40,7 @@ def floors_of(
     with ThreadPoolExecutor(8) as pool:
         for log, reach in zip(logs, pool.map(reach_of, logs), strict=True):
             if reach.begins is not None and not _is_joined(before, log.group, reach.begins):
-                gone.setdefault(log.group, []).append(reach.begins.event.position)
+                gone.setdefault(log.group, []).append(reach.begins.position)
             elif found[log.group].log is None or (reach.floor or b"") > (found[log.group].key or b""):
                 found[log.group] = Floor(log.group, log, reach.floor, reach.payload)
     for group, positions in gone.items():
@@ -52,11 +52,12 @@ def floors_of(
     return found
 
 
-def _is_joined(before: Increment | None, group: str, begins: Placed) -> bool:
-    """Whether all that is before the first record of a group's log is in the table."""
+def _is_joined(before: Increment | None, group: str, begins: Beginning) -> bool:
+    """Whether all that is not in a group's log, as it is before it, is in the table."""
     if before is None:
-        return False
-    return begins.key <= before.until or begins.event.position == before.ends.get(group)
+        return not begins.position
+    is_told = begins.key is not None and begins.key <= before.until
+    return is_told or begins.position <= before.ends.get(group, 0)
 
 
 def behind(floors: dict[str, Floor]) -> dict[str, bytes]:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from antiphon.core import Promise, parse_options
+from antiphon.core import ProcessId, Promise, Topology, parse_options
 from antiphon.core.errors import AntiphonError, BadFrame, JournalCorrupt, JournalError, UsageError
-from antiphon.core.events import Delivered, decode_event
+from antiphon.core.events import Adopted, Delivered, Event, decode_event
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
-from antiphon.runtime.disk import identity_of, read_whole, segment_files
+from antiphon.runtime.disk import identity_of, read_beginning, read_whole, segment_files
 from antiphon.runtime.disk.segments import FORMAT, Segment
 
 READS_MAX, READ_AGAIN_SECONDS = 4, 0.3
@@ -55,10 +55,11 @@ def find_logs(folders: Sequence[Path]) -> tuple[ClusterConfig, list[Log]]:
     found = [log for folder in folders for log in _logs_in(folder)]
     config = _config_of(folders)
     group_of = {process: group for group, members in config.groups.items() for process in members}
-    logs = []
-    for folder in found:
-        process = _owner(folder, config)
-        logs.append(Log(process, group_of[process], folder))
+    owned = [(_owner(folder, config), folder) for folder in found]
+    # What a member delivered that was replaced, those have that are left; nobody sees to it that its log is whole.
+    logs = [Log(process, group_of[process], folder) for process, folder in owned if process in group_of]
+    if owned and not logs:
+        raise UsageError(f"{owned[0][0]} was replaced: what it delivered is in the logs of those who are members now.")
     return config, logs
 
 
@@ -101,7 +102,8 @@ def _owner(folder: Path, config: ClusterConfig) -> str:
         raise UsageError(f"{folder} is a log of format {identity.format}; this program reads format {FORMAT}.")
     if identity.cluster != config.cluster:
         raise UsageError(f"{folder} is a log of another cluster than {config.cluster}.")
-    if identity.code or identity.process not in config.processes:
+    is_stranger = Topology(config.groups).is_stranger(ProcessId(identity.process))
+    if identity.code or not (is_stranger or identity.process in config.processes):
         raise UsageError(f"{folder} is not the delivered log of a process of this cluster.")
     return identity.process
 
@@ -128,7 +130,14 @@ def check_protocol(config: ClusterConfig) -> None:
 
 
 def read_segment(file: SegmentFile) -> tuple[Segment, list[bytes]]:
-    """A segment's records. What its process is writing meanwhile may look like damage: then it is read again."""
+    """A segment's deliveries: with what a log of a newcomer begins is none."""
+    segment, records = _read_segment(file)
+    is_begun = not file.first and records and isinstance(_event(records[0], file.path), Adopted)
+    return segment, records[1:] if is_begun else records
+
+
+def _read_segment(file: SegmentFile) -> tuple[Segment, list[bytes]]:
+    """All its records. What its process is writing meanwhile may look like damage: then it is read again."""
     for _ in range(READS_MAX - 1) if file.is_last else ():
         try:
             return read_whole(file.path, file.first, is_last=True)
@@ -153,11 +162,15 @@ class Placed(NamedTuple):
     event: Delivered
 
 
-def placed(record: bytes, path: Path) -> Placed:
+def _event(record: bytes, path: Path) -> Event:
     try:
-        event = decode_event(record)
+        return decode_event(record)
     except BadFrame as error:
         raise UsageError(f"{path} holds a record that is not an event: {error}") from None
+
+
+def placed(record: bytes, path: Path) -> Placed:
+    event = _event(record, path)
     if not isinstance(event, Delivered):
         raise UsageError(f"{path} has a gap or a view at position {event.position}: it does not hold all of the order.")
     if event.key is None:
@@ -165,11 +178,17 @@ def placed(record: bytes, path: Path) -> Placed:
     return Placed(event.key, event)
 
 
+class Beginning(NamedTuple):
+    """Where a log begins that does not hold all that its group delivered: what was before was let go, or taken over."""
+
+    position: int
+    key: bytes | None  # of the first delivery in it, if it is known from where on others were let go
+
+
 class Reach(NamedTuple):
     """From where a log goes, and how far; None where it holds nothing of the kind."""
 
-    begins: Placed | None  # its first record, if those before it were let go
-
+    begins: Beginning | None  # None: with all that there ever was
     floor: bytes | None  # the key of its last record: what comes behind it has a greater one
     payload: bytes | None  # of the last one that brought anything
     end: int  # the position after its last record
@@ -185,7 +204,7 @@ def reach_of(log: Log) -> Reach:
 
 
 def _reach_of(files: Sequence[SegmentFile]) -> Reach:
-    begins = _first_kept(files)
+    begins = _beginning(files)
     floor: bytes | None = None
     for file in reversed(files):
         _, records = read_segment(file)
@@ -194,16 +213,28 @@ def _reach_of(files: Sequence[SegmentFile]) -> Reach:
             floor = floor or key
             if event.count:
                 return Reach(begins, floor, key, event.position + event.count)
-    return Reach(begins, floor, None, 0)
+    return Reach(begins, floor, None, begins.position if begins is not None else 0)
 
 
-def _first_kept(files: Sequence[SegmentFile]) -> Placed | None:
-    """The first record of a log of which the oldest were let go."""
-    for file in files if files and files[0].first else ():
+def _beginning(files: Sequence[SegmentFile]) -> Beginning | None:
+    if files and not files[0].first:
+        return _taken_over(files[0].path)
+    for file in files:
         _, records = read_segment(file)
         if records:
-            return placed(records[0], file.path)
+            key, event = placed(records[0], file.path)
+            return Beginning(event.position, key)
     return None
+
+
+def _taken_over(path: Path) -> Beginning | None:
+    """Where a newcomer's log goes on, by its first record."""
+    try:
+        records = read_beginning(path, 0)
+    except FileNotFoundError:
+        raise LetGo(f"{path} was let go by its process meanwhile: merge again.") from None
+    event = _event(records[0], path) if records else None
+    return Beginning(event.position, None) if isinstance(event, Adopted) else None
 
 
 def segments_after(log: Log, key: bytes) -> list[SegmentFile]:

@@ -72,14 +72,15 @@ def client_order(evidence: Evidence) -> DataFrame | None:
     following = F.coalesce(F.try_add("first", "payloads"), F.lit(-1))  # beyond the largest number nothing can come
     expected = F.lag(following, 1, 0).over(by_delivery)
     earlier = Window.partitionBy(*SESSION).orderBy("seq").rangeBetween(Window.unboundedPreceding, -1)
-    since = F.coalesce(F.max("seq").over(earlier), F.lit(0))  # the row before in which the session has something
+    since = F.max("seq").over(earlier)  # the row before in which the session has something
     odd = once.withColumns({"expected": expected, "since": since}).filter("first <> expected")
     gaps = evidence.outcomes.filter("kind = 'gap'").select("run", "process", F.col("seq").alias("gap"))
     announced = (
         (odd.run == gaps.run)
         & (odd.process == gaps.process)
         & (odd["first"] > odd.expected)
-        & gaps.gap.between(odd.since, odd.seq)
+        & (odd.since.isNull() | (gaps.gap >= odd.since))
+        & (gaps.gap <= odd.seq)
     )
     broken = odd.join(gaps, on=announced, how="left_anti")
     detail = words(
@@ -87,7 +88,7 @@ def client_order(evidence: Evidence) -> DataFrame | None:
         " should come",
     )  # fmt: skip
     messages = F.array_compact(F.array("message"))
-    rows = rows_of(("process", F.nullif("since", F.lit(0))), ("process", "seq"))
+    rows = rows_of(("process", "since"), ("process", "seq"))
     struct = violation(Promise.CLIENT_ORDER, F.array("process"), messages, detail, rank=F.col("seq"), rows=rows)
     return found(broken, struct)
 

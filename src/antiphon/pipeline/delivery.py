@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
-from antiphon.pipeline.messages import judged
+from antiphon.pipeline.messages import judged, nobody
 from antiphon.pipeline.requests import SESSION, capped_sum, request_text
 from antiphon.pipeline.violations import found, listed, rows_of, together, violation, words
 
@@ -19,6 +19,7 @@ def integrity(evidence: Evidence) -> DataFrame | None:
         _fake_requests(evidence.odd_requests),
         _numbers_twice(evidence.odd_sessions),
         _out_of_place(evidence.displaced),
+        _begun_again(evidence.misplaced),
     )
 
 
@@ -91,13 +92,14 @@ def _numbers_twice(odd_sessions: DataFrame | None) -> DataFrame | None:
 
 
 def _out_of_place(events: DataFrame | None) -> DataFrame | None:
-    """Deliveries, gaps and views that do not stand right behind what comes before them, by the positions it took."""
+    """What does not stand right behind what comes before it, by the positions that it took. An adoption takes none."""
     if events is None:
         return None
     is_delivery = F.col("kind") == "deliver"
-    taken = F.when(is_delivery, _payloads()).otherwise(F.lit(1).cast("long"))
-    rows = events.filter("kind in ('deliver', 'gap', 'view')").select(
-        "run", "process", "seq", "kind", "message", "position", _following(taken).alias("following")
+    is_adoption = F.col("kind") == "adopt"
+    taken = F.when(is_delivery, _payloads()).otherwise(F.when(is_adoption, F.lit(0)).otherwise(F.lit(1)).cast("long"))
+    rows = events.filter("kind in ('deliver', 'gap', 'view', 'adopt')").select(
+        "run", "process", "seq", "kind", "message", "peers", "position", _following(taken).alias("following")
     )
     by_seq = Window.partitionBy("run", "process").orderBy("seq")
     expected = F.lag("following", 1, 0).over(by_seq)
@@ -106,6 +108,7 @@ def _out_of_place(events: DataFrame | None) -> DataFrame | None:
     named = F.coalesce("message", F.lit("a message without a name"))
     what = F.when(F.col("kind") == "gap", F.lit("a gap")).otherwise(named)
     what = F.when(F.col("kind") == "view", F.concat(F.lit("view "), "message")).otherwise(what)
+    what = F.when(is_adoption, words("what is behind ", listed(F.coalesce("peers", nobody())))).otherwise(what)
     detail = F.format_string(
         "%s delivers %s at position %d, where %d should come", "process", what, "position", "expected"
     )
@@ -113,6 +116,16 @@ def _out_of_place(events: DataFrame | None) -> DataFrame | None:
     proof = rows_of(("process", "before"), ("process", "seq"))
     struct = violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq"), rows=proof)
     return found(broken, struct)
+
+
+def _begun_again(misplaced: DataFrame | None) -> DataFrame | None:
+    """A log begins once, and with nothing before."""
+    if misplaced is None:
+        return None
+    detail = words(F.col("process"), " goes on behind ", F.col("donor"), " where its log has begun already")
+    rows = rows_of(("process", "seq"))
+    struct = violation(Promise.INTEGRITY, F.array("process"), nobody(), detail, rank=F.col("seq"), rows=rows)
+    return found(misplaced, struct)
 
 
 def _payloads() -> Column:

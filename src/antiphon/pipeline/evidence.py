@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline import kernel, moments, requests, schema, stretches, witness
+from antiphon.pipeline.adoption import adoptions
 from antiphon.pipeline.glance.conclude import CHATTER, KEYLESS, ORDERS, PLACES
 from antiphon.pipeline.glance.conclude import ODD_REQUESTS as REQUESTS
 from antiphon.pipeline.glance.conclude import ODD_SESSIONS as SESSIONS
@@ -19,7 +20,7 @@ from antiphon.pipeline.glance.merge import merged
 from antiphon.pipeline.glance.proved import unproven_by_merging
 from antiphon.pipeline.glance.world import OF_REQUESTS, world_of
 from antiphon.pipeline.local import kept, small
-from antiphon.pipeline.messages import about_messages, facts_of, judged, judges, messages, outcomes
+from antiphon.pipeline.messages import about_messages, facts_of, judged, judges, messages, nobody, outcomes
 from antiphon.pipeline.scan import Scan, of_rows
 from antiphon.pipeline.summary import summaries
 
@@ -39,6 +40,13 @@ class Evidence:
     def __init__(self, events: DataFrame, runs: DataFrame, *, fast: bool = True, scan: Scan | None = None) -> None:
         self.fast = fast
         self._scan = scan or of_rows(events)
+        incomplete = runs.select("run", F.explode("incomplete").alias("client"))
+        self._adoptions = adoptions(events, incomplete)
+        if self._adoptions is not None:
+            # What donors delivered stands beside the events, as if newcomers had done it: no check knows it apart.
+            copies = kept(self._adoptions.copies(events).select(*events.columns))
+            events, self._scan = events.unionByName(copies), self._scan.beside(copies)
+            runs = _spread(runs, self._adoptions.incomplete)
         self.facts = facts_of(runs)
         # Few, however many runs there are: what is judged comes from the protocol and its options.
         kinds = self.facts.select("judged", "whole").distinct().collect()
@@ -56,6 +64,12 @@ class Evidence:
 
     def _asks(self, promises: Iterable[str]) -> bool:
         return not self.asked.isdisjoint(promises)
+
+    @property
+    def misplaced(self) -> DataFrame | None:
+        """The adoptions by processes whose logs had begun; few."""
+        found = self._adoptions
+        return None if found is None else self.of_runs_with(found.misplaced, Promise.INTEGRITY)
 
     # The first look -----------------------------------------------------------------------------------------------
 
@@ -226,6 +240,15 @@ class Evidence:
         if self.fast:
             rows = rows.join(requests.crooked(rows), on=requests.SESSION, how="left_semi")
         return kept(rows.join(F.broadcast(self.facts.select("run", "judged")), on="run", how="inner"))
+
+
+def _spread(runs: DataFrame, newcomers: DataFrame | None) -> DataFrame:
+    """The facts, with these among those whose rows are not all here."""
+    if newcomers is None:
+        return runs
+    more = newcomers.groupBy("run").agg(F.collect_list("client").alias("newcomers"))
+    both = F.array_union("incomplete", F.coalesce("newcomers", nobody()))
+    return runs.join(F.broadcast(more), on="run", how="left").withColumn("incomplete", both).drop("newcomers")
 
 
 def _trusted(events: DataFrame, incomplete: DataFrame) -> DataFrame:

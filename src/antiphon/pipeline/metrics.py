@@ -161,12 +161,13 @@ def _percentiles(latencies: DataFrame, by: list[str]) -> DataFrame:
 
 
 def timeline(events: DataFrame, *, buckets: int = 120) -> DataFrame:
-    """Deliveries, crashes and recoveries per process in equal slices of its run's time; times count from its start."""
+    """Deliveries, crashes, recoveries and adoptions per process in equal slices of its run's time; times count from
+    its start."""
     spans = events.groupBy("run").agg(F.min("time_ns").alias("start_ns"), F.max("time_ns").alias("end_ns"))
     width = F.greatest(F.ceil((F.col("end_ns") - F.col("start_ns") + 1) / buckets), F.lit(1))
     since = F.col("time_ns") - F.col("start_ns")
     return (
-        events.filter("kind in ('deliver', 'crash', 'recover')")
+        events.filter("kind in ('deliver', 'crash', 'recover', 'adopt')")
         .join(F.broadcast(spans), on="run", how="inner")
         .select("run", "process", "kind", width.alias("width_ns"), since.alias("since_ns"))
         .withColumn("bucket", F.floor(F.col("since_ns") / F.col("width_ns")))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline import schema
+from antiphon.pipeline.adoption import SOURCE, Member, adoptions, with_source
 from antiphon.pipeline.local import local_table
 from antiphon.pipeline.messages import nobody
 
@@ -41,18 +42,34 @@ def proved(violations: Sequence[dict[str, Any]], events: DataFrame) -> list[dict
     places = [(n, v["run"], row["process"], row["seq"]) for n, v in some for row in v["rows"]]
     subjects = [(n, v["run"], m, v["processes"]) for n, v in some if not v["rows"] for m in v["messages"]]
     of: dict[int, list[dict[str, Any]]] = {n: [] for n, _ in some}
-    for row in _named(events, places) + _by_subject(events, subjects):
+    adopted = adoptions(events) if some else None
+    rows = with_source(events)
+    if adopted is not None:
+        rows = rows.unionByName(adopted.copies(events))
+    for row in _named(rows, places) + _by_subject(rows, subjects):
         of[row.pop("number")].append(row)
-    return [_told(violation, of.get(n)) for n, violation in enumerate(violations)]
+    begun = {} if adopted is None else adopted.rows
+    return [_told(violation, of.get(n), begun) for n, violation in enumerate(violations)]
 
 
-def _told(violation: dict[str, Any], found: list[dict[str, Any]] | None) -> dict[str, Any]:
+def _told(violation: dict[str, Any], found: list[dict[str, Any]] | None, begun: Mapping[Member, Row]) -> dict[str, Any]:
     told = {name: value for name, value in violation.items() if name != "rows"}
     if found is None:
         return told
-    once = {(row["process"], row["seq"]): row for row in found}
+    missing = _missing(violation, found)
+    once = {(row["process"], row["seq"]): row for row in _as_they_stand(violation["run"], found, begun)}
     events = sorted(once.values(), key=lambda row: (row["time_ns"], row["process"], row["seq"]))[:EVENTS_MAX]
-    return {**told, "events": events, "missing": _missing(violation, events)}
+    return {**told, "events": events, "missing": missing}
+
+
+def _as_they_stand(run: str, found: Sequence[dict[str, Any]], begun: Mapping[Member, Row]) -> Iterator[dict[str, Any]]:
+    """The rows as the trace has them: what a newcomer took over is its donor's, beside the row that says so."""
+    for row in found:
+        source, seq = row.pop("source"), row.pop("source_seq")
+        if source != row["process"]:
+            adoption = begun[run, row["process"]].asDict()
+            yield {name: adoption[name] for name in SHOWN}
+        yield {**row, "process": source, "seq": seq}
 
 
 def _missing(violation: dict[str, Any], events: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
@@ -73,7 +90,7 @@ def _named(events: DataFrame, places: list[tuple[Any, ...]]) -> list[dict[str, A
         return []
     wanted = F.broadcast(local_table(events.sparkSession, places, _PLACES))
     found = events.join(wanted, on=["run", "process", "seq"], how="inner")
-    return [row.asDict() for row in found.select("number", *SHOWN).collect()]
+    return [row.asDict() for row in found.select("number", *SHOWN, *SOURCE).collect()]
 
 
 def _by_subject(events: DataFrame, subjects: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
@@ -86,16 +103,16 @@ def _by_subject(events: DataFrame, subjects: list[tuple[Any, ...]]) -> list[dict
     framed = F.array_contains("about", F.col("about_message")) & F.arrays_overlap(_ends(), "processes")
     of_message = own & ((F.col("kind") == "multicast") | F.array_contains("processes", F.col("process")))
     telling = F.when(F.col("kind").isin("send", "receive"), framed).otherwise(of_message)
-    place = F.struct("time_ns", "process", "seq")
+    row = F.struct(F.struct("time_ns", "process", "seq").alias("place"), *SHOWN, *SOURCE)
     found = (
         events.filter("kind in ('multicast', 'deliver', 'enter', 'send', 'receive')")
         .join(wanted, on="run", how="inner")
         .filter(telling)
         .groupBy("number")
-        .agg(F.slice(F.array_sort(F.collect_set(F.struct(place.alias("place"), *SHOWN))), 1, EVENTS_MAX).alias("rows"))
+        .agg(F.slice(F.array_sort(F.collect_set(row)), 1, EVENTS_MAX).alias("rows"))
         .select("number", F.inline("rows"))
     )
-    return [row.asDict() for row in found.select("number", *SHOWN).collect()]
+    return [row.asDict() for row in found.select("number", *SHOWN, *SOURCE).collect()]
 
 
 def _ends() -> Column:

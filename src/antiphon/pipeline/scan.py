@@ -67,6 +67,10 @@ class Scan:
         """The same, with these events taken from the rows and not from the files."""
         return replace(self, without=np.sort(doubled), rows=rows)
 
+    def beside(self, rows: DataFrame) -> Scan:
+        """The same, and these rows."""
+        return replace(self, rows=rows if self.rows is None else self.rows.unionByName(rows))
+
     def _named(self) -> DataFrame:
         """(path, part, parts): files, large ones in several parts; or (path, content)."""
         if is_address(self.root):

@@ -68,7 +68,7 @@ def _down(marks: Iterable[tuple[int, str, str]], end: int) -> list[tuple[str, in
     for at, process, kind in marks:
         if kind == "crash":
             since.setdefault(process, at)
-        elif process in since:
+        elif kind == "recover" and process in since:
             found.append((process, since.pop(process), at))
     return found + [(process, at, end) for process, at in since.items()]
 

@@ -46,17 +46,17 @@ class Row(NamedTuple):
     seq: int
     time_ns: int
     kind: str
-    message: str | None = None  # multicast, deliver, enter: the message; view: its name
+    message: str | None = None  # multicast, deliver, enter: the message; view: its name; adopt: the donor's last
     destinations: tuple[str, ...] | None = None  # multicast, receipt, deliver
     requests: tuple[RequestCell, ...] | None = None  # multicast, receipt, deliver
-    peers: tuple[str, ...] | None = None  # send: all receivers; view: its members; else the other process
+    peers: tuple[str, ...] | None = None  # send: all receivers; view: its members; adopt: the donor; else the other
     about: tuple[str, ...] | None = None  # send, receive: all messages that the frame is about; enter: its predecessors
     layer: str | None = None  # the component; multicast: the service that was asked for, if any; receipt: its kind
     bytes: int | None = None
     step: int | None = None
     order_key: OrderKey | None = None
     position: int | None = (
-        None  # deliver: of the first payload; gap, view; enter: in its sender's row; receipt: the turn
+        None  # deliver: of the first payload; gap, view, adopt; enter: in its sender's row; receipt: the turn
     )
 
 

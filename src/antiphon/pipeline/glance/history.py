@@ -55,9 +55,9 @@ def block_buckets(table: pa.Table, buckets: int) -> Ints:
 
 
 def glance_at_history(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
-    """Deliveries, gaps and views; and the requests that are delivered."""
+    """Deliveries, gaps, views and adoptions; and the requests that are delivered."""
     deliver = part.of("deliver")
-    rows = np.flatnonzero(deliver | part.of("gap", "view"))
+    rows = np.flatnonzero(deliver | part.of("gap", "view", "adopt"))
     if not len(rows):
         return
     names = pa.array(list(part.world.names))
@@ -103,7 +103,8 @@ def glance_at_history(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
 
 
 def _taken(part: Part, rows: Ints, is_delivery: Bools) -> tuple[Ints, Bools]:
-    """How many positions each takes: a delivery as many as it has payloads, all else one. And where that is odd."""
+    """How many positions each takes: a delivery as many as it has payloads, an adoption none, all else one. And where
+    that is odd."""
     parent, cell = lists(part.table.column("requests"), rows)
     payloads = pc.struct_field(cell, "payloads")
     strange = is_null(payloads)
@@ -114,7 +115,7 @@ def _taken(part: Part, rows: Ints, is_delivery: Bools) -> tuple[Ints, Bools]:
     odd = np.zeros(n, dtype=bool)
     odd[parent[strange]] = True
     odd |= total > MODEST
-    return np.where(is_delivery, total, 1), odd & is_delivery
+    return np.where(is_delivery, total, ~part.of("adopt")[rows]), odd & is_delivery
 
 
 # ---- where a block has come together

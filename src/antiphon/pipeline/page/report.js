@@ -194,7 +194,13 @@ function drawTimeline() {
   choosable(svg, x, left, width - RIGHT, show, showAll);
 }
 
-/** Where a process was down, where it was killed, and where it came back. */
+const MARKS = {
+  crash: ["✕", "var(--outage)", "down"],
+  recover: ["▲", "var(--good)", "up again"],
+  adopt: ["✚", "var(--normal)", "in the place of another"],
+};
+
+/** Where a process was down, where it was killed, where it came back, and where it took another's place. */
 function drawMarks(svg, heights, inside, bottom) {
   for (const [process, from, to] of data.down) {
     const y = heights.get(process);
@@ -205,7 +211,7 @@ function drawMarks(svg, heights, inside, bottom) {
   for (const [process, kind, at] of data.marks) {
     const y = heights.get(process);
     if (y === undefined || at < span[0] || at > span[1]) continue;
-    const [sign, colour, words] = kind === "crash" ? ["✕", "var(--outage)", "down"] : ["▲", "var(--good)", "up again"];
+    const [sign, colour, words] = MARKS[kind];
     draw(svg, "line", { class: kind, x1: inside(at), x2: inside(at), y1: 0, y2: bottom });
     const mark = draw(svg, "text", { x: inside(at), y: y - 6, "text-anchor": "middle" }, sign);
     mark.style.fill = colour;

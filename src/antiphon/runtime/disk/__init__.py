@@ -6,7 +6,7 @@ from antiphon.runtime.disk.journal import InputJournal
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.disk.log import JournalIdentity, SegmentedLog
 from antiphon.runtime.disk.retain import Retain
-from antiphon.runtime.disk.scan import read_whole
+from antiphon.runtime.disk.scan import read_beginning, read_whole
 from antiphon.runtime.disk.segments import identity_of, segment_files
 from antiphon.runtime.disk.spill import Spills
 from antiphon.runtime.disk.watch import DiskWatch, UnderWay
@@ -23,6 +23,7 @@ __all__ = [
     "UnderWay",
     "acquired",
     "identity_of",
+    "read_beginning",
     "read_whole",
     "segment_files",
 ]

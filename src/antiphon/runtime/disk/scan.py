@@ -25,6 +25,7 @@ from antiphon.runtime.disk.segments import (
     CRC,
     GRAIN,
     HEADER_BYTES,
+    PAGE_BYTES,
     RECORDS,
     RUN_BYTES,
     SEGMENT_MAGIC,
@@ -69,6 +70,23 @@ def read_whole(path: Path, first: int, *, is_last: bool) -> tuple[Segment, list[
     data = path.read_bytes()
     segment = _scan_segment(path, data, first, is_last=is_last)
     return segment, list(records_in(segment, data))
+
+
+def read_beginning(path: Path, first: int) -> list[bytes]:
+    """The records of a segment's first block; none where that is not whole yet."""
+    with path.open("rb") as file:
+        data = file.read(4 * PAGE_BYTES)
+        head = parse_head(path, data, SEGMENT_MAGIC, first)
+        found = next_block(data, head.end, head.salt)
+        if found is None:
+            return []
+        at, header = found
+        data += file.read(max(at + block_bytes(header.length) - len(data), 0))
+    segment = Segment(path, head.identity, first, head.size, head.crc, head.salt, head.own_crc, head.end, first)
+    if not _follows(header, at, segment) or not is_whole(data, at, header):
+        return []
+    segment.add(header.kind, header.records, at, header.length, header.crc)
+    return list(records_in(segment, data))
 
 
 def _scan_segment(path: Path, data: bytes, first: int, *, is_last: bool) -> Segment:
