@@ -30,6 +30,7 @@ import uvloop
 
 from antiphon.client import connect
 from antiphon.core import parse_groups
+from antiphon.core.model import Roster
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
@@ -120,10 +121,10 @@ def serve_noting(folder: Path, name: str) -> int:
 
     begin = Driver.begin
 
-    def beginning(self: Driver) -> None:
+    def beginning(self: Driver, roster: Roster) -> None:
         assert self.journal is not None
         journal.append(self.journal)
-        begin(self)
+        begin(self, roster)
 
     Driver.begin = beginning  # type: ignore[method-assign]
     SegmentedLog.write_blocks = noting_write  # type: ignore[method-assign]

@@ -190,7 +190,7 @@ def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_
         driver.on_failure = lambda code, sentence: pytest.fail(sentence)
         driver.spills = Spills(tmp_path / "spills", IDENTITY, 1 << 20, driver.submit, driver.spilling)
         driver.recover()
-        driver.begin()
+        driver.begin(process.topology.roster)
         driver.take(Multicast(1, process.topology.destinations("a"), (b"x",)))
         await asyncio.sleep(0.05)
         syncs = disk.calls

@@ -313,7 +313,7 @@ def test_a_silent_peer_is_suspected_and_trusted_again_with_more_patience(monkeyp
         driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"), congested=False)
         links: list[Any] = [SimpleNamespace(peer=p, absent_since=None) for p in ("b", "c", "d")]
         sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=loop.time(), incarnation=1) for p in ("b", "c", "d")}
-        watching = HeartbeatDetector(driver, links, sessions)
+        watching = HeartbeatDetector(driver, {link.peer: link for link in links}, sessions)
         task = asyncio.create_task(watching.run())
         rounds = 0
         while rounds < 20 or not told:
@@ -436,7 +436,7 @@ def test_only_a_mistake_gives_a_peer_more_time_and_not_for_ever() -> None:
     driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process)
     peer: Any = SimpleNamespace(heard_at=0.0, incarnation=1)
     link: Any = SimpleNamespace(peer="b", absent_since=None)
-    watching = HeartbeatDetector(driver, [link], {ProcessId("b"): peer})
+    watching = HeartbeatDetector(driver, {ProcessId("b"): link}, {ProcessId("b"): peer})
     now = 0.0
 
     def silent_for(seconds: float, *, restarted: bool) -> float:
@@ -480,8 +480,9 @@ def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(mon
         driver: Any = SimpleNamespace(take=take, clock=lambda: 0, process=process, watched=("b", "c"), congested=False)
         silent: Any = SimpleNamespace(peer="b", absent_since=None)
         absent: Any = SimpleNamespace(peer="c", absent_since=now)
+        links: dict[Any, Any] = {"b": silent, "c": absent}
         sessions: dict[Any, Any] = {p: SimpleNamespace(heard_at=now - 0.001, incarnation=1) for p in ("b", "c")}
-        task = asyncio.create_task(HeartbeatDetector(driver, [silent, absent], sessions).run())
+        task = asyncio.create_task(HeartbeatDetector(driver, links, sessions).run())
         await asyncio.sleep(1.2)
         assert told == [Suspect(0, "c")]
         absent.absent_since = None  # it is back

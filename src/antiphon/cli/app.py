@@ -30,6 +30,7 @@ PLACES = {  # which file of this folder has a command
     "up": "cluster",
     "node": "cluster",
     "status": "cluster",
+    "replace": "cluster",
     "tell": "cluster",
     "down": "cluster",
     "send": "clients",

@@ -1,4 +1,4 @@
-"""`antiphon up | node | status | tell | down`: a cluster of real processes on this machine."""
+"""`antiphon up | node | status | tell | replace | down`: a cluster of real processes on this machine."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.table import Table
 
 from antiphon.cli.flags import DirFlag, JsonFlag, OptionFlag, parse_option_flags
 from antiphon.cli.printing import print_table
+from antiphon.cli.progress import StepsBar
 from antiphon.core.commands import parse_command
 from antiphon.core.declaration import Failures
 from antiphon.core.errors import UsageError
@@ -25,6 +26,7 @@ from antiphon.runtime import cluster
 from antiphon.runtime.cluster import Answer, ClusterFolder
 from antiphon.runtime.net.frames import Rejected, StatusAnswer
 
+REPLACE_STEPS = 4
 DISK_SLOW_SECONDS = 2.0  # for something that is under way
 
 
@@ -32,6 +34,7 @@ def register(app: typer.Typer) -> None:
     app.command("up")(up_command)
     app.command("node")(node_command)
     app.command("status")(status_command)
+    app.command("replace")(replace_command)
     app.command("tell")(tell_command)
     app.command("down")(down_command)
 
@@ -222,6 +225,7 @@ def _cells(pid: int | None, status: Answer, down: str = "no") -> list[str]:
         "disk full": status.full,
         "draining": status.draining,
         "waiting": bool(status.returning),
+        "learning": status.learns,
     }
     state = next((name for name, holds in states.items() if holds), "")
     return [
@@ -314,6 +318,31 @@ def tell_command(
     parse_command(kind, parse_options(kind, config.options), command)  # what it cannot do is refused, up or down
     cluster.tell(config, told, command)
     print(f"{told} was told to {' '.join(command)}.")
+
+
+def replace_command(
+    process: Annotated[list[str], typer.Argument(help="The members that are lost for good, such as orders.2.")],
+    dir: DirFlag,
+    json: JsonFlag = False,
+) -> None:
+    """Have new members take the places of those that are lost for good, one after the other.
+
+    A newcomer has a name of its own, starts with an empty disk, and learns from the others what it lacks.
+
+    Example: antiphon replace --dir shop orders.2
+    """
+    folder = ClusterFolder.load(dir)
+    done: list[cluster.Succession] = []
+    for name in dict.fromkeys(process):
+        with folder.commanded(), StepsBar(REPLACE_STEPS) as bar:
+            done.append(each := cluster.replace_lost(folder, name, bar.next))
+        if not json:
+            goes_on = (
+                f"it goes on behind position {each.position - 1}" if each.position else "nothing was delivered yet"
+            )
+            print(f"{each.newcomer} took the place of {each.lost} after {each.seconds:.1f} s; {goes_on}.")
+    if json:
+        print(msgspec.json.encode([each._asdict() for each in done]).decode())
 
 
 def down_command(dir: DirFlag, json: JsonFlag = False) -> None:

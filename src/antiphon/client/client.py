@@ -330,7 +330,7 @@ class Client:
         self._given = "majority" if Promise.DURABLE_RECEIPTS in promises else "member"
         self._kept = "client" if Promise.CLIENT_TURN_ORDER in promises else "set"
         self._cluster, self._addresses = config.cluster, config.addresses
-        self._topology = Topology(config.groups)
+        self._topology = config.topology()
 
     async def _ask(self, addresses: list[str]) -> None:
         """Let the first process that answers describe the cluster. Where a crowd asks, answers take longer."""

@@ -14,6 +14,7 @@ from antiphon.runtime.cluster.processes import (
     untraced,
     wait_idle,
 )
+from antiphon.runtime.cluster.replacing import Place, Succession, replace_lost
 from antiphon.runtime.cluster.spares import replace
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "ClusterConfig",
     "ClusterFolder",
     "Ending",
+    "Place",
+    "Succession",
     "alive",
     "answers",
     "ask",
@@ -30,6 +33,7 @@ __all__ = [
     "is_well",
     "kill",
     "replace",
+    "replace_lost",
     "start",
     "statuses",
     "stop",

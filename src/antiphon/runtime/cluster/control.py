@@ -19,6 +19,7 @@ from antiphon.runtime.net.frames import (
     Hello,
     Oversized,
     Rejected,
+    Replaced,
     StatusAnswer,
     TellCommand,
     Told,
@@ -79,13 +80,23 @@ def ask(
 
 def tell(config: ClusterConfig, process: str, words: Sequence[str], *, timeout: float = TOLD_SECONDS) -> None:
     """Have a process do something; it is in its journal when this returns."""
+    _order(config, process, encode(FrameKind.TELL, TellCommand(list(words))), timeout)
+
+
+def tell_replaced(config: ClusterConfig, process: str, *, timeout: float = TOLD_SECONDS) -> None:
+    """Have a process know who the members are; it is in its journal when this returns."""
+    replaced = [(each.lost, each.newcomer, config.addresses.get(each.newcomer, "")) for each in config.replaced]
+    _order(config, process, encode(FrameKind.REPLACED, Replaced(replaced)), timeout)
+
+
+def _order(config: ClusterConfig, process: str, order: bytes, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     try:
         with dial_blocking(config.address(process), timeout) as connection:
             connection.sendall(_hello(config))
             for kind, body in _frames(connection, deadline):
                 if kind == FrameKind.WELCOME:
-                    connection.sendall(encode(FrameKind.TELL, TellCommand(list(words))))
+                    connection.sendall(order)
                 elif kind == FrameKind.REJECTED:
                     raise Unavailable(decode(Rejected, body).sentence)
                 elif kind == FrameKind.TOLD:

@@ -2,7 +2,7 @@
 
 ```
 CLUSTER/
-  cluster.json             what the cluster is; never changes
+  cluster.json             what the cluster is; changes when a member is replaced, and never else
   retain                   how much of the delivered logs is kept; none: all
   trace/                   docs/trace.md
   <process>/journal/       its inputs: all that it is
@@ -32,15 +32,24 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.core import ProcessId
+from antiphon.core import ProcessId, Topology
 from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import UsageError
+from antiphon.runtime.disk.files import sync_path
 from antiphon.runtime.disk.locks import acquired
 from antiphon.runtime.disk.retain import Retain
 from antiphon.runtime.net.dial import Address, parse_address
 
 CLUSTER_VERSION = 2
 FILES_MAX = 1024
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    """A member that is lost for good, and who has its place."""
+
+    lost: str
+    newcomer: str
+    counts: bool = False  # the newcomer has learnt what the others know; else `antiphon replace` has yet to see that
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,12 +72,15 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     multicast: str = ""  # a group and port that every process hears datagrams from; empty: each gets its own copy
     drop: int = 0  # per cent of the datagrams that come are thrown away, to try a network that loses so many
     spares: list[str] = []  # processes that are not started before they are to take the place of others
+    replaced: list[Replacement] = []  # in the order in which it was done; groups and addresses are those of now
 
     @property
     def processes(self) -> list[ProcessId]:
         return [ProcessId(member) for members in self.groups.values() for member in members]
 
     def known(self, name: str) -> ProcessId:
+        if (found := self.replacement_of(name)) is not None:
+            raise UsageError(f"{name} was replaced by {found.newcomer}.")
         if name not in self.addresses:
             raise UsageError(f"There is no process {name!r}; the processes are {', '.join(self.processes)}.")
         return ProcessId(name)
@@ -78,6 +90,57 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def listens_on(self, process: str) -> Address:
         return parse_address(self.listen.get(process, self.addresses[process]))
+
+    # Members that were replaced ---------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        return len(self.replaced)
+
+    def replacement_of(self, name: str) -> Replacement | None:
+        return next((each for each in self.replaced if each.lost == name), None)
+
+    def topology(self, epoch: int | None = None) -> Topology:
+        """Who is in which group, now or as of an epoch: each replacement began one."""
+        groups = {group: list(members) for group, members in self.groups.items()}
+        for each in reversed(self.replaced):
+            groups = {g: [each.lost if p == each.newcomer else p for p in members] for g, members in groups.items()}
+        found = Topology(groups)
+        for each in self.replaced[:epoch]:
+            found, newcomer = found.replacing(ProcessId(each.lost))
+            if newcomer != each.newcomer:
+                raise UsageError(f"{each.newcomer} cannot have the place of {each.lost}: cluster.json was changed.")
+        return found
+
+    def topology_at_first(self, process: str) -> Topology:
+        """The one that a process begins with. What was changed since it is told, and has in its journal."""
+        joined = next((at for at, each in enumerate(self.replaced, 1) if each.newcomer == process), 0)
+        return self.topology(joined)
+
+    @property
+    def ever(self) -> dict[str, list[str]]:
+        """Everybody who was a member at any time, in the order of joining."""
+        found = {str(group): [str(p) for p in members] for group, members in self.topology(0).groups.items()}
+        for each in self.replaced:
+            next(members for members in found.values() if each.lost in members).append(each.newcomer)
+        return found
+
+    @property
+    def ever_processes(self) -> list[ProcessId]:
+        return [ProcessId(member) for members in self.ever.values() for member in members]
+
+    def replacing(self, lost: str, newcomer: str, address: str, listen: str = "") -> ClusterConfig:
+        """The same cluster, with somebody new in the place of a member."""
+        groups = {g: [newcomer if p == lost else p for p in members] for g, members in self.groups.items()}
+        at = {newcomer if p == lost else p: address if p == lost else at for p, at in self.addresses.items()}
+        listens = {p: where for p, where in self.listen.items() if p != lost} | ({newcomer: listen} if listen else {})
+        replaced = [*self.replaced, Replacement(lost, newcomer)]
+        return msgspec.structs.replace(self, groups=groups, addresses=at, listen=listens, replaced=replaced)
+
+    def settled(self, newcomer: str) -> ClusterConfig:
+        """The same, where a newcomer counts."""
+        replaced = [Replacement(e.lost, e.newcomer, e.counts or e.newcomer == newcomer) for e in self.replaced]
+        return msgspec.structs.replace(self, replaced=replaced)
 
     def digest(self) -> bytes:
         """Of what all its processes must agree on, in eight bytes."""
@@ -102,6 +165,14 @@ class ClusterFolder:
 
     @classmethod
     def load(cls, path: Path) -> ClusterFolder:
+        return cls(path, cls._read(path))
+
+    def reload(self) -> None:
+        """Somebody else may have replaced a member."""
+        self.config = self._read(self.path)
+
+    @staticmethod
+    def _read(path: Path) -> ClusterConfig:
         try:
             data = (path / "cluster.json").read_bytes()
         except OSError:
@@ -112,32 +183,47 @@ class ClusterFolder:
                 raise UsageError(f"{path} was made by Antiphon 0.1, whose folders 0.2 does not read: make a new one.")
             if version != CLUSTER_VERSION:
                 raise UsageError(f"{path} is a cluster of version {version}; this program runs {CLUSTER_VERSION}.")
-            config = msgspec.json.decode(data, type=ClusterConfig)
+            return msgspec.json.decode(data, type=ClusterConfig)
         except UNDECODABLE as error:
             raise UsageError(f"{path / 'cluster.json'} does not describe a cluster: {error}.") from None
-        return cls(path, config)
 
     def save(self) -> None:
-        """OSError: nothing is left of it."""
+        """Durably, as a whole or not at all. OSError: nothing is left of it."""
         self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.path / ".cluster.json.tmp"
         try:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self.config), indent=2) + b"\n")
+            sync_path(temporary)
             temporary.replace(self.path / "cluster.json")
+            sync_path(self.path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
+
+    def learn(self, told: Sequence[tuple[str, str, str]]) -> None:
+        """Members were replaced (who is lost, who has its place, where): write it down, unless it stands here already,
+        as it does where the command was called on this folder. UsageError: others were, as it stands here."""
+        self.reload()
+        known = [(each.lost, each.newcomer) for each in self.config.replaced]
+        for at, (lost, newcomer, address) in enumerate(told):
+            if at >= len(known):
+                self.config = self.config.replacing(self.config.known(lost), newcomer, address)
+            elif known[at] != (lost, newcomer):
+                raise UsageError(f"{lost} was replaced by {newcomer} elsewhere: here {known[at][0]} was.")
+        if self.config.epoch > len(known):
+            self.save()
 
     @contextmanager
     def commanded(self) -> Iterator[None]:
         """One command that starts or ends processes at a time: the next one waits, and finds what this one did."""
         try:
-            fd = os.open(self.path / "cluster.json", os.O_RDONLY)
+            fd = os.open(self.path, os.O_RDONLY)
         except OSError:
             yield
             return
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
+            self.reload()
             yield
         finally:
             os.close(fd)
@@ -176,6 +262,11 @@ class ClusterFolder:
         members = next(members for members in self.config.groups.values() if lost in members)
         unused = [p for p in self.config.spares if p in members and p != lost and not self.process(p).has_run]
         return ProcessId(unused[0]) if unused else None
+
+    def is_traced(self, process: str) -> bool:
+        """Whether the trace of a process is all there. The folder of one that was replaced may be gone: it did run."""
+        own = self.process(process)
+        return own.is_traced and (process in self.config.addresses or own.has_ended)
 
     def process(self, process: str) -> ProcessFolder:
         return ProcessFolder(self.path / process)
@@ -307,8 +398,12 @@ class ProcessFolder:
 
         What was never started saw nothing; what was lost saw nobody knows what.
         """
-        ended = self._stopped.exists() or self.salvaged.exists() or not (self.has_run or self.is_lost)
-        return ended and not self.has_gap
+        return (self.has_ended or not (self.has_run or self.is_lost)) and not self.has_gap
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what it saw last is written: it ended cleanly, or its trace was completed since."""
+        return self._stopped.exists() or self.salvaged.exists()
 
     def last_words(self, since: int = 0) -> str:
         """The last line that the process printed, behind the first ``since`` bytes of its log."""

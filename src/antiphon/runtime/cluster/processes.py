@@ -248,7 +248,7 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
 
 def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Ending:
     """The same, with what there is to say about it; where nothing runs, that is how it ended before."""
-    own = {process: folder.process(process) for process in folder.config.processes}
+    own = {process: folder.process(process) for process in folder.config.ever_processes}
     used = folder.in_use()
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
     if not pids and (all(own[p].was_drained for p in used) or not any(each.has_run for each in own.values())):
@@ -270,7 +270,8 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Endin
         try:
             elsewhere = _elsewhere(folder)
             down = [p for p in own if p not in pids and p not in elsewhere]
-            faulty = [p for p in down if pids or not own[p].stopped_cleanly]
+            gone = [p for p in down if p not in folder.config.addresses]
+            faulty = [p for p in down if p in gone or pids or not own[p].stopped_cleanly]
             write_run_facts(folder, drained=drained, faulty=faulty, incomplete=(*untraced(folder), *elsewhere))
         except OSError:  # those of the start stand, if any: not drained, and nobody's trace is whole
             return Ending(tuple(pids), delivered, False, unclean, tuple(own))
@@ -311,7 +312,7 @@ def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
 def untraced(folder: ClusterFolder) -> list[ProcessId]:
     """The processes whose trace is not whole: they were killed, or there was no room for it, or a file is gone."""
     gone = torn(folder.trace, folder.config.run, _last_known_rows(folder))
-    return [p for p in folder.config.processes if p in gone or not folder.process(p).is_traced]
+    return [p for p in folder.config.ever_processes if p in gone or not folder.is_traced(p)]
 
 
 def _last_known_rows(folder: ClusterFolder) -> dict[str, int]:
@@ -360,7 +361,7 @@ def write_run_facts(
         driver="runtime",
         protocol=config.protocol,
         options=config.options,
-        groups=config.groups,
+        groups=config.ever,
         promises=[promise.value for promise in protocol.promises(parse_options(protocol, config.options))],
         drained=drained,
         faulty=list(faulty),

@@ -59,6 +59,8 @@ def _all_are_replaced(folder: ClusterFolder, lost: ProcessId) -> bool:
 
 def advice(folder: ClusterFolder, me: ProcessId, protocol: OrderingProtocol) -> str:
     """What to do about a process that must not run on its journal, to be put behind the reason."""
+    if protocol.replaces and len(protocol.topology.members(protocol.topology.group_of[me])) > 2:
+        return f"; `antiphon replace --dir {folder.path} {me}` has a new one take its place."
     if Promise.VIRTUAL_SYNCHRONY not in protocol.promises(protocol.options):
         return ""
     if folder.spare_for(me) is None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import ChannelId, Outbox, digest_with
 from antiphon.core.errors import JournalBehind, JournalError, JournalFull
+from antiphon.core.model import ProcessId
 from antiphon.runtime.disk.log import SEGMENT_BYTES, JournalIdentity, SegmentedLog
 from antiphon.runtime.disk.watch import UnderWay
 
@@ -222,6 +223,19 @@ class Spills:
         for number, former in older.items():
             if number != acknowledged:
                 former.rmdir()
+
+    def drop(self, peer: ProcessId) -> None:
+        """Nobody of that name ever comes again: remove all that there is for it."""
+        for channel in [channel for channel in self._logs if channel.peer == peer]:
+            kept = self._logs.pop(channel)
+            self._written_bytes += kept.log.written_bytes
+            self._write(kept.log.abandon, lambda: None)  # what is being written to it comes first
+
+        def remove() -> None:
+            for path in [*self._folder.glob(f"{peer}-*"), *self._folder.glob(f"{ACKNOWLEDGED}{peer}-*")]:
+                shutil.rmtree(path, ignore_errors=True)
+
+        self._write(remove, lambda: None)
 
     def close(self) -> None:
         for kept in self._logs.values():

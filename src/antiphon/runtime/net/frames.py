@@ -62,6 +62,7 @@ class FrameKind(IntEnum):
     DRAIN = 19
     TELL = 20
     TOLD = 21
+    REPLACED = 22
 
 
 _DATA_KIND = int(FrameKind.DATA)  # looking a member up in its class is slow
@@ -107,7 +108,8 @@ OrderKind = Literal["set", "client"]  # whether a client's order is kept for eac
 
 
 class Directory(Control, frozen=True):
-    """The answer to the Hello of a client, or a command: all it needs to reach the cluster."""
+    """The answer to the Hello of a client, or a command: all it needs to reach the cluster. Said to clients again when
+    a member is replaced."""
 
     cluster: str
     process: str
@@ -116,6 +118,7 @@ class Directory(Control, frozen=True):
     receipt: ReceiptKind = "member"  # the strongest that its protocol gives
     order: OrderKind = "set"  # the strongest that its protocol keeps
     leader: str = ""  # who leads the group of the process that answers, as far as it knows; empty: nobody does
+    epoch: int = 0  # of the members: one more for each that was replaced
 
 
 class Rejected(Control, frozen=True):
@@ -211,12 +214,20 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool
     view: tuple[str, list[str]] | None  # its name, and who is in it; None where the protocol has no views
     counters: dict[str, int]  # what the protocol counts of itself
+    epoch: int = 0  # of the members that it knows: one more for each that was replaced
+    learns: bool = False  # it takes another's place, and does not count yet
 
 
 class TellCommand(Control, frozen=True):
     """Do this: a command of the protocol, and its values, as the user wrote them."""
 
     words: list[str]
+
+
+class Replaced(Control, frozen=True):
+    """Members that were replaced, ever, in this order: (who is lost, who has its place, at which address)."""
+
+    replaced: list[tuple[str, str, str]]
 
 
 class Told(Control, frozen=True):

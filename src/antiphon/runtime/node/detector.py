@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Mapping
 
 from antiphon.core import ProcessId
 from antiphon.core.errors import JournalFull
@@ -31,13 +32,16 @@ class HeartbeatDetector:
     believed before a restart is in the replayed state: a peer that is heard again is trusted again.
     """
 
-    def __init__(self, driver: Driver, links: Iterable[PeerLink], callers: dict[ProcessId, PeerCaller]) -> None:
+    def __init__(
+        self, driver: Driver, links: Mapping[ProcessId, PeerLink], callers: Mapping[ProcessId, PeerCaller]
+    ) -> None:
+        """``links`` and ``callers`` change where members are replaced."""
         self._driver = driver
-        self._links = {link.peer: link for link in links}
+        self._links = links
         self._callers = callers
-        self._timeouts = dict.fromkeys(self._links, SUSPECT_SECONDS)
+        self._timeouts: defaultdict[ProcessId, float] = defaultdict(lambda: SUSPECT_SECONDS)
         self._doubted: dict[ProcessId, int] = {}  # which incarnation of a peer is suspected
-        self._changed_at = dict.fromkeys(self._links, 0.0)  # when its time last grew or shrank
+        self._changed_at: defaultdict[ProcessId, float] = defaultdict(float)  # when its time last grew or shrank
         self._since = 0.0  # silence before this does not count
 
     def look(self) -> None:
@@ -47,7 +51,8 @@ class HeartbeatDetector:
             self._since = now  # nobody is heard while nothing is read
             return
         for peer in self._driver.watched:
-            self._judge(peer, now)
+            if peer in self._links:  # else it was just replaced
+                self._judge(peer, now)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -20,7 +20,8 @@ from antiphon.core.effects import Assured, CancelTimer, Record, Reply, Send, Set
 from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalFull
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
-from antiphon.core.inputs import AnyInput, Begin, Fire, Recover
+from antiphon.core.inputs import AnyInput, Begin, Fire, Install, Recover
+from antiphon.core.model import Roster
 from antiphon.runtime.disk import (
     Committer,
     DeliveredLog,
@@ -304,8 +305,8 @@ class Driver:
         elif self.delivered.end:
             raise JournalBehind(f"{self.process.me} ran before and kept no journal: it cannot return.")
 
-    def begin(self) -> None:
-        """Go on from there, or begin. JournalFull: it has not begun."""
+    def begin(self, roster: Roster) -> None:
+        """Go on from there, or begin, with these members. JournalFull: it has not begun."""
         journal = self.journal
         self.begun = True
         try:
@@ -313,12 +314,18 @@ class Driver:
                 self.take(Begin(self.clock(), self.process.topology.roster))
             elif journal is not None and not journal.clean:
                 self.take(Recover(self.clock(), self.process.now))
+            self.install(roster)
         except JournalFull:
             self.begun = False
             raise
         self.host.go_on()
         if journal is not None:
             journal.snapshot = None  # it is large, and nobody needs it any more
+
+    def install(self, roster: Roster) -> None:
+        """Members were replaced, or not since this process last heard of it."""
+        if roster.epoch > self.process.topology.epoch:
+            self.take(Install(self.clock(), roster))
 
     def _replay(self, journal: SegmentedLog) -> None:
         process, delivered = self.process, self.delivered

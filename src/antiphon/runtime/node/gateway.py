@@ -11,7 +11,7 @@ import msgspec
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import Assured, Reply
 from antiphon.core.errors import BadFrame, JournalFull, Unavailable, UsageError
-from antiphon.core.events import Delivered, Event
+from antiphon.core.events import Adopted, Delivered, Event
 from antiphon.core.inputs import Submit
 from antiphon.core.model import GroupId
 from antiphon.core.requests import Request, parse_request
@@ -114,6 +114,11 @@ class Gateway:
         if subscriber is not None:
             subscriber.close()
 
+    def announce(self, directory: bytes) -> None:
+        """Tell all clients who the members are now."""
+        for caller in self._callers():
+            caller.write(directory)
+
     # What was released --------------------------------------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
@@ -130,14 +135,28 @@ class Gateway:
     def logged(self, event: Event) -> None:
         self._has_news = True
         if type(event) is not Delivered:
+            if type(event) is Adopted:
+                self._on_adopted()
             return
-        destinations, clients = event.destinations, self._clients
+        destinations = event.destinations
         for request in event.requests:
-            client, end = request.client, request.end
-            self._undelivered.delivered(client, destinations, end)
-            for caller in clients.get(client, ()):
-                if caller.delivered(destinations, end):
-                    self._untold[caller] = None
+            self._delivered(request.client, destinations, request.end)
+
+    def _delivered(self, client: str, destinations: tuple[GroupId, ...], end: int) -> None:
+        self._undelivered.delivered(client, destinations, end)
+        for caller in self._clients.get(client, ()):
+            if caller.delivered(destinations, end):
+                self._untold[caller] = None
+
+    def _on_adopted(self) -> None:
+        """What others had delivered is delivered, also of the requests that this member took before."""
+        known = self.driver.process.state.sessions.known
+        reached = [(session, progress.next) for session, progress in known.items()]
+        self.driver.when_durable(lambda: self._reached(reached))
+
+    def _reached(self, reached: list[tuple[SessionId, int]]) -> None:
+        for (client, destinations), end in reached:
+            self._delivered(client, destinations, end)
 
     def answer(self) -> None:
         """Tell clients what is safe now; and what was delivered, soon: the next receipt tells it, too."""

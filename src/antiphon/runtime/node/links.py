@@ -326,6 +326,8 @@ class LinkStream(FrameStream):
                 rejected = decode(Rejected, body)
                 if rejected.reason == "old incarnation":
                     link.driver.refuse(rejected.sentence)
+                elif rejected.reason == "replaced":
+                    link.driver.fail(EXIT_REFUSED, rejected.sentence)
                 self.abort()
             else:
                 raise BadFrame(f"A frame of kind {kind} is out of place.")

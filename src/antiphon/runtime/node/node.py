@@ -15,17 +15,17 @@ from typing import Any, TextIO
 
 import msgspec
 
-from antiphon.core import Detector, Failures, Gather, Process, ProcessId, Topology
+from antiphon.core import Detector, Failures, Gather, Process, ProcessId
 from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import Send
 from antiphon.core.errors import JournalError, JournalFull, UsageError
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
-from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.spares import advice
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.net import Port, reason
-from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.runtime.net.frames import Replaced, StatusAnswer
 from antiphon.runtime.node.company import awaited, too_few_keep_up
 from antiphon.runtime.node.datagrams import Datagrams
 from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
@@ -51,7 +51,7 @@ class Node:
     """One process of a cluster."""
 
     def __init__(self, cluster: ClusterFolder, me: ProcessId) -> None:
-        self._config = cluster.config
+        self._cluster = cluster
         self._folder = cluster.process(me)
         self.me = me
         self.incarnation = self._folder.next_incarnation()
@@ -59,7 +59,10 @@ class Node:
         self.gateway = Gateway(self.driver, self._peers_lag, self._keeps_up)
         self.gateway.status = self.status
         self.links: dict[ProcessId, PeerLink] = {}
-        self.reception = Reception(self._config, self.incarnation, self.driver, self.gateway, self.links)
+        self._dialling: dict[ProcessId, asyncio.Task[None]] = {}
+        self._topology = self._config.topology()  # its process comes to know of it when it begins
+        ways = (self.driver, self.gateway, self.links, self._on_replaced)
+        self.reception = Reception(cluster, self.incarnation, *ways)
         self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
         self.datagrams = Datagrams(self._config, self.incarnation, self.driver, self.reception.callers)
         self._met: set[ProcessId] = set()  # the peers whose numbers fit this journal
@@ -71,9 +74,13 @@ class Node:
         self._exit: asyncio.Future[int]
         self._stopping = False
 
+    @property
+    def _config(self) -> ClusterConfig:
+        return self._cluster.config
+
     def _open_driver(self, cluster: ClusterFolder) -> Driver:
         config, folder = self._config, self._folder
-        topology = Topology(config.groups)
+        topology = config.topology_at_first(self.me)
         gather = Gather(requests=config.gather)
         process = Process(self.me, topology, protocol_named(config.protocol), config.options, gather)
         if process.sends_datagrams:
@@ -122,6 +129,7 @@ class Node:
                 self.driver.spills.restore(channel, box)
         finally:
             gc.enable()
+        self._check_folder()
         self._connect()
         host, port = self._config.listens_on(self.me)
         self._started_at = loop.time()
@@ -153,18 +161,62 @@ class Node:
             if self._last_resort is not None:
                 self._last_resort.cancel()
 
+    def _check_folder(self) -> None:
+        known, found = self.driver.process.topology.epoch, self._config.epoch
+        if known > found:
+            raise UsageError(
+                f"{self.me} knows of {known} replaced members, and {self._cluster.path / 'cluster.json'} of {found}: "
+                "that file is an old copy."
+            )
+
     def _connect(self) -> None:
         driver = self.driver
-        identity = (self._config.cluster, self.incarnation)
-        for peer in driver.process.topology.processes:
+        for peer in self._topology.processes:
             if peer != self.me:
-                address = self._config.address(peer)
-                self.links[peer] = PeerLink(driver, identity, peer, address, self._on_met)
+                self._link(peer)
         driver.logged = self.gateway.logged
         driver.reply = self.gateway.reply
         driver.assured = self.gateway.assured
         driver.answer = self.gateway.answer
         driver.before_alarm = self.datagrams.read
+
+    def _link(self, peer: ProcessId) -> PeerLink:
+        identity = (self._config.cluster, self.incarnation)
+        link = self.links[peer] = PeerLink(self.driver, identity, peer, self._config.address(peer), self._on_met)
+        return link
+
+    # Members that are replaced ------------------------------------------------------------------------------------
+
+    def _on_replaced(self, told: Replaced) -> None:
+        """A command says who has taken whose place. UsageError: that is not how this process knows it.
+
+        JournalFull: nothing was taken; what the folder says is taken at the next start.
+        """
+        self._cluster.learn(told.replaced)
+        before, self._topology = self._topology, self._config.topology()
+        for peer in self._topology.gone_since(before):
+            self._unlink(peer)
+        for peer in self._topology.processes:
+            if peer != self.me and peer not in self.links:
+                self._dial(self._link(peer))
+        if self.driver.begun:
+            self.driver.install(self._topology.roster)
+            self.driver.when_durable(self._forget_gone)
+            self.gateway.announce(self.reception.directory())
+
+    def _unlink(self, peer: ProcessId) -> None:
+        """It was replaced. What was to be sent to it is let go with the next release."""
+        self._dialling.pop(peer).cancel()
+        self.links.pop(peer).close()
+        if (caller := self.reception.callers.pop(peer, None)) is not None:
+            caller.close()
+
+    def _dial(self, link: PeerLink) -> None:
+        self._dialling[link.peer] = self._start(link.run())
+
+    def _forget_gone(self) -> None:
+        for each in self._config.replaced:
+            self.driver.spills.drop(ProcessId(each.lost))
 
     def _on_met(self, peer: ProcessId) -> None:
         self._met.add(peer)
@@ -181,7 +233,7 @@ class Node:
         if driver.begun:
             return []
         spares = self._config.spares
-        needed = awaited(process.protocol, process.topology, self.me, self._met, process.peers(), spares)
+        needed = awaited(process.protocol, self._topology, self.me, self._met, process.peers(), spares)
         if needed:
             return needed
         seconds = asyncio.get_running_loop().time() - self._started_at
@@ -197,30 +249,32 @@ class Node:
         if driver.begun or driver.stopped or self._stopping or self._awaited():
             return
         try:
-            driver.begin()
+            driver.begin(self._topology.roster)
         except JournalFull:
             return  # it is tried again
         except JournalError:
             return  # the process has failed, and ends
         protocol = driver.process.protocol
         if protocol.assumes(protocol.options).detector is not Detector.NONE:
-            detector = HeartbeatDetector(driver, self.links.values(), self.reception.callers)
+            detector = HeartbeatDetector(driver, self.links, self.reception.callers)
             driver.on_watch = lambda: self._look_soon(detector)
             self._start(detector.run())
+        driver.when_durable(self._forget_gone)
         self._set_reading()
 
     def _start_tasks(self) -> None:
         for link in self.links.values():
-            self._start(link.run())
+            self._dial(link)
         if self.datagrams.port is not None:
             self._start(self.datagrams.port.look_up())
         self._start(self._beat())
         self._start(self._keep_alive())
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         task.add_done_callback(self._on_task_done)
         self._tasks.append(task)
+        return task
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
@@ -342,9 +396,10 @@ class Node:
             return
         links, sent_to = self.links, self._sent_to
         for peer, number in zip(send.to, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
-            link = links[peer]
-            link.send(transport, number, frame)
-            sent_to[link] = None
+            link = links.get(peer)
+            if link is not None:  # else it was replaced
+                link.send(transport, number, frame)
+                sent_to[link] = None
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
         """First what others wait for; acknowledgements have time."""
@@ -416,6 +471,8 @@ class Node:
             draining=self.gateway.draining,
             view=None if view is None else (str(view[0]), list(view[1])),
             counters=protocol.counters(),
+            epoch=driver.process.topology.epoch,
+            learns=not protocol.counts,
         )
 
     def _unacknowledged(self) -> int:

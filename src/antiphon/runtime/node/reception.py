@@ -6,12 +6,14 @@ would be a reason to stop is asked again from the peer's own address, which this
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from antiphon.core import ProcessId
 from antiphon.core.errors import JournalBehind
 from antiphon.core.requests import CLIENT_NAME
-from antiphon.runtime.cluster.folder import ClusterConfig
+from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.net import Caller, FrameStream, Rejection
-from antiphon.runtime.net.frames import Directory, FrameKind, Hello, OrderKind, ReceiptKind, Welcome, encode
+from antiphon.runtime.net.frames import Directory, FrameKind, Hello, OrderKind, ReceiptKind, Replaced, Welcome, encode
 from antiphon.runtime.node.commands import CommandCaller
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.gateway import Gateway
@@ -24,18 +26,25 @@ class Reception:
 
     def __init__(
         self,
-        config: ClusterConfig,
+        cluster: ClusterFolder,
         incarnation: int,
         driver: Driver,
         gateway: Gateway,
         links: dict[ProcessId, PeerLink],
+        replaced: Callable[[Replaced], None],
     ) -> None:
-        self._config = config
+        """``replaced`` is told by a command who has taken whose place."""
+        self._cluster = cluster
+        self._replaced = replaced
         self._incarnation = incarnation
         self._driver = driver
         self._gateway = gateway
         self._links = links
         self.callers: dict[ProcessId, PeerCaller] = {}
+
+    @property
+    def _config(self) -> ClusterConfig:
+        return self._cluster.config
 
     def greet(self, hello: Hello, stream: FrameStream) -> Caller:
         """Rejection: this caller has no business here."""
@@ -47,6 +56,8 @@ class Reception:
         driver, peer = self._driver, ProcessId(hello.name)
         me = driver.process.me
         link = self._links.get(peer)
+        if link is None and driver.process.topology.is_stranger(peer):
+            raise self._strange(peer)
         if link is None or hello.to != me:
             raise Rejection("unknown process", f"{me} has no channel with {hello.name!r} to {hello.to!r}.")
         if hello.incarnation < link.newest_incarnation:
@@ -68,24 +79,35 @@ class Reception:
         caller.set_reading()
         return caller
 
+    def _strange(self, peer: ProcessId) -> Rejection:
+        """What there is to say to who is no member: it was, or will be once this process has heard of it."""
+        found = self._config.replacement_of(peer)
+        if found is not None:
+            return Rejection("replaced", f"{peer} was replaced by {found.newcomer}.")
+        return Rejection("stranger", f"{peer} is not a member, as far as {self._driver.process.me} has heard.")
+
     def _greet_client(self, hello: Hello, stream: FrameStream) -> Caller:
         config = self._config
         if not CLIENT_NAME.fullmatch(hello.name):
             raise Rejection("bad client name", "A client's name is 1 to 64 letters, digits, '.', '_' or '-'.")
-        if hello.name in config.addresses:
+        if hello.name in config.addresses or config.replacement_of(hello.name) is not None:
             raise Rejection("bad client name", f"{hello.name!r} is a process of this cluster, not a client.")
         self._welcome(stream)
         return self._gateway.open(hello.name, stream)
 
     def _greet_command(self, stream: FrameStream) -> Caller:
         self._welcome(stream)
-        return CommandCaller(self._gateway, stream)
+        return CommandCaller(self._gateway, stream, self._replaced)
 
     def _welcome(self, stream: FrameStream) -> None:
+        stream.write(self.directory())
+
+    def directory(self) -> bytes:
+        """How a client, or a command, reaches the cluster; said again to clients when it changes."""
         config = self._config
         process = self._driver.process
         receipt: ReceiptKind = "majority" if process.assures else "member"
         order: OrderKind = "client" if process.heeds_floors else "set"
         leader = process.protocol.led_by() or ""
-        directory = Directory(config.cluster, process.me, config.groups, config.addresses, receipt, order, leader)
-        stream.write(encode(FrameKind.WELCOME, directory))
+        ways = (config.groups, config.addresses, receipt, order, leader, config.epoch)
+        return encode(FrameKind.WELCOME, Directory(config.cluster, process.me, *ways))

@@ -13,7 +13,7 @@ from typing import Any
 
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, JournalError, JournalFull
-from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
 from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
 from antiphon.runtime.node.node import Node, tell
 
@@ -24,20 +24,25 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def serve(folder: Path, name: str) -> int:
     """Run one process of a cluster in the foreground; returns its exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # for all threads that are started from now on
-    return _run(folder, name, _serve)
+    return _run(folder, name, _serve, ClusterConfig.known)
 
 
 def salvage_trace(folder: Path, name: str) -> int:
     """Write what a killed process saw and did but did not get to write: its journal has all of it."""
-    return _run(folder, name, _salvage)
+    return _run(folder, name, _salvage, lambda config, process: ProcessId(process))  # also where it was replaced
 
 
-def _run(folder: Path, name: str, work: Callable[[ClusterFolder, ProcessId], Coroutine[Any, Any, int]]) -> int:
+def _run(
+    folder: Path,
+    name: str,
+    work: Callable[[ClusterFolder, ProcessId], Coroutine[Any, Any, int]],
+    known: Callable[[ClusterConfig, str], ProcessId],
+) -> int:
     import uvloop
 
     try:
         cluster = ClusterFolder.load(folder)
-        me = cluster.config.known(name)
+        me = known(cluster.config, name)
         with cluster.process(me).lock(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work(cluster, me))
     except JournalFull as error:

@@ -1,0 +1,170 @@
+"""`antiphon replace`: somebody new takes the place of a member that is lost for good, with its disk or its machine.
+
+The folder says first who has whose place; then the others are told, then the newcomer is started. Whatever ends the
+command in between, it can be called again, and goes on: until the newcomer counts, the folder says that it does not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from antiphon.core import ProcessId
+from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
+from antiphon.protocols import in_words, protocol_named, protocols
+from antiphon.runtime.cluster.control import Answer, ask_all, tell_replaced
+from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster.health import is_there
+from antiphon.runtime.cluster.ports import HOST, free_ports
+from antiphon.runtime.cluster.processes import start
+from antiphon.runtime.net.frames import StatusAnswer
+
+LEARN_SECONDS = 60.0  # that a newcomer has to learn what the others know
+LOOK_SECONDS = 0.02
+
+_ONLY_THE_LOST = "only a member that is lost for good is replaced."
+
+
+class Place(NamedTuple):
+    """Where a newcomer is reached; where it listens, if that is elsewhere."""
+
+    address: str
+    listen: str = ""
+
+
+class Succession(NamedTuple):
+    """What came of it."""
+
+    lost: str
+    newcomer: str
+    seconds: float
+    position: int  # the first of its log: what is before it was delivered by others
+
+
+def replace_lost(
+    folder: ClusterFolder,
+    name: str,
+    on_step: Callable[[str], None] = lambda step: None,
+    choose_place: Callable[[str], Place] | None = None,
+) -> Succession:
+    """Call it while nobody else starts or ends processes (`ClusterFolder.commanded`).
+
+    ``on_step`` hears what is done now. ``choose_place`` is given the newcomer's name; else any free port is taken.
+    """
+    begun = time.monotonic()
+    on_step("looking who is there")
+    newcomer = _begun_before(folder, name)
+    lost = newcomer or folder.config.known(name)
+    if newcomer is None:
+        _check_protocol(folder, lost)
+        if (pid := folder.process(lost).pid()) is not None:
+            raise UsageError(f"{lost} is alive, as process {pid}: {_ONLY_THE_LOST}")
+    found = ask_all(folder.config, folder.config.processes)
+    if newcomer is None and is_there(found[lost]):
+        raise UsageError(f"{lost} is alive, and answers: {_ONLY_THE_LOST}")
+    _check_others(folder, lost, found)
+    if newcomer is None:
+        newcomer = _write(folder, lost, choose_place or _place_here)
+    on_step(f"telling the others of {newcomer}")
+    _tell(folder, {process: answer for process, answer in found.items() if process != lost})
+    on_step(f"starting {newcomer}")
+    start(folder, [newcomer])
+    on_step(f"{newcomer} learns what the others know")
+    position = _wait(folder, newcomer)
+    folder.config = folder.config.settled(newcomer)
+    folder.save()
+    return Succession(name, newcomer, round(time.monotonic() - begun, 2), position)
+
+
+def _begun_before(folder: ClusterFolder, name: str) -> ProcessId | None:
+    """Who was to take the place of this member, if that was not seen to its end."""
+    found = folder.config.replacement_of(name)
+    if found is None:
+        return None
+    if found.counts or found.newcomer not in folder.config.addresses:
+        raise UsageError(f"{name} was replaced before, by {found.newcomer}.")
+    return ProcessId(found.newcomer)
+
+
+def _check_protocol(folder: ClusterFolder, lost: ProcessId) -> None:
+    kind = protocol_named(folder.config.protocol)
+    if not kind.replaces:
+        able = in_words([name for name, each in protocols().items() if each.replaces])
+        raise UsageError(
+            f"A member of {folder.config.protocol} cannot be replaced: of the protocols {able} can do that."
+        )
+    members = _members(folder, lost)
+    if len(members) < 3:
+        others = "has no other member" if len(members) == 1 else "has no majority without it"
+        raise UsageError(f"{lost} cannot be replaced: its group {others}, so nobody surely knows what it knew.")
+
+
+def _check_others(folder: ClusterFolder, lost: ProcessId, found: Mapping[str, Answer]) -> None:
+    """The newcomer learns from a majority of the group as it was before: what nobody there knows was never promised."""
+    if not any(is_there(answer) for answer in found.values()):
+        raise Unavailable(f"Nothing runs in {folder.path}: start the other members with `antiphon up`.")
+    members = _members(folder, lost)
+    able = [member for member in members if member != lost and _counts(found[member])]
+    needed = len(members) // 2 + 1
+    if len(able) < needed:
+        raise Unavailable(
+            f"There is no majority to learn from: of the {len(members)} members of {_group(folder, lost)} {needed} "
+            f"others have to take part, and only {in_words(able) if able else 'nobody'} can be reached and does."
+        )
+
+
+def _counts(answer: Answer) -> bool:
+    return isinstance(answer, StatusAnswer) and not (answer.returning or answer.learns)
+
+
+def _members(folder: ClusterFolder, process: str) -> list[str]:
+    return folder.config.groups[_group(folder, process)]
+
+
+def _group(folder: ClusterFolder, process: str) -> str:
+    return next(group for group, members in folder.config.groups.items() if process in members)
+
+
+def _write(folder: ClusterFolder, lost: ProcessId, choose_place: Callable[[str], Place]) -> ProcessId:
+    _, newcomer = folder.config.topology().replacing(lost)
+    place = choose_place(newcomer)
+    folder.config = folder.config.replacing(lost, newcomer, place.address, place.listen)
+    try:
+        folder.save()
+    except OSError as error:
+        raise Unavailable(f"{folder.path} cannot be written: {error.strerror or error}.") from None
+    return newcomer
+
+
+def _place_here(newcomer: str) -> Place:
+    return Place(f"{HOST}:{free_ports(1, None)[0]}")
+
+
+def _tell(folder: ClusterFolder, answers: Mapping[str, Answer]) -> None:
+    """Tell all that are there and have not heard of it. Who does not answer is told again, or asks the folder."""
+    for process, answer in answers.items():
+        if isinstance(answer, StatusAnswer) and answer.epoch < folder.config.epoch:
+            try:
+                tell_replaced(folder.config, process)
+            except (Unavailable, OutcomeUnknown):
+                continue
+
+
+def _wait(folder: ClusterFolder, newcomer: ProcessId) -> int:
+    """Until it counts, and all of its group that are there know of it; returns the first position of its log."""
+    begun = time.monotonic()
+    members = [ProcessId(p) for p in _members(folder, newcomer)]
+    while True:
+        found = ask_all(folder.config, folder.config.processes)
+        own, there = found[newcomer], [a for p in members if isinstance(a := found[p], StatusAnswer)]
+        all_know = all(answer.epoch >= folder.config.epoch for answer in there)
+        if isinstance(own, StatusAnswer) and _counts(own) and all_know:
+            return own.begins
+        if time.monotonic() - begun > LEARN_SECONDS:
+            raise Unavailable(
+                f"{newcomer} has the place, and did not learn within {LEARN_SECONDS:.0f} seconds what the others know: "
+                "see `antiphon status`, and call this again."
+            )
+        _tell(folder, found)
+        time.sleep(LOOK_SECONDS)
