@@ -6,9 +6,10 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from math import isnan
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, MemberConnection, NoAnswer
 from antiphon.client.outgoing import NO_DEADLINE
@@ -30,7 +31,10 @@ from antiphon.core.requests import (
     join_payloads,
 )
 from antiphon.runtime.net.dial import parse_address
-from antiphon.runtime.net.frames import OrderKind, ReceiptKind
+from antiphon.runtime.net.frames import Directory, OrderKind, ReceiptKind
+
+if TYPE_CHECKING:
+    from antiphon.runtime.cluster.folder import ClusterFolder
 
 TIMEOUT_SECONDS = 30.0
 BATCH_BYTES = 512 << 10
@@ -104,6 +108,7 @@ class Client:
         self._cluster = ""
         self._addresses: dict[str, str] = {}
         self._topology: Topology
+        self._folder: ClusterFolder | None = None
         self._sender: Sender  # once it was opened
         self._was_opened = False
         self._is_open = False
@@ -314,7 +319,36 @@ class Client:
         self._route(groups)
 
     async def _join(self, connection: MemberConnection, member: str, seconds: float = JOIN_SECONDS) -> MemberConnection:
-        return await connection.join(parse_address(self._addresses[member]), self._cluster, self.name, member, seconds)
+        connection.on_directory = self._learn
+        try:
+            if member not in self._addresses:
+                raise Unavailable(f"{member} was replaced.")
+            address = parse_address(self._addresses[member])
+            return await connection.join(address, self._cluster, self.name, member, seconds)
+        except Unavailable:
+            self._look_again()
+            raise
+
+    def _learn(self, found: Directory) -> None:
+        """Members may have been replaced: whoever was told of it last tells who they are now."""
+        if found.epoch > self._topology.epoch:
+            self._follow(Topology(found.groups, found.epoch), found.addresses)
+
+    def _look_again(self) -> None:
+        """A member cannot be reached: the folder says whether it was replaced, where there is one."""
+        if self._folder is not None:
+            with suppress(UsageError):  # it is gone, or being changed by another version
+                self._folder.reload()
+                config = self._folder.config
+                if config.epoch > self._topology.epoch:
+                    self._follow(config.topology(), config.addresses)
+
+    def _follow(self, topology: Topology, addresses: dict[str, str]) -> None:
+        self._topology, self._addresses = topology, addresses
+        if self._was_opened:
+            self._sender.follow(topology)
+        for subscription in self._subscriptions:
+            subscription.follow(topology)
 
     async def _find_cluster(self) -> None:
         target = self._target
@@ -324,7 +358,8 @@ class Client:
         from antiphon.protocols import protocol_named  # a client that has an address needs neither
         from antiphon.runtime.cluster.folder import ClusterFolder
 
-        config = ClusterFolder.load(Path(target)).config
+        self._folder = ClusterFolder.load(Path(target))
+        config = self._folder.config
         protocol = protocol_named(config.protocol)
         promises = protocol.promises(parse_options(protocol, config.options))
         self._given = "majority" if Promise.DURABLE_RECEIPTS in promises else "member"
@@ -347,7 +382,7 @@ class Client:
                 connection.give_up()
                 found = connection.directory
                 self._cluster, self._addresses = found.cluster, found.addresses
-                self._topology = Topology(found.groups)
+                self._topology = Topology(found.groups, found.epoch)
                 self._given, self._kept = found.receipt, found.order
                 return
             if not any(isinstance(failure, NoAnswer) for failure in failures):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, Self
 
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
@@ -38,6 +38,7 @@ class MemberConnection(FrameStream):
     def __init__(self) -> None:
         super().__init__(WELCOME_BYTES_MAX)
         self.directory: Directory
+        self.on_directory: Callable[[Directory], None] = lambda directory: None  # told of each that comes
         self.is_given_up = False
         self._welcomed: asyncio.Future[Directory] = self.loop.create_future()
 
@@ -51,6 +52,7 @@ class MemberConnection(FrameStream):
                 await dial(address, lambda: self, seconds)
                 self.write(encode(FrameKind.HELLO, Hello(MAGIC, VERSION, cluster, "client", client, to)))
                 self.directory = await self._welcomed
+                self.on_directory(self.directory)
         except TimeoutError:
             self.give_up()
             raise NoAnswer(f"{host}:{port} did not answer within {seconds:g} seconds.") from None
@@ -86,7 +88,10 @@ class MemberConnection(FrameStream):
         for kind, body in frames:
             if self.is_given_up:
                 return
-            if self._welcomed.done():
+            if kind == FrameKind.WELCOME and self._welcomed.done():
+                self.directory = decode(Directory, body)  # members were replaced
+                self.on_directory(self.directory)
+            elif self._welcomed.done():
                 self.on_frame(kind, body)
             elif kind == FrameKind.WELCOME:
                 self._welcomed.set_result(decode(Directory, body))

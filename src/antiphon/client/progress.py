@@ -36,6 +36,10 @@ class GroupProgress:
         if self._task is None and self._known() < self._sent():
             self._task = asyncio.get_running_loop().create_task(self._ask_on())
 
+    def set_members(self, members: Sequence[str]) -> None:
+        kept = [member for member in self._members if member in members]
+        self._members = deque([*kept, *[member for member in members if member not in kept]])
+
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -58,7 +62,7 @@ class GroupProgress:
                 in_doubt = loop.time() - set_at > DOUBT_SECONDS
                 member = self._members[0] if in_doubt else self._connected_member()
                 await self._ask(member, DOUBT_DIAL_SECONDS if in_doubt else PROGRESS_ANSWER_SECONDS)
-                if in_doubt or self._known() == known:
+                if member in self._members and (in_doubt or self._known() == known):
                     self._members.remove(member)
                     self._members.append(member)
                 if self._known() >= goal:

@@ -50,7 +50,7 @@ class Sender:
             4, -(-batch_bytes // PAYLOADS_MAX)
         )  # counted per payload, so that neither limit is passed
         self.loop = asyncio.get_running_loop()
-        self.members = Members(lambda member: topology.group_of[ProcessId(member)], join, self._on_progress)
+        self.members = Members(lambda member: self._topology.group_of[ProcessId(member)], join, self._on_progress)
         self.spellings: dict[Iterable[str], Route] = {}  # by the groups as callers give them
         self.next_sweep = NO_DEADLINE
         self._topology = topology
@@ -94,7 +94,15 @@ class Sender:
             found = self._progress[group] = GroupProgress(members, self.members, group)
         return found
 
-    def follow(self, route: Route) -> None:
+    def follow(self, topology: Topology) -> None:
+        """Members were replaced."""
+        self._topology = topology
+        for destinations, route in self._routes.items():
+            route.set_members(topology.addressees(topology.destinations(destinations)))
+        for group, progress in self._progress.items():
+            progress.set_members(topology.members(GroupId(group)))
+
+    def see_to(self, route: Route) -> None:
         """See to it that the route gets to know what is delivered."""
         if route.numbered:
             hurry = route.bytes > HURRY_BYTES

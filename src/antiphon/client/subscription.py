@@ -11,6 +11,7 @@ from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join, MemberConne
 from antiphon.client.values import Batch, Delivery, batch_of
 from antiphon.core.errors import BadFrame, PositionGone, Unavailable, UsageError
 from antiphon.core.events import Adopted, Delivered, Gap, View, decode_event
+from antiphon.core.model import GroupId, Topology
 from antiphon.core.requests import NUMBER_MAX
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import (
@@ -160,6 +161,11 @@ class Subscription:
                 yield rest
         while (event := await self._next_event()) is not None:
             yield event
+
+    def follow(self, topology: Topology) -> None:
+        """Members were replaced."""
+        members = topology.members(GroupId(self._group))
+        self._members = [member for member in members if self.member in (None, member)]
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -360,6 +366,8 @@ class Subscription:
 
     def _in_turn(self) -> list[str]:
         """The members as they are to be tried: by chance, but the one that was left comes last."""
+        if not self._members:
+            raise Unavailable(f"{self.member}, whose log this is, was replaced.")
         members = [member for member in self._members if member not in self._gone]
         random.shuffle(members)
         return sorted(members, key=lambda member: (member != self._preferred, member == self._left))
