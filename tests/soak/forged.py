@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.events import Delivered, encode_event
+from antiphon.core.events import Adopted, Delivered, encode_event
 from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import encode_request, parse_request
 from antiphon.runtime import cluster
@@ -37,15 +37,21 @@ def honest() -> tuple[Logs, list[Told]]:
     return logs, receipts
 
 
-def written(path: Path, logs: Mapping[str, Sequence[Entry]]) -> ClusterFolder:
-    """A cluster of two groups of two that is down, whose members have these logs on disk, by process or by group."""
+def written(path: Path, logs: Mapping[str, Sequence[Entry]], begins: Mapping[str, int] | None = None) -> ClusterFolder:
+    """A cluster of two groups of two that is down, whose members have these logs on disk, by process or by group.
+
+    ``begins``: of those that took another's place, the position with which their logs begin.
+    """
     folder = cluster.create(path, {"a": 2, "b": 2}, protocol="skeen", segment_bytes=1 << 16)
     for process in folder.config.processes:
         own = folder.process(process)
         own.path.mkdir(parents=True)
         identity = JournalIdentity(folder.config.cluster, process, "")
         log = SegmentedLog.open(own.delivered, identity, segment_bytes=folder.config.segment_bytes)
-        for position, each in enumerate(logs.get(process, logs[process.partition(".")[0]])):
+        begin = (begins or {}).get(process, 0)
+        if begin:
+            log.append(encode_event(Adopted(ProcessId("b.1"), None, begin, 0)))
+        for position, each in enumerate(logs.get(process, logs[process.partition(".")[0]]), begin):
             log.append(_record(position, each))
         log.close()
     return folder

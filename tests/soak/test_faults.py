@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from antiphon.core import Topology
@@ -288,7 +289,7 @@ def test_every_write_fails_after_a_disk_has(tmp_path: Path) -> None:
 
 
 def episodes(seed: int, amount: int) -> list[plan.Episode]:
-    planner = plan.Planner(Topology.sized({"a": 3, "b": 3}), ["c1", "c2"], ["a.3", "b.3"], seed)
+    planner = plan.Planner(Topology.sized({"a": 3, "b": 3}), ["c1", "c2"], ["a.3", "b.3"], seed, replaces=True)
     return list(islice(planner.episodes(), amount))
 
 
@@ -306,6 +307,16 @@ def test_a_plan_has_every_fault_and_words_for_it() -> None:
     killed = {len(fault.processes) for fault in faults if isinstance(fault, plan.Kill)}
     assert killed == {1, 2, 3, 6}, "one, some, a group, all"
     assert {fault.disk for fault in faults if isinstance(fault, plan.FullDisk)} >= {plan.TRACE, "a.3"}
+
+
+def test_the_first_of_each_group_keeps_its_disk_and_a_plan_strikes_who_has_the_place() -> None:
+    faults = [fault for episode in episodes(3, 200) for fault in episode.faults]
+    assert {fault.process for fault in faults if isinstance(fault, plan.LostDisk)} == {"a.2", "a.3", "b.2", "b.3"}
+    present = {"a.2": "a.4"}
+    for fault in faults:
+        named = msgspec.json.encode(plan.at_present(fault, lambda name: present.get(name, name)))
+        where = fault.where.encode() if isinstance(fault, plan.Network) else b""
+        assert b"a.2" not in named.replace(where, b"")
 
 
 def test_every_process_of_the_cluster_listens_behind_a_proxy(tmp_path: Path) -> None:

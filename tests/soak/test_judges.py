@@ -127,6 +127,17 @@ def test_a_reader_that_saw_something_else_is_found(tmp_path: Path) -> None:
     assert [fault for fault in faults_of(tmp_path, logs, receipts, read) if "The reader of b saw" in fault]
 
 
+@pytest.mark.parametrize("lacks", [0, 1], ids=["honest", "forged"])
+def test_a_newcomer_that_lacks_what_came_behind_its_beginning_is_found(tmp_path: Path, lacks: int) -> None:
+    """One that counted before it knew all that others knew would have such a log."""
+    logs, receipts = honest()
+    begin = 5
+    folder = written(tmp_path / "cluster", {**logs, "b.2": logs["b"][begin + lacks :]}, begins={"b.2": begin})
+    faults, _ = judge_logs(folder, {TAG: receipts}, {})
+    assert [fault for fault in faults if "b.1 and b.2 deliver differently" in fault] == faults
+    assert len(faults) == lacks
+
+
 def test_a_log_that_cannot_be_read_is_found(tmp_path: Path) -> None:
     logs, receipts = honest()
     folder = written(tmp_path / "cluster", logs)
@@ -199,7 +210,7 @@ def test_a_member_that_down_has_to_kill_is_found(tmp_path: Path, monkeypatch: py
     """Unless something else was wrong with it then: here none of them says that it ended cleanly."""
     monkeypatch.setattr(Strikes, "_is_up", lambda strikes, process: process != "b.2")
     monkeypatch.setattr(cluster, "stop", lambda folder: False)
-    monkeypatch.setattr(cluster, "start", lambda folder: [])
+    monkeypatch.setattr(cluster, "start", lambda folder, processes: [])
     found, unfelt = struck(tmp_path, plan.DownUp(seconds=0.0), alone=alone)
     expected = ("down", "`down` did not find that a.1, a.2, b.1 ended cleanly.")
     assert found == ([expected] if alone else [])
@@ -213,13 +224,14 @@ def test_a_member_that_down_has_to_kill_is_found(tmp_path: Path, monkeypatch: py
         plan.Kill(processes=("a.1",), seconds=0.0),
         plan.FailedDisk(process="a.1"),
         plan.DownUp(seconds=0.0),
+        plan.LostDisk(process="c.1"),
     ],
     ids=plan.kind_of,
 )
 def test_faults_that_strike_nobody_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: plan.Fault
 ) -> None:
-    monkeypatch.setattr(cluster, "start", lambda folder: [])
+    monkeypatch.setattr(cluster, "start", lambda folder, processes: [])
     assert struck(tmp_path, fault, alone=True) == ([], {plan.kind_of(fault): 1})
 
 

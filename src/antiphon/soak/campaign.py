@@ -11,8 +11,8 @@ from contextlib import suppress
 import msgspec
 
 from antiphon.client import connect
-from antiphon.core import Topology
 from antiphon.core.errors import AntiphonError
+from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.soak import plan
@@ -138,8 +138,10 @@ class Soak:
         """False if the cluster no longer delivers: then there is no use in going on."""
         end = time.monotonic() + 60 * self._settings.minutes
         strikes = Strikes(self._folder, self._network, self._clients, self._disks, self._add)
-        topology = Topology(self._folder.config.groups)
-        for episode in plan.Planner(topology, list(self._clients), self._small, self._settings.seed).episodes():
+        config = self._folder.config
+        replaces = protocol_named(config.protocol).replaces
+        whom = (config.topology(), list(self._clients), self._small, self._settings.seed)
+        for episode in plan.Planner(*whom, replaces=replaces).episodes():
             await asyncio.sleep(QUIET_SECONDS)
             if time.monotonic() >= end:
                 return True
@@ -149,8 +151,9 @@ class Soak:
         return True
 
     async def _go_through(self, episode: plan.Episode, strikes: Strikes, probe: Probe) -> bool:
-        struck = [fault for fault in episode.faults if strikes.can(fault)]
-        skipped = [plan.describe(fault) for fault in episode.faults if not strikes.can(fault)]
+        faults = [plan.at_present(fault, self._folder.config.present) for fault in episode.faults]
+        struck = [fault for fault in faults if strikes.can(fault)]
+        skipped = [plan.describe(fault) for fault in faults if not strikes.can(fault)]
         self._faults.update(plan.kind_of(fault) for fault in struck)
         alone = len(struck) == 1
         ends = await asyncio.gather(*(strikes.strike(fault, alone=alone) for fault in struck))

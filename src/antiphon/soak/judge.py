@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations, islice
+from typing import NamedTuple
 
 import msgspec
 
 from antiphon.core.errors import AntiphonError
-from antiphon.core.events import Delivered, decode_event
+from antiphon.core.events import Adopted, Delivered, Event, decode_event
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.soak.records import Told, name_of, payload_of
@@ -47,17 +48,35 @@ class Digest:
         return f"{self.count} payloads, {self._hash.hexdigest()}"
 
 
-def read_log(folder: ClusterFolder, process: str) -> Iterator[Entry]:
-    """What a stopped process delivered."""
+class Log(NamedTuple):
+    """What a stopped process delivered, and from which position on: one that took another's place begins late."""
+
+    begin: int
+    entries: Iterator[Entry]
+
+
+def read_log(folder: ClusterFolder, process: str) -> Log:
+    events = _events(folder, process)
+    first = next(events, None)
+    if isinstance(first, Adopted):
+        return Log(first.position, _entries(events))
+    return Log(0, _entries(events if first is None else chain((first,), events)))
+
+
+def _entries(events: Iterable[Event]) -> Iterator[Entry]:
+    for event in events:
+        assert isinstance(event, Delivered), "no protocol with gaps or views is soaked"
+        for request in event.requests:
+            for k, payload in enumerate(request.payloads()):
+                yield Entry(request.client, event.destinations, request.first + k, bytes(payload))
+
+
+def _events(folder: ClusterFolder, process: str) -> Iterator[Event]:
     identity = JournalIdentity(folder.config.cluster, process, "")
     log = SegmentedLog.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
     try:
         for _, record in log.replay(0):
-            event = decode_event(record)
-            assert isinstance(event, Delivered), "no protocol with gaps or views is soaked"
-            for request in event.requests:
-                for k, payload in enumerate(request.payloads()):
-                    yield Entry(request.client, event.destinations, request.first + k, bytes(payload))
+            yield decode_event(record)
     finally:
         log.abandon()
 
@@ -141,16 +160,14 @@ def judge_logs(
         judge = GroupJudge(group)
         first, *others = members
         try:
-            judge.read(read_log(folder, first))
+            judge.read(read_log(folder, first).entries)
             judge.judge_receipts(receipts)
             for member in others:
-                digest = Digest()
-                for each in read_log(folder, member):
-                    digest.add(each)
-                if digest.value != judge.digest.value:
-                    judge.faults.append(
-                        f"{first} and {member} deliver differently: {judge.digest.value} and {digest.value}."
-                    )
+                log = read_log(folder, member)
+                mine = digest_of(read_log(folder, first), log.begin) if log.begin else judge.digest
+                its = digest_of(log)
+                if mine.value != its.value:
+                    judge.faults.append(f"{first} and {member} deliver differently: {mine.value} and {its.value}.")
         except AntiphonError as error:
             judge.faults.append(f"A log of {group} cannot be read: {error}")
         if group in read and read[group].value != judge.digest.value:
@@ -159,6 +176,14 @@ def judge_logs(
         judges.append(judge)
     faults += judge_order(judges)
     return faults, {judge.group: judge.digest.count for judge in judges}
+
+
+def digest_of(log: Log, begin: int = 0) -> Digest:
+    """Of what is in a log from a position on."""
+    digest = Digest()
+    for each in islice(log.entries, max(0, begin - log.begin), None):
+        digest.add(each)
+    return digest
 
 
 def few(sentences: Sequence[str]) -> list[str]:

@@ -195,6 +195,14 @@ class Network:
         self._members = dict(members)
         await self.admit_all()
 
+    def add(self, process: str, reached: Address, listens: Address) -> None:
+        """Somebody new, whom nobody reaches before `admit_all`."""
+        self._members[process] = (reached, listens)
+
+    def remove(self, process: str) -> None:
+        self.refuse(process)
+        self._members.pop(process, None)
+
     async def admit_all(self) -> None:
         for process, ((host, port), own) in self._members.items():
             if process not in self._servers:

@@ -16,6 +16,7 @@ from antiphon.soak.network import NetworkFault, Wire
 
 TRACE = "trace"  # the name of the disk that the trace is on
 CROWD = 400  # callers; the soak itself may open few more files at once
+LOST_DISKS = 3  # cards of that kind: what comes of one shows in what strikes the newcomer later
 FAULTS_PER_EPISODE = ([1, 2, 3], [50, 35, 15])
 
 
@@ -64,6 +65,12 @@ class FailedDisk(Fault, frozen=True, tag="failed disk"):
     process: str
 
 
+class LostDisk(Fault, frozen=True, tag="lost disk"):
+    """kill -9, and all that was on the disk is gone: another member takes its place."""
+
+    process: str
+
+
 class DownUp(Fault, frozen=True, tag="down and up"):
     seconds: float
 
@@ -100,6 +107,8 @@ def describe(fault: Fault) -> str:
             return f"full disk of {fault.disk} for {fault.seconds:.1f} s"
         case FailedDisk():
             return f"failed disk of {fault.process}"
+        case LostDisk():
+            return f"lost disk of {fault.process}, which is replaced"
         case DownUp():
             return f"down, and up after {fault.seconds:.1f} s"
         case KillClient():
@@ -107,6 +116,21 @@ def describe(fault: Fault) -> str:
         case Crowd():
             return f"a crowd of {fault.callers} callers at {fault.process} for {fault.seconds:.1f} s"
     raise AssertionError(f"{fault!r} is a fault that has no words.")
+
+
+def at_present(fault: Fault, present: Callable[[str], str]) -> Fault:
+    """The same fault of those who have the places now: a plan names members as they were at first."""
+    match fault:
+        case Kill() | Pause():
+            return msgspec.structs.replace(fault, processes=tuple(map(present, fault.processes)))
+        case KillStarting() | FailedDisk() | LostDisk() | Crowd():
+            return msgspec.structs.replace(fault, process=present(fault.process))
+        case FullDisk():
+            return msgspec.structs.replace(fault, disk=present(fault.disk))
+        case Network():
+            wires = tuple((present(source), present(target)) for source, target in fault.wires)
+            return msgspec.structs.replace(fault, wires=wires)
+    return fault
 
 
 def kind_of(fault: Fault) -> str:
@@ -117,7 +141,11 @@ def kind_of(fault: Fault) -> str:
 class Planner:
     """Draws episodes for a cluster, its clients, and the processes whose disks can be filled."""
 
-    def __init__(self, topology: Topology, clients: Sequence[str], disks: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, topology: Topology, clients: Sequence[str], disks: Sequence[str], seed: int, *, replaces: bool = False
+    ) -> None:
+        """``replaces``: members can be replaced. Only the first of each group never is: its log tells of all of it."""
+        self._replaces = replaces and all(len(members) > 2 for members in topology.groups.values())
         self._groups = {str(group): [str(p) for p in members] for group, members in topology.groups.items()}
         self._everyone = [str(process) for process in topology.processes]
         self._clients = list(clients)
@@ -162,6 +190,7 @@ class Planner:
             *networks,
             lambda: FullDisk(disk=self._random.choice(self._disks), seconds=self._seconds(1.0, 5.0)),
             lambda: FullDisk(disk=TRACE, seconds=self._seconds(4.0, 10.0)),
+            *([self._lose_disk] * LOST_DISKS if self._replaces else []),
         ]
 
     # The cards ------------------------------------------------------------------------------------------------------
@@ -172,6 +201,10 @@ class Planner:
     def _kill_group(self) -> Fault:
         members = self._groups[self._random.choice(list(self._groups))]
         return Kill(processes=tuple(members), seconds=self._seconds(0.0, 3.0))
+
+    def _lose_disk(self) -> Fault:
+        _, *others = self._groups[self._random.choice(list(self._groups))]
+        return LostDisk(process=self._random.choice(others))
 
     def _kill_starting(self) -> Fault:
         moments = [self._seconds(0.02, 1.0) for _ in range(self._random.randint(1, 3))]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
+from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.cluster import ClusterFolder, Place
+from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, StatusAnswer, encode
 from antiphon.soak import plan
 from antiphon.soak.clients import LoadClient
@@ -33,7 +36,7 @@ class Strikes:
         folder: ClusterFolder,
         network: Network,
         clients: Mapping[str, LoadClient],
-        disks: Mapping[str, SmallDisk],
+        disks: dict[str, SmallDisk],
         on_finding: Callable[[str, str], None],
     ) -> None:
         self._folder = folder
@@ -42,7 +45,9 @@ class Strikes:
         self._disks = disks
         self._on_finding = on_finding
         self.unfelt: Counter[str] = Counter()  # how many of each kind came to nothing
-        self._commands = asyncio.Lock()  # `up` and `down` of one cluster take turns
+        self._commands = asyncio.Lock()  # `up`, `down` and `replace` of one cluster take turns
+        self._lost: list[str] = []  # those without a disk, whose places nobody has taken yet
+        self._places: dict[str, Place] = {}  # of those who take them
 
     def can(self, fault: plan.Fault) -> bool:
         return not isinstance(fault, plan.FullDisk) or fault.disk in self._disks
@@ -67,6 +72,8 @@ class Strikes:
                 await self._fill(fault)
             case plan.FailedDisk():
                 return await self._fail_disk(fault)
+            case plan.LostDisk():
+                return await self._lose_disk(fault)
             case plan.DownUp():
                 return await self._down_and_up(fault, alone=alone)
             case plan.KillClient():
@@ -100,10 +107,13 @@ class Strikes:
 
     async def _up(self) -> None:
         await self._network.admit_all()
-        await self._command("up", cluster.start)
+        intact = [process for process in self._folder.in_use() if process not in self._lost]
+        await self._command("up", lambda folder: cluster.start(folder, intact))
+        for lost in list(self._lost):
+            await self._replace(lost)
 
     async def _command(self, name: str, command: Callable[[ClusterFolder], object]) -> None:
-        """Do what `antiphon up` or `antiphon down` does. It may fail while faults are on, but in a sentence."""
+        """Do what `antiphon up`, `down` or `replace` does. It may fail while faults are on, but in a sentence."""
         try:
             await asyncio.to_thread(command, self._folder)
         except AntiphonError:
@@ -113,8 +123,9 @@ class Strikes:
             raise Unavailable(f"`{name}` failed.") from None
 
     async def _kill_now(self, processes: tuple[str, ...]) -> None:
-        await asyncio.gather(*(asyncio.to_thread(cluster.kill, self._folder, process) for process in processes))
-        await self._refuse(processes)
+        now = [self._folder.config.present(process) for process in processes]  # another fault may have replaced it
+        await asyncio.gather(*(asyncio.to_thread(cluster.kill, self._folder, process) for process in now))
+        await self._refuse(now)
 
     async def _refuse(self, processes: Iterable[str]) -> None:
         """Nobody listens where these did; unless another fault's mending has started them again meanwhile."""
@@ -205,6 +216,44 @@ class Strikes:
             await self._start()
         return over
 
+    async def _lose_disk(self, fault: plan.LostDisk) -> float:
+        async with self._commands:
+            felt = self._may_lose(fault.process)
+            if felt:
+                await asyncio.to_thread(cluster.kill, self._folder, fault.process)
+                self._network.refuse(fault.process)
+                felt = await asyncio.to_thread(wipe, self._folder, fault.process)
+            if felt:
+                self._lost.append(fault.process)
+        self._note(fault, felt=felt)
+        over = time.monotonic()
+        with suppress(AntiphonError):
+            await self._start()
+        return over
+
+    def _may_lose(self, process: str) -> bool:
+        """A group loses one disk at a time: while nobody has taken the place, the others alone know what it knew."""
+        config = self._folder.config
+        members = next((members for members in config.groups.values() if process in members), [])
+        coming = [each.newcomer for each in config.replaced if not each.counts]
+        return process in members and not any(member in self._lost or member in coming for member in members)
+
+    async def _replace(self, lost: str) -> None:
+        folder = self._folder
+        if folder.config.replacement_of(lost) is None:
+            _, newcomer = folder.config.topology().replacing(ProcessId(lost))
+            if newcomer not in self._places:
+                proxy, own = await asyncio.to_thread(free_ports, 2, None)
+                self._places[newcomer] = Place(f"{HOST}:{proxy}", f"{HOST}:{own}")
+                self._network.add(newcomer, (HOST, proxy), (HOST, own))
+                if lost in self._disks:
+                    self._disks[newcomer] = SmallDisk(folder.path / newcomer)
+            await self._network.admit_all()
+        where = self._places.__getitem__
+        await self._command("replace", lambda folder: cluster.replace_lost(folder, lost, choose_place=where))
+        self._lost.remove(lost)
+        self._network.remove(lost)
+
     async def _down_and_up(self, fault: plan.DownUp, *, alone: bool) -> float:
         """Where nothing else is wrong, every process ends by itself and cleanly: `down` need not kill it."""
         async with self._commands:
@@ -228,9 +277,10 @@ class Strikes:
 
     async def _crowd(self, fault: plan.Crowd, *, alone: bool) -> None:
         """They call the member itself, not its proxy: it is the one that may run out of something."""
-        own = self._folder.process(fault.process)
+        process = self._folder.config.present(fault.process)
+        own = self._folder.process(process)
         pid = own.pid()
-        host, port = self._folder.config.listens_on(self._folder.config.known(fault.process))
+        host, port = self._folder.config.listens_on(process)
         callers: list[asyncio.StreamWriter] = []
         try:
             for number in range(fault.callers):
@@ -246,6 +296,22 @@ class Strikes:
         finally:
             for caller in callers:
                 caller.transport.abort()
+
+
+def wipe(folder: ClusterFolder, process: str) -> bool:
+    """Nothing is left of what a dead process kept, but for a mark that its trace is whole: that is written before, for
+    a soak judges it. False: it could not be, and all is as it was."""
+    own = folder.process(process)
+    cluster.salvage_trace(folder, ProcessId(process))
+    if not own.is_traced:
+        return False
+    own.salvaged.touch()
+    for path in own.path.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path != own.salvaged:
+            path.unlink()
+    return True
 
 
 def _signal(pids: list[int], number: int) -> None:

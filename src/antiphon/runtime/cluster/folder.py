@@ -100,6 +100,12 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def replacement_of(self, name: str) -> Replacement | None:
         return next((each for each in self.replaced if each.lost == name), None)
 
+    def present(self, name: str) -> str:
+        """Who has the place of this one now; itself, where it was not replaced."""
+        while (found := self.replacement_of(name)) is not None:
+            name = found.newcomer
+        return name
+
     def topology(self, epoch: int | None = None) -> Topology:
         """Who is in which group, now or as of an epoch: each replacement began one."""
         groups = {group: list(members) for group, members in self.groups.items()}

@@ -266,7 +266,7 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Endin
     elsewhere: list[ProcessId] = []
     if folder.config.trace:
         for process in own:
-            _salvage_trace(folder, process)
+            salvage_trace(folder, process)
         try:
             elsewhere = _elsewhere(folder)
             down = [p for p in own if p not in pids and p not in elsewhere]
@@ -298,8 +298,10 @@ def _untraced(folder: ClusterFolder) -> tuple[ProcessId, ...]:
     return tuple(untraced(folder)) if folder.config.trace else ()
 
 
-def _salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
-    """Without a journal, or with a damaged one, the end of a killed process's trace is lost; `untraced` says so."""
+def salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
+    """Write the end of the trace of a process that was killed, from its journal.
+
+    Without a journal, or with a damaged one, the end of a killed process's trace is lost; `untraced` says so."""
     own = folder.process(process)
     if not folder.config.journal or own.stopped_cleanly or own.salvaged.exists() or not own.journal.exists():
         return
