@@ -33,6 +33,7 @@ MASKS = [
     (re.compile(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:*"),
     (re.compile(r"\b(primcast|tom|skeen)-[0-9a-f]{8}\b"), r"\1-*"),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "DATE TIME"),
+    (re.compile(r"(took the place of \S+ after) [\d.]+ s"), r"\1 * s"),
     # A process's line of `status`: its pid, and how large its journal and how quick its disk is.
     (re.compile(r"^(\S+\.\d+) \d+ (yes|no answer)( \d+ \d+) [\d.]+ [\d.]+ ", flags=re.MULTILINE), r"\1 * \2\3 * * "),
 ]
@@ -161,8 +162,9 @@ class Stage:
         file.write_text(content)
 
     def _kill(self, process: str) -> None:
-        (description,) = self.folder.glob("*/cluster.json")
-        cluster.kill(ClusterFolder.load(description.parent), process)
+        found = [ClusterFolder.load(description.parent) for description in self.folder.glob("*/cluster.json")]
+        (folder,) = [folder for folder in found if process in folder.config.addresses]
+        cluster.kill(folder, process)
 
 
 def _checked(example: Example, command: str, code: int, printed: str) -> str:

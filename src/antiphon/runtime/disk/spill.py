@@ -15,10 +15,11 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import ChannelId, Outbox, digest_with
+from antiphon.core.channel import NUMBERED, ChannelId, Outbox, digest_with
 from antiphon.core.errors import JournalBehind, JournalError, JournalFull
 from antiphon.core.model import ProcessId
 from antiphon.runtime.disk.log import SEGMENT_BYTES, JournalIdentity, SegmentedLog
@@ -226,16 +227,16 @@ class Spills:
 
     def drop(self, peer: ProcessId) -> None:
         """Nobody of that name ever comes again: remove all that there is for it."""
-        for channel in [channel for channel in self._logs if channel.peer == peer]:
-            kept = self._logs.pop(channel)
-            self._written_bytes += kept.log.written_bytes
-            self._write(kept.log.abandon, lambda: None)  # what is being written to it comes first
+        for channel in (ChannelId(peer, transport) for transport in NUMBERED):
+            kept = self._logs.pop(channel, None)
+            self._written_bytes += 0 if kept is None else kept.log.written_bytes
+            self._write(partial(self._drop, channel, kept), lambda: None)  # behind what is being written to it
 
-        def remove() -> None:
-            for path in [*self._folder.glob(f"{peer}-*"), *self._folder.glob(f"{ACKNOWLEDGED}{peer}-*")]:
-                shutil.rmtree(path, ignore_errors=True)
-
-        self._write(remove, lambda: None)
+    def _drop(self, channel: ChannelId, kept: _Log | None) -> None:
+        if kept is not None:
+            kept.log.abandon()
+        for path in (self._path(channel), *self._marks(channel).values()):
+            shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         for kept in self._logs.values():

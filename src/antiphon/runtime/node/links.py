@@ -154,6 +154,11 @@ class PeerLink:
         if self._stream is not None:
             self._stream.abort()
 
+    def retire(self) -> None:
+        """The peer was replaced: nothing more goes to it."""
+        self.ready = False
+        self.close()
+
     # What the connection tells ------------------------------------------------------------------------------------
 
     def opened(self, stream: LinkStream) -> None:

@@ -32,6 +32,7 @@ from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
 from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, Driver
 from antiphon.runtime.node.gateway import Gateway
 from antiphon.runtime.node.links import PeerLink
+from antiphon.runtime.node.neighbours import Neighbours
 from antiphon.runtime.node.peers import PEER_SILENCE_SECONDS
 from antiphon.runtime.node.reception import Reception
 
@@ -58,9 +59,8 @@ class Node:
         self.driver = self._open_driver(cluster)
         self.gateway = Gateway(self.driver, self._peers_lag, self._keeps_up)
         self.gateway.status = self.status
-        self.links: dict[ProcessId, PeerLink] = {}
-        self._dialling: dict[ProcessId, asyncio.Task[None]] = {}
-        self._topology = self._config.topology()  # its process comes to know of it when it begins
+        self.neighbours = Neighbours(cluster, self.incarnation, self.driver, self._start, self._on_met)
+        self.links = self.neighbours.links
         ways = (self.driver, self.gateway, self.links, self._on_replaced)
         self.reception = Reception(cluster, self.incarnation, *ways)
         self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
@@ -129,7 +129,6 @@ class Node:
                 self.driver.spills.restore(channel, box)
         finally:
             gc.enable()
-        self._check_folder()
         self._connect()
         host, port = self._config.listens_on(self.me)
         self._started_at = loop.time()
@@ -161,31 +160,14 @@ class Node:
             if self._last_resort is not None:
                 self._last_resort.cancel()
 
-    def _check_folder(self) -> None:
-        known, found = self.driver.process.topology.epoch, self._config.epoch
-        if known > found:
-            raise UsageError(
-                f"{self.me} knows of {known} replaced members, and {self._cluster.path / 'cluster.json'} of {found}: "
-                "that file is an old copy."
-            )
-
     def _connect(self) -> None:
         driver = self.driver
-        for peer in self._topology.processes:
-            if peer != self.me:
-                self._link(peer)
+        self.neighbours.connect()
         driver.logged = self.gateway.logged
         driver.reply = self.gateway.reply
         driver.assured = self.gateway.assured
         driver.answer = self.gateway.answer
         driver.before_alarm = self.datagrams.read
-
-    def _link(self, peer: ProcessId) -> PeerLink:
-        identity = (self._config.cluster, self.incarnation)
-        link = self.links[peer] = PeerLink(self.driver, identity, peer, self._config.address(peer), self._on_met)
-        return link
-
-    # Members that are replaced ------------------------------------------------------------------------------------
 
     def _on_replaced(self, told: Replaced) -> None:
         """A command says who has taken whose place. UsageError: that is not how this process knows it.
@@ -193,30 +175,13 @@ class Node:
         JournalFull: nothing was taken; what the folder says is taken at the next start.
         """
         self._cluster.learn(told.replaced)
-        before, self._topology = self._topology, self._config.topology()
-        for peer in self._topology.gone_since(before):
-            self._unlink(peer)
-        for peer in self._topology.processes:
-            if peer != self.me and peer not in self.links:
-                self._dial(self._link(peer))
+        for peer in self.neighbours.follow():
+            if (caller := self.reception.callers.pop(peer, None)) is not None:
+                caller.close()
         if self.driver.begun:
-            self.driver.install(self._topology.roster)
-            self.driver.when_durable(self._forget_gone)
+            self.driver.install(self.neighbours.topology.roster)
+            self.driver.when_durable(self.neighbours.forget_gone)
             self.gateway.announce(self.reception.directory())
-
-    def _unlink(self, peer: ProcessId) -> None:
-        """It was replaced. What was to be sent to it is let go with the next release."""
-        self._dialling.pop(peer).cancel()
-        self.links.pop(peer).close()
-        if (caller := self.reception.callers.pop(peer, None)) is not None:
-            caller.close()
-
-    def _dial(self, link: PeerLink) -> None:
-        self._dialling[link.peer] = self._start(link.run())
-
-    def _forget_gone(self) -> None:
-        for each in self._config.replaced:
-            self.driver.spills.drop(ProcessId(each.lost))
 
     def _on_met(self, peer: ProcessId) -> None:
         self._met.add(peer)
@@ -233,7 +198,7 @@ class Node:
         if driver.begun:
             return []
         spares = self._config.spares
-        needed = awaited(process.protocol, self._topology, self.me, self._met, process.peers(), spares)
+        needed = awaited(process.protocol, self.neighbours.topology, self.me, self._met, process.peers(), spares)
         if needed:
             return needed
         seconds = asyncio.get_running_loop().time() - self._started_at
@@ -249,7 +214,7 @@ class Node:
         if driver.begun or driver.stopped or self._stopping or self._awaited():
             return
         try:
-            driver.begin(self._topology.roster)
+            driver.begin(self.neighbours.topology.roster)
         except JournalFull:
             return  # it is tried again
         except JournalError:
@@ -259,12 +224,11 @@ class Node:
             detector = HeartbeatDetector(driver, self.links, self.reception.callers)
             driver.on_watch = lambda: self._look_soon(detector)
             self._start(detector.run())
-        driver.when_durable(self._forget_gone)
+        driver.when_durable(self.neighbours.forget_gone)
         self._set_reading()
 
     def _start_tasks(self) -> None:
-        for link in self.links.values():
-            self._dial(link)
+        self.neighbours.dial()
         if self.datagrams.port is not None:
             self._start(self.datagrams.port.look_up())
         self._start(self._beat())

@@ -56,7 +56,7 @@ class Reception:
         driver, peer = self._driver, ProcessId(hello.name)
         me = driver.process.me
         link = self._links.get(peer)
-        if link is None and driver.process.topology.is_stranger(peer):
+        if driver.process.topology.is_stranger(peer) and (driver.begun or link is None):
             raise self._strange(peer)
         if link is None or hello.to != me:
             raise Rejection("unknown process", f"{me} has no channel with {hello.name!r} to {hello.to!r}.")

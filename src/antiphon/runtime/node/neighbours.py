@@ -1,0 +1,77 @@
+"""The links to all other members, also when some of these are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from antiphon.core import ProcessId
+from antiphon.core.errors import UsageError
+from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.node.driver import Driver
+from antiphon.runtime.node.links import PeerLink
+
+Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Neighbours:
+    """Who they are the folder says, or a command that has just changed it: the process itself hears of it when it
+    begins, or at once, as an input."""
+
+    def __init__(
+        self,
+        cluster: ClusterFolder,
+        incarnation: int,
+        driver: Driver,
+        start: Start,
+        on_met: Callable[[ProcessId], None],
+    ) -> None:
+        """``start`` runs a link for as long as the process lives."""
+        self.topology = cluster.config.topology()
+        self.links: dict[ProcessId, PeerLink] = {}
+        self._cluster = cluster
+        self._incarnation = incarnation
+        self._driver = driver
+        self._start = start
+        self._on_met = on_met
+        self._dialling: dict[ProcessId, asyncio.Task[None]] = {}
+
+    def connect(self) -> None:
+        """Make the links, after the process has become what its journal says."""
+        known, found = self._driver.process.topology.epoch, self._cluster.config.epoch
+        if known > found:
+            raise UsageError(
+                f"{self._driver.process.me} knows of {known} replaced members, and {self._cluster.path}/cluster.json "
+                f"of {found}: that file is an old copy."
+            )
+        self._link_all()
+
+    def _link_all(self) -> None:
+        config, me = self._cluster.config, self._driver.process.me
+        for peer in self.topology.processes:
+            if peer != me and peer not in self.links:
+                identity = (config.cluster, self._incarnation)
+                self.links[peer] = PeerLink(self._driver, identity, peer, config.address(peer), self._on_met)
+
+    def dial(self) -> None:
+        for peer, link in self.links.items():
+            if peer not in self._dialling:
+                self._dialling[peer] = self._start(link.run())
+
+    def follow(self) -> list[ProcessId]:
+        """The folder may say that members were replaced; returns who is gone. What was to be sent to them is let go
+        when the process has heard of it."""
+        before, self.topology = self.topology, self._cluster.config.topology()
+        gone = [peer for peer in self.topology.gone_since(before) if peer in self.links]
+        for peer in gone:
+            self._dialling.pop(peer).cancel()
+            self.links.pop(peer).retire()
+        self._link_all()
+        self.dial()
+        return gone
+
+    def forget_gone(self) -> None:
+        """Of what was kept on the disk for those who were replaced, nothing is needed once the process knows it."""
+        for each in self._cluster.config.replaced:
+            self._driver.spills.drop(ProcessId(each.lost))
