@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from antiphon.core import ProcessId
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
 from antiphon.protocols import in_words, protocol_named, protocols
-from antiphon.runtime.cluster.control import Answer, ask_all, tell_replaced
+from antiphon.runtime.cluster.control import Answer, ask_all, tell, tell_replaced
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.cluster.health import is_there
 from antiphon.runtime.cluster.ports import HOST, free_ports
@@ -70,6 +71,7 @@ def replace_lost(
     _tell(folder, {process: answer for process, answer in found.items() if process != lost})
     on_step(f"starting {newcomer}")
     start(folder, [newcomer])
+    _wake(folder, newcomer)
     on_step(f"{newcomer} learns what the others know")
     position = _wait(folder, newcomer)
     folder.config = folder.config.settled(newcomer)
@@ -145,10 +147,18 @@ def _tell(folder: ClusterFolder, answers: Mapping[str, Answer]) -> None:
     """Tell all that are there and have not heard of it. Who does not answer is told again, or asks the folder."""
     for process, answer in answers.items():
         if isinstance(answer, StatusAnswer) and answer.epoch < folder.config.epoch:
-            try:
+            with suppress(Unavailable, OutcomeUnknown):
                 tell_replaced(folder.config, process)
-            except (Unavailable, OutcomeUnknown):
-                continue
+
+
+def _wake(folder: ClusterFolder, newcomer: ProcessId) -> None:
+    """A group in which nothing ever happened stays silent, and then nobody learns there: have it order a message that
+    brings nothing."""
+    for member in _members(folder, newcomer):
+        if member != newcomer:
+            with suppress(Unavailable, OutcomeUnknown):
+                tell(folder.config, member, ["advance", "floor=1"])
+                return
 
 
 def _wait(folder: ClusterFolder, newcomer: ProcessId) -> int:

@@ -1,0 +1,388 @@
+"""A member that is lost with its disk is replaced, under load: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.waiting import IN_TIME_SECONDS, becomes
+from typer.testing import CliRunner
+
+import antiphon
+from antiphon.checks import Status, check_run, verdicts
+from antiphon.cli.app import app
+from antiphon.core.errors import PositionGone, Unavailable, UsageError
+from antiphon.core.events import Adopted, Delivered, decode_event
+from antiphon.runtime import cluster
+from antiphon.runtime.cluster import ClusterFolder, Succession
+from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.net.frames import StatusAnswer
+from antiphon.trace import read_facts
+from antiphon.trace.parquet import read_rows
+
+MakeCluster = Callable[..., ClusterFolder]
+
+
+def lose(folder: ClusterFolder, process: str) -> None:
+    """kill -9, and the disk is gone."""
+    cluster.kill(folder, process)
+    shutil.rmtree(folder.process(process).path)
+
+
+def replace(folder: ClusterFolder, lost: str) -> Succession:
+    with folder.commanded():
+        return cluster.replace_lost(folder, lost)
+
+
+def log_of(folder: ClusterFolder, process: str) -> tuple[int, list[bytes]]:
+    """Where the log of a stopped process begins, and its payloads."""
+    identity = JournalIdentity(folder.config.cluster, process, "")
+    log = SegmentedLog.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
+    first, payloads = 0, []
+    try:
+        for _, record in log.replay(0):
+            event = decode_event(record)
+            if isinstance(event, Adopted):
+                assert not payloads
+                first = event.position
+            assert isinstance(event, Adopted | Delivered)
+            assert event.position == first + len(payloads)
+            payloads += [bytes(payload) for request in event.requests for payload in request.payloads()]
+    finally:
+        log.abandon()
+    return first, payloads
+
+
+class Load:
+    """Clients that multicast, one after the other, until they are told to end; and what was acknowledged to each."""
+
+    def __init__(self, target: Path | str, routes: list[list[str]]) -> None:
+        self.acknowledged: dict[int, list[bytes]] = {number: [] for number in range(len(routes))}
+        self.routes = routes
+        self._target = target
+        self._is_ending = False
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(self._send(number)) for number in self.acknowledged]
+        try:
+            yield
+        finally:
+            self._is_ending = True
+            await asyncio.gather(*tasks)
+
+    async def _send(self, number: int) -> None:
+        async with antiphon.connect(self._target) as client:
+            while not self._is_ending:
+                payload = b"%d:%d" % (number, len(self.acknowledged[number]))
+                await client.multicast(self.routes[number], payload, timeout=IN_TIME_SECONDS)
+                self.acknowledged[number].append(payload)
+
+    async def goes_on(self, more: int = 100) -> None:
+        goal = self.count + more
+        async with asyncio.timeout(IN_TIME_SECONDS):
+            while self.count < goal:
+                await asyncio.sleep(0.01)
+
+
+def check_logs(folder: ClusterFolder, load: Load) -> None:
+    """Of a cluster that is down: all members of a group have the same, in the order of each client, and all of it."""
+    for group, members in folder.config.groups.items():
+        logs = {member: log_of(folder, member) for member in members}
+        whole = max((payloads for first, payloads in logs.values() if not first), key=len)
+        for first, payloads in logs.values():
+            assert payloads == whole[first:]
+        for number, acknowledged in load.acknowledged.items():
+            if group in load.routes[number]:
+                assert [each for each in whole if each.startswith(b"%d:" % number)] == acknowledged
+
+
+ROUTES = [["orders"], ["orders", "billing"], ["billing"], ["orders", "billing"]]
+
+
+def test_a_member_that_lost_its_disk_is_replaced_under_load_and_a_second_loss_survived(
+    make_cluster: MakeCluster,
+) -> None:
+    folder = make_cluster({"orders": 3, "billing": 3})
+    load = Load(folder.path, ROUTES)
+    read: list[bytes] = []
+
+    async def run() -> None:
+        async with antiphon.connect(folder.path) as client, load.running():
+            reader = client.subscribe("orders")
+
+            async def keep_reading() -> None:
+                async for delivery in reader:
+                    read.append(delivery.payload)
+
+            reading = asyncio.create_task(keep_reading())
+            await load.goes_on()
+            await asyncio.to_thread(lose, folder, "orders.2")
+            await load.goes_on()
+            done = await asyncio.to_thread(replace, folder, "orders.2")
+            assert (done.lost, done.newcomer) == ("orders.2", "orders.4")
+            assert done.position > 0
+            await asyncio.to_thread(cluster.kill, folder, "orders.1")  # the newcomer and one other are a majority
+            await load.goes_on(300)
+            await asyncio.to_thread(cluster.start, folder)
+            await load.goes_on()
+            first = await anext(aiter(client.subscribe("orders", member="orders.3", follow=False)))
+            assert first.position == 0
+            with pytest.raises(PositionGone) as gone:
+                await anext(aiter(client.subscribe("orders", member="orders.4", follow=False)))
+            assert gone.value.first == done.position
+            assert client.groups["orders"] == ["orders.1", "orders.4", "orders.3"]
+            reading.cancel()
+
+    asyncio.run(run())
+    assert cluster.stop(folder)
+    check_logs(folder, load)
+    whole = log_of(folder, "orders.3")[1]
+    assert len(read) > load.count // 3
+    assert read == whole[: len(read)]
+    assert log_of(folder, "orders.4")[0] > 0
+
+
+def test_a_trace_with_a_replacement_is_whole_and_every_promise_holds(make_cluster: MakeCluster) -> None:
+    """Where the journal of the lost one is still there: only its machine was gone."""
+    folder = make_cluster({"orders": 3, "billing": 3}, trace=True)
+    load = Load(folder.path, ROUTES)
+
+    async def run() -> None:
+        async with load.running():
+            await load.goes_on()
+            await asyncio.to_thread(cluster.kill, folder, "billing.1")
+            await asyncio.to_thread(replace, folder, "billing.1")
+            await load.goes_on()
+            await asyncio.to_thread(cluster.kill, folder, "billing.2")  # its trace is written again from its journal
+            await load.goes_on()
+            await asyncio.to_thread(cluster.start, folder)
+
+    asyncio.run(run())
+    assert cluster.stop(folder)
+    check_logs(folder, load)
+    (facts,) = read_facts(folder.trace)
+    assert facts.groups["billing"] == ["billing.1", "billing.2", "billing.3", "billing.4"]
+    assert (facts.faulty, facts.incomplete, facts.drained) == (["billing.1"], [], True)
+    rows = list(read_rows(folder.trace, facts.run))
+    (adopted,) = [row for row in rows if row.kind == "adopt"]
+    assert (adopted.process, adopted.position) == ("billing.4", log_of(folder, "billing.4")[0])
+    assert set(verdicts(facts, check_run(facts, rows)).values()) == {Status.HOLDS, Status.NOT_PROMISED}
+
+
+def test_what_was_kept_on_disk_for_the_lost_one_is_let_go(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3}, spill_bytes=1 << 14)
+
+    async def send(count: int) -> None:
+        async with antiphon.connect(folder.path) as client:
+            for _ in range(count):
+                await client.multicast("g", bytes(20_000))
+
+    def spilled() -> list[Path]:
+        return [path for process in ("g.1", "g.3") for path in folder.process(process).spill.glob("*g.2-*")]
+
+    asyncio.run(send(5))
+    lose(folder, "g.2")
+    asyncio.run(send(50))
+    assert becomes(lambda: bool(spilled()))
+    replace(folder, "g.2")
+    asyncio.run(send(5))
+    assert becomes(lambda: not spilled())
+    for process in folder.config.processes:
+        cluster.kill(folder, process)
+    cluster.start(folder)
+    asyncio.run(send(5))
+    assert cluster.stop(folder)
+    assert log_of(folder, "g.4")[0] + len(log_of(folder, "g.4")[1]) == 65
+
+
+def test_one_after_the_other_until_all_are_others_and_a_client_by_address_follows(make_cluster: MakeCluster) -> None:
+    """What a member learns of replacements while it is down, it takes from the folder before anything else."""
+    folder = make_cluster({"g": 3})
+    load = Load(",".join(folder.config.addresses.values()), [["g"], ["g"]])
+
+    async def run() -> None:
+        async with load.running():
+            await load.goes_on()
+            for lost, newcomer in (("g.1", "g.4"), ("g.2", "g.5"), ("g.3", "g.6"), ("g.4", "g.7")):
+                await asyncio.to_thread(lose, folder, lost)
+                assert (await asyncio.to_thread(replace, folder, lost)).newcomer == newcomer
+                await load.goes_on()
+
+    asyncio.run(run())
+    assert folder.config.groups == {"g": ["g.7", "g.5", "g.6"]}
+    assert folder.config.ever == {"g": ["g.1", "g.2", "g.3", "g.4", "g.5", "g.6", "g.7"]}
+    assert cluster.stop(folder)
+    cluster.start(folder)  # their journals, and clean ends
+
+    async def once_more() -> bytes:
+        async with antiphon.connect(folder.path) as client:
+            await client.multicast("g", b"last")
+            read = [delivery.payload async for delivery in client.subscribe("g", start="earliest", follow=False)]
+            return read[-1]
+
+    assert asyncio.run(once_more()) == b"last"
+    assert cluster.stop(folder)
+    logs = {member: log_of(folder, member) for member in folder.config.groups["g"]}
+    assert len({payloads[-1000:][-1] for _, payloads in logs.values()}) == 1
+
+
+def test_who_was_down_takes_it_from_the_folder_and_who_was_replaced_never_returns(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 5, "h": 3})
+    for down in ("g.5", "h.1"):
+        cluster.kill(folder, down)
+    cluster.kill(folder, "g.2")  # its disk is intact, and nobody knows
+    done = replace(folder, "g.2")
+    assert done.newcomer == "g.6"
+    cluster.start(folder)
+    assert becomes(
+        lambda: all(a is not None and a.epoch == 1 and not a.learns for a in cluster.statuses(folder).values())
+    )
+    status = cluster.statuses(folder)["g.5"]
+    assert status is not None
+    assert becomes(lambda: "g.6" in (cluster.statuses(folder)["g.5"] or status).connected)
+    with pytest.raises(UsageError, match=r"^g.2 was replaced by g.6.$"):
+        cluster.start(folder, ["g.2"])
+    # Where somebody starts it on a folder that has not heard of it, its peers tell it.
+    copy = folder.path.with_name("copy")
+    shutil.copytree(folder.path / "g.2", copy / "g.2")
+    before = ClusterFolder(copy, folder.config)
+    text = (folder.path / "cluster.json").read_text()
+    assert '"g.6"' in text
+    before.config = undone(folder)
+    before.save()
+    ended = subprocess.run(
+        [sys.executable, "-m", "antiphon.runtime.node", "--dir", str(copy), "--process", "g.2"],
+        capture_output=True,
+        text=True,
+        timeout=IN_TIME_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 3
+    assert "g.2 stops: g.2 was replaced by g.6." in ended.stderr
+    assert becomes(lambda: cluster.is_well(folder, cluster.answers(folder)))
+
+
+def undone(folder: ClusterFolder) -> cluster.ClusterConfig:
+    """The description before anybody was replaced."""
+    import msgspec
+
+    config = folder.config
+    groups = {str(group): [str(p) for p in members] for group, members in config.topology(0).groups.items()}
+    back = {each.newcomer: each.lost for each in config.replaced}
+    addresses = {back.get(p, p): at for p, at in config.addresses.items()}
+    _, port = config.address("g.1")
+    addresses["g.2"] = f"127.0.0.1:{port + 1}"  # nobody dials it there
+    return msgspec.structs.replace(config, groups=groups, addresses=addresses, replaced=[])
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 0.5, 0.7, 0.9])
+def test_a_command_that_was_killed_is_called_again_and_goes_on(make_cluster: MakeCluster, seconds: float) -> None:
+    folder = make_cluster({"g": 3})
+    load = Load(folder.path, [["g"], ["g"]])
+    command = [sys.executable, "-m", "antiphon", "replace", "--dir", str(folder.path), "g.3"]
+
+    async def run() -> None:
+        async with load.running():
+            await load.goes_on()
+            await asyncio.to_thread(lose, folder, "g.3")
+            began = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            await asyncio.sleep(seconds)
+            began.kill()
+            await asyncio.to_thread(began.wait)
+            again = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+            if again.returncode:  # the first one had done it all
+                assert "g.3 was replaced before, by g.4." in again.stderr
+            else:
+                assert again.stdout.startswith("g.4 took the place of g.3 after ")
+            await load.goes_on()
+
+    asyncio.run(run())
+    folder.reload()
+    assert folder.config.groups == {"g": ["g.1", "g.2", "g.4"]}
+    assert cluster.stop(folder)
+    check_logs(folder, load)
+
+
+def test_of_two_commands_at_once_one_replaces(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3})
+    cluster.kill(folder, "g.3")
+    command = [sys.executable, "-m", "antiphon", "replace", "--dir", str(folder.path), "g.3"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    ends = [(each.communicate(timeout=IN_TIME_SECONDS), each.returncode) for each in both]
+    assert sorted(code for _, code in ends) == [0, 2]
+    assert [err for (_, err), code in ends if code] == ["antiphon: g.3 was replaced before, by g.4.\n"]
+
+
+def test_who_cannot_be_replaced_and_when_not(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    folder = make_cluster({"g": 3, "one": 1, "two": 2})
+
+    def refused(name: str, kind: type[Exception] = UsageError, of: ClusterFolder = folder) -> str:
+        with pytest.raises(kind) as error:
+            replace(of, name)
+        return str(error.value)
+
+    pid = folder.process("g.1").pid()
+    assert refused("g.1") == f"g.1 is alive, as process {pid}: only a member that is lost for good is replaced."
+    assert refused("g.9").startswith("There is no process 'g.9'; the processes are g.1, ")
+    why = "so nobody surely knows what it knew."
+    assert refused("one.1") == f"one.1 cannot be replaced: its group has no other member, {why}"
+    assert refused("two.1") == f"two.1 cannot be replaced: its group has no majority without it, {why}"
+    cluster.kill(folder, "g.1", signal.SIGSTOP)  # silent, and not lost
+    assert refused("g.1").startswith("g.1 is alive, as process ")
+    cluster.kill(folder, "g.1")
+    cluster.kill(folder, "g.2")
+    assert refused("g.1", Unavailable) == (
+        "There is no majority to learn from: of the 3 members of g 2 others have to take part, "
+        "and only g.3 can be reached and does."
+    )
+    assert folder.config.epoch == 0
+    for process in folder.config.processes:
+        cluster.kill(folder, process)
+    assert refused("g.1", Unavailable).startswith(f"Nothing runs in {folder.path}: start the other members")
+    other = cluster.create(tmp_path / "skeen", {"g": 3}, protocol="skeen")
+    sentence = "A member of skeen cannot be replaced: of the protocols primcast can do that."
+    assert refused("g.1", of=other) == sentence
+    result = CliRunner().invoke(app, ["replace", "--dir", str(other.path), "g.1"])
+    assert isinstance(result.exception, UsageError)
+
+
+def test_a_wiped_member_is_told_what_to_do_and_status_shows_who_learns(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3})
+
+    async def send() -> None:
+        async with antiphon.connect(folder.path) as client:
+            for number in range(20):
+                await client.multicast("g", b"%d" % number)
+
+    asyncio.run(send())
+    lose(folder, "g.2")
+    with pytest.raises(Unavailable) as refused:
+        cluster.start(folder)
+    assert f"; `antiphon replace --dir {folder.path} g.2` has a new one take its place." in str(refused.value)
+    assert replace(folder, "g.2").position == 20
+    found = cluster.statuses(folder)
+    assert list(found) == ["g.1", "g.4", "g.3"]
+    assert all(isinstance(answer, StatusAnswer) and answer.epoch == 1 for answer in found.values())
+    assert cluster.is_well(folder, cluster.answers(folder))
+    began = time.monotonic()
+    cluster.kill(folder, "g.4")
+    cluster.start(folder)  # its own journal, in which it adopted
+    assert time.monotonic() - began < IN_TIME_SECONDS
+    assert becomes(lambda: (cluster.statuses(folder)["g.4"] or found["g.1"]).delivered == 20)
+    asyncio.run(send())
+    assert cluster.stop(folder)
+    assert log_of(folder, "g.4")[0] == 20
+    assert log_of(folder, "g.1")[1][20:] == log_of(folder, "g.4")[1]
