@@ -102,6 +102,8 @@ MakeCluster = Callable[..., ClusterFolder]
 
 
 def destroy(folder: ClusterFolder) -> None:
+    with suppress(AntiphonError):
+        folder.reload()  # a command may have replaced a member
     for process in folder.config.processes:
         cluster.kill(folder, process)
 
