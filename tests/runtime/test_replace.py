@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.waiting import IN_TIME_SECONDS, becomes
 from typer.testing import CliRunner
 
 import antiphon
@@ -23,10 +23,14 @@ from antiphon.core.errors import PositionGone, Unavailable, UsageError
 from antiphon.core.events import Adopted, Delivered, decode_event
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, Succession
+from antiphon.runtime.cluster.control import tell_replaced
+from antiphon.runtime.cluster.folder import Replacement
+from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
+from waiting import IN_TIME_SECONDS, becomes
 
 MakeCluster = Callable[..., ClusterFolder]
 
@@ -277,8 +281,6 @@ def test_who_was_down_takes_it_from_the_folder_and_who_was_replaced_never_return
 
 def undone(folder: ClusterFolder) -> cluster.ClusterConfig:
     """The description before anybody was replaced."""
-    import msgspec
-
     config = folder.config
     groups = {str(group): [str(p) for p in members] for group, members in config.topology(0).groups.items()}
     back = {each.newcomer: each.lost for each in config.replaced}
@@ -386,3 +388,48 @@ def test_a_wiped_member_is_told_what_to_do_and_status_shows_who_learns(make_clus
     assert cluster.stop(folder)
     assert log_of(folder, "g.4")[0] == 20
     assert log_of(folder, "g.1")[1][20:] == log_of(folder, "g.4")[1]
+
+
+def test_what_a_caller_makes_up_about_members_changes_nothing(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3})
+    before = (folder.path / "cluster.json").read_bytes()
+
+    def told(*replaced: tuple[str, str, str]) -> str:
+        config = folder.config
+        for lost, newcomer, address in replaced:
+            config = config.replacing(lost, newcomer, address)
+        with pytest.raises(UsageError) as refused:
+            tell_replaced(config, "g.1")
+        return str(refused.value)
+
+    assert told(("g.2", "g.7", "127.0.0.1:1")) == "g.7 cannot have the place of g.2: that is for g.4."
+    assert told(("g.9", "g.4", "127.0.0.1:1")) == "There is no process 'g.9'; the processes are g.1, g.2, g.3."
+    assert "'nowhere' is not an address" in told(("g.2", "g.4", "nowhere"))
+    assert (folder.path / "cluster.json").read_bytes() == before
+    cluster.kill(folder, "g.3")
+    replace(folder, "g.3")
+    folder.config = msgspec.structs.replace(folder.config, replaced=[Replacement("g.1", "g.4")])
+    assert told() == "g.1 was replaced by g.4 elsewhere: here g.3 was."
+    folder.reload()
+    other = make_cluster({"h": 3}, protocol="tom")
+    with pytest.raises(UsageError, match=r"^A member of tom cannot be replaced.$"):
+        tell_replaced(other.config.replacing("h.2", "h.4", "127.0.0.1:1"), "h.1")
+    assert cluster.is_well(folder, cluster.answers(folder))
+    assert cluster.is_well(other, cluster.answers(other))
+
+
+def test_status_says_what_was_not_seen_to_its_end(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3})
+    cluster.kill(folder, "g.2")
+    folder.config = folder.config.replacing("g.2", "g.4", f"{HOST}:{free_ports(1, None)[0]}")
+    folder.save()  # and nobody was told
+    cluster.start(folder)
+    again = f"call `antiphon replace --dir {folder.path} g.2`."
+    sentence = f"g.4 is to take the place of g.2, which was not seen to its end: {again}"
+    shown = CliRunner().invoke(app, ["status", "--dir", str(folder.path)])
+    assert shown.exit_code == 1
+    assert sentence in shown.output
+    replace(folder, "g.2")
+    shown = CliRunner().invoke(app, ["status", "--dir", str(folder.path)])
+    assert shown.exit_code == 0
+    assert "is to take" not in shown.output

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,6 +100,7 @@ def up_command(
     with folder.commanded():
         joining = [] if replace is None else [cluster.replace(folder, replace)]
         started = cluster.start(folder, [*folder.in_use(), *joining])
+    config = folder.config  # another command may have replaced a member meanwhile
     if json:
         listed = {"cluster": config.cluster, "addresses": config.addresses, "started": started}
         print(msgspec.json.encode(listed).decode())
@@ -186,7 +188,8 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
             state = "no" if process in used else _unused(folder, process)
             table.add_row(process, *_cells(pids[process], answer, state))
         print_table(table)
-        for sentence in (*_notes(answers), *_cuts(unreached), *_views(answers), *_stalls(stalled)):
+        said = (_notes(answers), _comings(folder), _cuts(unreached), _views(answers), _stalls(stalled))
+        for sentence in chain.from_iterable(said):
             print(sentence)
     if not cluster.is_well(folder, answers):
         raise typer.Exit(1)
@@ -263,6 +266,13 @@ def _notes(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
             yield f"{process} waits for the disk of its trace."
         elif status.trace:
             yield f"{process} could not write a part of its trace, which is not whole."
+
+
+def _comings(folder: ClusterFolder) -> Iterator[str]:
+    for each in folder.config.replaced:
+        if not each.counts and each.newcomer in folder.config.addresses:
+            again = f"antiphon replace --dir {folder.path} {each.lost}"
+            yield f"{each.newcomer} is to take the place of {each.lost}, which was not seen to its end: call `{again}`."
 
 
 def _views(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:

@@ -115,7 +115,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for each in self.replaced[:epoch]:
             found, newcomer = found.replacing(ProcessId(each.lost))
             if newcomer != each.newcomer:
-                raise UsageError(f"{each.newcomer} cannot have the place of {each.lost}: cluster.json was changed.")
+                raise UsageError(f"{each.newcomer} cannot have the place of {each.lost}: that is for {newcomer}.")
         return found
 
     def topology_at_first(self, process: str) -> Topology:
@@ -213,7 +213,10 @@ class ClusterFolder:
         known = [(each.lost, each.newcomer) for each in self.config.replaced]
         for at, (lost, newcomer, address) in enumerate(told):
             if at >= len(known):
-                self.config = self.config.replacing(self.config.known(lost), newcomer, address)
+                after = self.config.replacing(self.config.known(lost), newcomer, address)
+                after.topology()  # the newcomer is called as it has to be
+                parse_address(address)
+                self.config = after
             elif known[at] != (lost, newcomer):
                 raise UsageError(f"{lost} was replaced by {newcomer} elsewhere: here {known[at][0]} was.")
         if self.config.epoch > len(known):

@@ -174,6 +174,9 @@ class Node:
 
         JournalFull: nothing was taken; what the folder says is taken at the next start.
         """
+        protocol = self.driver.process.protocol
+        if not protocol.replaces:
+            raise UsageError(f"A member of {protocol.declaration.name} cannot be replaced.")
         self._cluster.learn(told.replaced)
         for peer in self.neighbours.follow():
             if (caller := self.reception.callers.pop(peer, None)) is not None:
