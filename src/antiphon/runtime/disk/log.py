@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from itertools import chain, count
 from operator import attrgetter
 from pathlib import Path
-from time import perf_counter
 
 import msgspec
 
@@ -31,7 +30,7 @@ from antiphon.runtime.disk.files import FILE_BYTES_MAX, NO_ROOM, LogFiles, Spare
 from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot
 from antiphon.runtime.disk.unwritten import Blocks, Unwritten
 from antiphon.runtime.disk.watch import UnderWay
-from antiphon.runtime.disk.writer import DIRECT_BYTES, Writer
+from antiphon.runtime.disk.writer import Writer
 
 __all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
 
@@ -70,7 +69,6 @@ class SegmentedLog:
         self.snapshot: Snapshot | None = None
         self._snapshot_index = self._snapshot_bytes = 0
         self._mark: Spare | None = None  # for the next `cut`
-        self.syncs, self.last_sync_seconds = 0, 0.0
         self._snapshots_written = 0  # bytes; by another thread than blocks, so counted apart
         try:
             self._recover()
@@ -139,6 +137,14 @@ class SegmentedLog:
         """Since it was opened: records, snapshots and all."""
         return self._writer.written_bytes + self._snapshots_written
 
+    @property
+    def syncs(self) -> int:
+        return self._writer.syncs
+
+    @property
+    def last_sync_seconds(self) -> float:
+        return self._writer.last_sync_seconds
+
     def shares_room_with(self, other: SegmentedLog) -> None:
         """When the disk is full, have the other log give back the files that it keeps to write them again."""
         self._files.make_room = other._files.give_back
@@ -177,7 +183,9 @@ class SegmentedLog:
                 for spare, records, at, length in taken.blocks:
                     if spare is not None:
                         self._roll(spare)
-                    self._write_block(disk.RECORDS, records, at, length)
+                    active = self._segments[-1]
+                    self._writer.write_block(disk.RECORDS, active, records, at, length)
+                    self.durable_index = active.next_index
             except BaseException as error:
                 self._on_failure(error)
                 raise
@@ -203,8 +211,8 @@ class SegmentedLog:
             self.commit()
             if not self._segments[-1].closed:
                 with self._write_lock, self._final_failure():
-                    at = self._writer.place(self._segments[-1].end, 0)
-                    self._write_block(disk.CLOSE, disk.Records(), at, 0)
+                    active = self._segments[-1]
+                    self._writer.write_block(disk.CLOSE, active, disk.Records(), self._writer.place(active.end, 0), 0)
         finally:
             self.abandon()
 
@@ -227,21 +235,6 @@ class SegmentedLog:
         self._writer.use(self._files.publish(spare, path))
         with self._segments_lock:
             self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
-
-    def _write_block(self, kind: int, records: disk.Records, at: int, length: int) -> None:
-        active, writer = self._segments[-1], self._writer
-        if length < DIRECT_BYTES:
-            small, crc = disk.encode_small_block(kind, active, records, length)
-            writer.write_small(small, at, active.size)
-        else:
-            block, _, crc = disk.encode_block(kind, active, records, writer.stage)
-            writer.write_staged(len(block), at, length, active.size)
-        begun = perf_counter()
-        os.fdatasync(writer.fd)
-        self.last_sync_seconds = perf_counter() - begun
-        self.syncs += 1
-        active.add(kind, len(records.sizes), at, length, crc)
-        self.durable_index = active.next_index
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
         """The durable records from `start` on, each with its index, read as they are asked for.
