@@ -14,7 +14,7 @@ import errno
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from operator import attrgetter
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.runtime.disk import recovery
 from antiphon.runtime.disk import segments as disk
@@ -73,12 +73,15 @@ class SegmentedLog:
         try:
             self._recover()
         except BaseException:
-            self.abandon()
+            self._release_files()
             raise
         active = self._segments[-1]
         self.durable_index = active.next_index
         header_bytes = len(disk.new_segment(folder, identity, 0, 0, 0)[1])
         self._unwritten = Unwritten(self._files, self._writer, active, header_bytes)
+        # The event loop's way in and out, without a step in between: there are many records.
+        self.append_pieces = self._unwritten.append
+        self.take_blocks = self._unwritten.take
 
     @classmethod
     def open(
@@ -160,18 +163,7 @@ class SegmentedLog:
 
     def append(self, record: Buffers) -> None:
         """Buffer a record, in the pieces in which it came. JournalFull means that nothing has changed."""
-        self.append_pieces(record.size, record.pieces)
-
-    def append_pieces(self, size: int, pieces: Iterable[Piece]) -> None:
-        """The same of a record of which nobody else knows."""
-        if self._refusal is not None:
-            raise JournalError(self._refusal)
-        self._unwritten.append(size, pieces)
-
-    def take_blocks(self) -> Blocks | None:
-        """Move all that is buffered out for `write_blocks`; None if there is nothing."""
-        self._check()
-        return self._unwritten.take()
+        self._unwritten.append(record.size, record.pieces)
 
     def write_blocks(self, taken: Blocks) -> None:
         """Make blocks durable, in the order taken. A failure is final: no later call is served."""
@@ -218,7 +210,10 @@ class SegmentedLog:
 
     def abandon(self) -> None:
         """Release the files and leave everything on disk as a crash would."""
-        self._refusal = self._refusal or f"Journal {self._folder} is closed."
+        self._refuse(self._refusal or f"Journal {self._folder} is closed.")
+        self._release_files()
+
+    def _release_files(self) -> None:
         with self._write_lock, self._snapshot_lock:
             self._writer.close()
             self._files.close()
@@ -361,6 +356,11 @@ class SegmentedLog:
         """After a failed write or sync nobody knows what is on disk, and a repeat may succeed wrongly."""
         if isinstance(error, (JournalFull, UsageError)):
             return
-        self._refusal = f"Journal {self._folder} stopped after a failed write or sync: {error}."
+        sentence = f"Journal {self._folder} stopped after a failed write or sync: {error}."
+        self._refuse(sentence)
         if isinstance(error, OSError):
-            raise JournalError(self._refusal) from error
+            raise JournalError(sentence) from error
+
+    def _refuse(self, sentence: str) -> None:
+        """Serve no call any more."""
+        self._refusal = self._unwritten.refusal = sentence
