@@ -234,7 +234,7 @@ class ClientCaller:
         self._owed = 0  # answers that wait for the disk
         stream.transport.set_write_buffer_limits(high=WAITING_BYTES)
 
-    def send(self, kind: FrameKind, message: msgspec.Struct | None = None) -> None:
+    def send(self, kind: int, message: msgspec.Struct | None = None) -> None:
         self.write(encode(kind, message))
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None:

@@ -21,7 +21,10 @@ class Undelivered:
     def taken(self, reply: Reply) -> None:
         if not reply.fresh:
             return
-        waiting = self._sessions.setdefault((reply.client, reply.destinations), deque())
+        session = (reply.client, reply.destinations)
+        waiting = self._sessions.get(session)
+        if waiting is None:
+            waiting = self._sessions[session] = deque()
         for request in reply.requests[-reply.fresh :]:
             size = len(request.data)
             waiting.append((request.end, size))
