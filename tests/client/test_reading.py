@@ -433,7 +433,7 @@ def test_what_waits_as_bytes_while_a_reader_is_ahead_comes_when_it_reads_on(monk
     async def story() -> None:
         connection = subscription.SubscriptionConnection()
         connection.connection_made(MagicMock())
-        connection._welcomed.set_result(MagicMock())
+        connection.handler = connection.on_answers  # it was welcomed
         data = b"".join(b"".join(encode_events([Buffers(b"record %3d" % i)])) for i in range(100))
         connection.get_buffer(-1)[: len(data)] = data
         connection.buffer_updated(len(data))

@@ -25,6 +25,7 @@ from antiphon.core.errors import JournalCorrupt, JournalError, JournalFull, Reco
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.runtime.disk import segments as disk
 from antiphon.runtime.disk.segments import Snapshot
+from antiphon.runtime.disk.writer import encode_block
 from crashing import crashing_at_each_step
 
 ME = JournalIdentity(cluster="c", process="p1", code="1.0")
@@ -695,7 +696,7 @@ def test_a_client_cannot_make_a_block_by_what_it_sends(memory_path: Path, no_syn
     fill(journal, [b"one"])
     active = journal._segments[-1]
     guess = dataclasses.replace(active, salt=active.salt ^ 1, next_index=2)
-    forged = bytes(disk.encode_block(disk.RECORDS, guess, disk.Records.of([Buffers(b"forged")]))[0])
+    forged = bytes(encode_block(disk.RECORDS, guess, disk.Records.of([Buffers(b"forged")]))[0])
     journal.abandon()
     name, offset, _, after = with_next_block(memory_path, bytes(600) + forged, 4096)
     restore(memory_path, {name: after[:offset] + bytes(512) + after[offset + 512 :]})
@@ -1168,7 +1169,7 @@ class JournalModel(RuleBasedStateMachine):
     @rule(records=st.lists(st.binary(max_size=80), min_size=1, max_size=4), share=st.floats(0.01, 0.999))
     def tear(self, records: list[bytes], share: float) -> None:
         active = self.journal._segments[-1]
-        block, length, _ = disk.encode_block(disk.RECORDS, active, disk.Records.of([Buffers(r) for r in records]))
+        block, length, _ = encode_block(disk.RECORDS, active, disk.Records.of([Buffers(r) for r in records]))
         self.journal.abandon()
         self.records = self.records[: self.durable]
         at = disk.rounded(active.end, disk.GRAIN)

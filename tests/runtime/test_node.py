@@ -53,12 +53,12 @@ from antiphon.runtime.net.stream import FRAMES_AT_ONCE
 from antiphon.runtime.node import Node, detector, links
 from antiphon.runtime.node import gateway as gateway_module
 from antiphon.runtime.node import node as node_module
+from antiphon.runtime.node.clients import ClientCaller
 from antiphon.runtime.node.detector import HeartbeatDetector
-from antiphon.runtime.node.gateway import ClientCaller
+from antiphon.runtime.node.gateway import Undelivered
 from antiphon.runtime.node.links import Lag, LinkStream, PeerLink
 from antiphon.runtime.node.peers import PeerCaller
 from antiphon.runtime.node.subscribers import Shelf
-from antiphon.runtime.node.undelivered import Undelivered
 
 IDENTITY = JournalIdentity("cluster", "a.1", "code")
 

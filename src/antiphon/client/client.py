@@ -163,9 +163,9 @@ class Client:
         time; the client goes on trying for as long as it is open, so it may still be delivered, once.
         """
         try:
-            route = self._spellings[groups]
-        except (KeyError, TypeError):  # not seen before, or a set or list, which cannot be looked up
-            route = self._route(groups)
+            route = self._spellings[tuple(groups) if type(groups) is list else groups]
+        except (KeyError, TypeError):  # not seen before, or a set, which cannot be looked up
+            route = self._check_open().route(groups)
         if type(payload) is not bytes or len(payload) > PAYLOAD_BYTES_MAX:
             check_payloads((payload,))
             payload = bytes(payload)
@@ -202,9 +202,9 @@ class Client:
         """Send all of them in this order in one request: they are delivered together or not at all, with nothing
         between them, in every group."""
         try:
-            route = self._spellings[groups]
+            route = self._spellings[tuple(groups) if type(groups) is list else groups]
         except (KeyError, TypeError):  # as in multicast
-            route = self._route(groups)
+            route = self._check_open().route(groups)
         if type(payloads) is not list:
             if isinstance(payloads, (str, bytes, bytearray, memoryview)) or not isinstance(payloads, Iterable):
                 raise UsageError("A batch is a list of payloads, not one payload.")
@@ -220,15 +220,6 @@ class Client:
         except asyncio.CancelledError:
             route.caller_left()
             raise
-
-    def _route(self, groups: Iterable[str]) -> Route:
-        if type(groups) is list:
-            groups = tuple(groups)
-            try:
-                return self._spellings[groups]
-            except (KeyError, TypeError):
-                pass
-        return self._check_open().route(groups)
 
     def _known_receipt(self, receipt: ReceiptKind) -> ReceiptKind:
         """Refuse one that the cluster does not give."""
@@ -316,7 +307,7 @@ class Client:
 
     def check(self, groups: Iterable[str]) -> None:
         """Raise UsageError unless there are such groups."""
-        self._route(groups)
+        self._check_open().route(groups)
 
     async def _join(self, connection: MemberConnection, member: str, seconds: float = JOIN_SECONDS) -> MemberConnection:
         connection.on_directory = self._learn

@@ -69,9 +69,13 @@ class MemberConnection(FrameStream):
 
     # For subclasses -------------------------------------------------------------------------------------------------
 
-    def on_frame(self, kind: int, body: memoryview) -> None:
-        """A frame that came after the handshake. BadFrame ends the connection."""
-        raise BadFrame(f"A frame of kind {kind} is out of place.")
+    def on_answers(self, frames: list[ReceivedFrame]) -> None:
+        """Frames that came after the handshake. BadFrame ends the connection."""
+        for kind, body in frames:
+            if kind != FrameKind.WELCOME:
+                raise BadFrame(f"A frame of kind {kind} is out of place.")
+            self.directory = decode(Directory, body)  # members were replaced
+            self.on_directory(self.directory)
 
     def on_gone(self) -> None:
         """The connection has ended, for whatever reason but `give_up`."""
@@ -85,21 +89,20 @@ class MemberConnection(FrameStream):
         self.abort()
 
     def on_frames(self, frames: list[ReceivedFrame]) -> None:
-        for kind, body in frames:
-            if self.is_given_up:
-                return
-            if kind == FrameKind.WELCOME and self._welcomed.done():
-                self.directory = decode(Directory, body)  # members were replaced
-                self.on_directory(self.directory)
-            elif self._welcomed.done():
-                self.on_frame(kind, body)
-            elif kind == FrameKind.WELCOME:
-                self._welcomed.set_result(decode(Directory, body))
-                self.limit = self.frame_bytes_max
-            elif kind == FrameKind.REJECTED:
-                self._welcomed.set_exception(UsageError(decode(Rejected, body).sentence))
-            else:
-                raise BadFrame("The first answer is neither a welcome nor a rejection.")
+        """The handshake's answer; what comes after it goes to `on_answers`."""
+        if self.is_given_up:
+            return
+        kind, body = frames.pop(0)
+        if kind == FrameKind.WELCOME:
+            self._welcomed.set_result(decode(Directory, body))
+            self.limit = self.frame_bytes_max
+        elif kind == FrameKind.REJECTED:
+            self._welcomed.set_exception(UsageError(decode(Rejected, body).sentence))
+        else:
+            raise BadFrame("The first answer is neither a welcome nor a rejection.")
+        self.handler = self.on_answers
+        if frames:
+            self.on_answers(frames)
 
     def on_lost(self) -> None:
         if not self._welcomed.done():

@@ -21,6 +21,7 @@ from antiphon.runtime.net.frames import (
     decode_taken,
     encode,
 )
+from antiphon.runtime.net.stream import ReceivedFrame
 
 OnProgress = Callable[["RequestConnection", ProgressAnswer], None]
 
@@ -66,17 +67,20 @@ class RequestConnection(MemberConnection):
         self.write(encode(FrameKind.PROGRESS, Progress(sets)))
         return question
 
-    def on_frame(self, kind: int, body: memoryview) -> None:
-        if kind == FrameKind.TAKEN:
-            number, marks = decode_taken(body)
-            self._listener(number).on_taken(marks)
-        elif kind == FrameKind.REFUSED:
-            refused = decode(Refused, body)
-            self._listener(refused.route).on_refused(refused)
-        elif kind == FrameKind.PROGRESS_ANSWER:
-            self._on_progress(decode(ProgressAnswer, body))
-        elif kind != FrameKind.BUSY:
-            super().on_frame(kind, body)
+    def on_answers(self, frames: list[ReceivedFrame]) -> None:
+        for kind, body in frames:
+            if self.is_given_up:
+                return
+            if kind == FrameKind.TAKEN:
+                number, marks = decode_taken(body)
+                self._listener(number).on_taken(marks)
+            elif kind == FrameKind.REFUSED:
+                refused = decode(Refused, body)
+                self._listener(refused.route).on_refused(refused)
+            elif kind == FrameKind.PROGRESS_ANSWER:
+                self._on_progress(decode(ProgressAnswer, body))
+            elif kind != FrameKind.BUSY:
+                super().on_answers([(kind, body)])
 
     def _listener(self, number: int) -> RouteListener:
         if not 0 <= number < len(self._listeners):

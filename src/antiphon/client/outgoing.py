@@ -41,6 +41,7 @@ class Outgoing:
         "receipt",
         "room",
         "service",
+        "size",
         "turn",
     )
 
@@ -63,11 +64,7 @@ class Outgoing:
         self.first = -1
         self.end = -1
         self.head = b""  # of a request: what comes before the payloads
-
-    @property
-    def size(self) -> int:
-        """Of a request, in bytes."""
-        return len(self.head) + self.packed.size
+        self.size = 0  # of a request, in bytes
 
     def number(self, client: str, first: int, settled: int) -> None:
         lengths = self._lengths()
@@ -94,6 +91,7 @@ class Outgoing:
         turn = self.turn
         place = (0, 0) if turn is None else (turn.floor, turn.number)
         self.head = encode_head(client, self.first, settled, self.count, self.packed.size, self.service, *place)
+        self.size = len(self.head) + self.packed.size
 
     def withdraw(self) -> None:
         """Make a draft of it again. Only for what surely no member has taken or will take."""

@@ -77,9 +77,8 @@ class Lane:
 
     def become_prompt(self) -> None:
         """Somebody waits to hear what the member has taken."""
-        if not self.is_prompt:
-            self.is_prompt = True
-            self._name_route()
+        self.is_prompt = True
+        self._name_route()
 
     @property
     def awaits_answer(self) -> bool:
@@ -118,7 +117,7 @@ class Lane:
             self.connection.add(head, *request.packed.pieces)
         else:
             self.connection.add(b"".join((head, *request.packed.pieces)))
-        if not self.awaits_answer:
+        if self.taken >= self.sent_end:
             self.asked_at = self.connection.loop.time()
         self.sent_end = max(self.sent_end, request.end)
         self._unflushed += size
@@ -317,7 +316,7 @@ class Route:
             self.numbered.append(draft)
             if not self.unanswered:
                 lane.assured_at = self._owner.loop.time()
-            if draft.receipt == "member":
+            if draft.receipt == "member" and not lane.is_prompt:
                 lane.become_prompt()
             self.unanswered.append(draft)
             self._owner.hold(self, draft.size)
@@ -424,7 +423,8 @@ class Route:
         settled = min(self.delivered.values())
         if settled <= self.settled:
             return
-        self._answer(settled, settled, member)  # if only the answer was lost
+        if self.unanswered:  # only the answer was lost
+            self._answer(settled, settled, member)
         freed = 0
         while self.numbered and self.numbered[0].end <= settled:
             freed += self.numbered.popleft().size

@@ -77,6 +77,8 @@ class Sender:
 
     def route(self, groups: Iterable[str]) -> Route:
         """The route to a set of groups, however it is written."""
+        if type(groups) is list:
+            groups = tuple(groups)
         destinations = self._topology.destinations(groups)
         route = self._routes.get(destinations)
         if route is None:
@@ -138,7 +140,8 @@ class Sender:
         self._bytes += size
 
     def release(self, route: Route, size: int) -> None:
-        self.hold(route, -size)
+        route.bytes -= size
+        self._bytes -= size
         if self._stalled:
             stalled, self._stalled = self._stalled, {}
             for each in stalled:

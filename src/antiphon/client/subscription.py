@@ -24,7 +24,7 @@ from antiphon.runtime.net.frames import (
     decode_records,
     encode,
 )
-from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES
+from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES, ReceivedFrame
 
 AHEAD_BYTES_MAX = 8 << 20  # read ahead of the application
 SEARCH_SECONDS = 5.0  # for a live member, or one that has what others let go, unless the reader waits for news anyway
@@ -48,20 +48,23 @@ class SubscriptionConnection(MemberConnection):
         self._is_ahead = False
         self._news: asyncio.Future[None] | None = None
 
-    def on_frame(self, kind: int, body: memoryview) -> None:
-        if kind == FrameKind.EVENTS:
-            self.records.extend(decode_records(body))
-            self._bytes += len(body)
-            if self._bytes > AHEAD_BYTES_MAX and not self._is_ahead:
-                self._is_ahead = True
-                self.pause_reading()
-        elif kind == FrameKind.SUBSCRIBED:
-            subscribed = decode(Subscribed, body)
-            self.end, self.alike = subscribed.end, subscribed.alike
-        elif kind == FrameKind.REFUSED:
-            self.refused = decode(Refused, body)
-        elif kind != FrameKind.BUSY:
-            super().on_frame(kind, body)
+    def on_answers(self, frames: list[ReceivedFrame]) -> None:
+        for kind, body in frames:
+            if self.is_given_up:
+                return
+            if kind == FrameKind.EVENTS:
+                self.records.extend(decode_records(body))
+                self._bytes += len(body)
+                if self._bytes > AHEAD_BYTES_MAX and not self._is_ahead:
+                    self._is_ahead = True
+                    self.pause_reading()
+            elif kind == FrameKind.SUBSCRIBED:
+                subscribed = decode(Subscribed, body)
+                self.end, self.alike = subscribed.end, subscribed.alike
+            elif kind == FrameKind.REFUSED:
+                self.refused = decode(Refused, body)
+            elif kind != FrameKind.BUSY:
+                super().on_answers([(kind, body)])
         self.tell()
 
     def on_gone(self) -> None:

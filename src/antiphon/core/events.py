@@ -111,12 +111,8 @@ _pack_length = struct.Struct("<I").pack
 
 def encode_event(event: Event) -> Buffers:
     """A record of the delivered log: a small head, and the requests as they came."""
-    if isinstance(event, Gap):
-        return encode_beside(b"", _GapHead(event.position, event.at))
-    if isinstance(event, View):
-        return encode_beside(b"", _ViewHead(event.id, event.members, event.position, event.at))
-    if isinstance(event, Adopted):
-        return encode_beside(b"", _AdoptedHead(event.donor, event.last, event.position, event.at))
+    if type(event) is not Delivered:
+        return _encode_other(event)
     # As `encode_beside` does it with a `_Head`: written out, because nearly all events are these.
     pieces = [request.data for request in event.requests]
     size = sum(map(len, pieces))
@@ -127,14 +123,23 @@ def encode_event(event: Event) -> Buffers:
     return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
 
 
+def _encode_other(event: Event) -> Buffers:
+    if isinstance(event, Gap):
+        return encode_beside(b"", _GapHead(event.position, event.at))
+    if isinstance(event, View):
+        return encode_beside(b"", _ViewHead(event.id, event.members, event.position, event.at))
+    assert isinstance(event, Adopted)
+    return encode_beside(b"", _AdoptedHead(event.donor, event.last, event.position, event.at))
+
+
 def decode_event(record: Piece) -> Event:
     """Raises BadFrame for bytes that are no event. Payloads are not looked at: a member checked them when they came."""
     head = _decode(record, 0)
+    if type(head) is _Head:
+        requests = tuple(trusted_requests_in(head.requests))
+        return Delivered(head.id, head.destinations, head.position, head.count, requests, head.key, head.at)
     if isinstance(head, _GapHead):
         return Gap(head.position, head.at)
     if isinstance(head, _ViewHead):
         return View(head.id, head.members, head.position, head.at)
-    if isinstance(head, _AdoptedHead):
-        return Adopted(head.donor, head.last, head.position, head.at)
-    requests = tuple(trusted_requests_in(head.requests))
-    return Delivered(head.id, head.destinations, head.position, head.count, requests, head.key, head.at)
+    return Adopted(head.donor, head.last, head.position, head.at)

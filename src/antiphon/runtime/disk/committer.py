@@ -52,12 +52,10 @@ class Committer:
         """Make durable what was appended; at once, or after the sync that is under way."""
         if self._under_way is not None or self.is_stopped:
             return
-        log = self._log
-        size = log.buffered_bytes
-        taken = log.take_blocks()
+        taken = self._log.take_blocks()
         if taken is None:
             return
-        if self._quick < QUICK_IN_A_ROW or size > INLINE_BYTES_MAX:
+        if self._quick < QUICK_IN_A_ROW or taken.size > INLINE_BYTES_MAX:
             self._hand_over(taken)
             return
         try:
@@ -65,7 +63,7 @@ class Committer:
         except Exception as error:
             self._on_failed(error)
             return
-        self._on_durable(log.durable_index)
+        self._on_durable(self._log.durable_index)
 
     def commit_later(self) -> None:
         """Make durable what was appended, with what is committed next, or after a while."""

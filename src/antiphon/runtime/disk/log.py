@@ -14,16 +14,15 @@ import errno
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from operator import attrgetter
 from pathlib import Path
-from time import perf_counter
 
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece
+from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.runtime.disk import recovery
 from antiphon.runtime.disk import segments as disk
@@ -31,7 +30,7 @@ from antiphon.runtime.disk.files import FILE_BYTES_MAX, NO_ROOM, LogFiles, Spare
 from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot
 from antiphon.runtime.disk.unwritten import Blocks, Unwritten
 from antiphon.runtime.disk.watch import UnderWay
-from antiphon.runtime.disk.writer import DIRECT_BYTES, Writer
+from antiphon.runtime.disk.writer import Writer
 
 __all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
 
@@ -70,17 +69,19 @@ class SegmentedLog:
         self.snapshot: Snapshot | None = None
         self._snapshot_index = self._snapshot_bytes = 0
         self._mark: Spare | None = None  # for the next `cut`
-        self.syncs, self.last_sync_seconds = 0, 0.0
         self._snapshots_written = 0  # bytes; by another thread than blocks, so counted apart
         try:
             self._recover()
         except BaseException:
-            self.abandon()
+            self._release_files()
             raise
         active = self._segments[-1]
         self.durable_index = active.next_index
         header_bytes = len(disk.new_segment(folder, identity, 0, 0, 0)[1])
         self._unwritten = Unwritten(self._files, self._writer, active, header_bytes)
+        # The event loop's way in and out, without a step in between: there are many records.
+        self.append_pieces = self._unwritten.append
+        self.take_blocks = self._unwritten.take
 
     @classmethod
     def open(
@@ -139,6 +140,14 @@ class SegmentedLog:
         """Since it was opened: records, snapshots and all."""
         return self._writer.written_bytes + self._snapshots_written
 
+    @property
+    def syncs(self) -> int:
+        return self._writer.syncs
+
+    @property
+    def last_sync_seconds(self) -> float:
+        return self._writer.last_sync_seconds
+
     def shares_room_with(self, other: SegmentedLog) -> None:
         """When the disk is full, have the other log give back the files that it keeps to write them again."""
         self._files.make_room = other._files.give_back
@@ -154,18 +163,7 @@ class SegmentedLog:
 
     def append(self, record: Buffers) -> None:
         """Buffer a record, in the pieces in which it came. JournalFull means that nothing has changed."""
-        self.append_pieces(record.size, record.pieces)
-
-    def append_pieces(self, size: int, pieces: Iterable[Piece]) -> None:
-        """The same of a record of which nobody else knows."""
-        if self._refusal is not None:
-            raise JournalError(self._refusal)
-        self._unwritten.append(size, pieces)
-
-    def take_blocks(self) -> Blocks | None:
-        """Move all that is buffered out for `write_blocks`; None if there is nothing."""
-        self._check()
-        return self._unwritten.take()
+        self._unwritten.append(record.size, record.pieces)
 
     def write_blocks(self, taken: Blocks) -> None:
         """Make blocks durable, in the order taken. A failure is final: no later call is served."""
@@ -177,7 +175,9 @@ class SegmentedLog:
                 for spare, records, at, length in taken.blocks:
                     if spare is not None:
                         self._roll(spare)
-                    self._write_block(disk.RECORDS, records, at, length)
+                    active = self._segments[-1]
+                    self._writer.write_block(disk.RECORDS, active, records, at, length)
+                    self.durable_index = active.next_index
             except BaseException as error:
                 self._on_failure(error)
                 raise
@@ -203,14 +203,17 @@ class SegmentedLog:
             self.commit()
             if not self._segments[-1].closed:
                 with self._write_lock, self._final_failure():
-                    at = self._writer.place(self._segments[-1].end, 0)
-                    self._write_block(disk.CLOSE, disk.Records(), at, 0)
+                    active = self._segments[-1]
+                    self._writer.write_block(disk.CLOSE, active, disk.Records(), self._writer.place(active.end, 0), 0)
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Release the files and leave everything on disk as a crash would."""
-        self._refusal = self._refusal or f"Journal {self._folder} is closed."
+        self._refuse(self._refusal or f"Journal {self._folder} is closed.")
+        self._release_files()
+
+    def _release_files(self) -> None:
         with self._write_lock, self._snapshot_lock:
             self._writer.close()
             self._files.close()
@@ -227,21 +230,6 @@ class SegmentedLog:
         self._writer.use(self._files.publish(spare, path))
         with self._segments_lock:
             self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
-
-    def _write_block(self, kind: int, records: disk.Records, at: int, length: int) -> None:
-        active, writer = self._segments[-1], self._writer
-        if length < DIRECT_BYTES:
-            small, crc = disk.encode_small_block(kind, active, records, length)
-            writer.write_small(small, at, active.size)
-        else:
-            block, _, crc = disk.encode_block(kind, active, records, writer.stage)
-            writer.write_staged(len(block), at, length, active.size)
-        begun = perf_counter()
-        os.fdatasync(writer.fd)
-        self.last_sync_seconds = perf_counter() - begun
-        self.syncs += 1
-        active.add(kind, len(records.sizes), at, length, crc)
-        self.durable_index = active.next_index
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
         """The durable records from `start` on, each with its index, read as they are asked for.
@@ -368,6 +356,11 @@ class SegmentedLog:
         """After a failed write or sync nobody knows what is on disk, and a repeat may succeed wrongly."""
         if isinstance(error, (JournalFull, UsageError)):
             return
-        self._refusal = f"Journal {self._folder} stopped after a failed write or sync: {error}."
+        sentence = f"Journal {self._folder} stopped after a failed write or sync: {error}."
+        self._refuse(sentence)
         if isinstance(error, OSError):
-            raise JournalError(self._refusal) from error
+            raise JournalError(sentence) from error
+
+    def _refuse(self, sentence: str) -> None:
+        """Serve no call any more."""
+        self._refusal = self._unwritten.refusal = sentence

@@ -17,7 +17,7 @@ import re
 import struct
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from antiphon.core.buffers import COPIED_MAX, Buffers, Piece
+from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.checksum import crc32
 from antiphon.core.errors import JournalCorrupt, JournalError, RecordsGone
 
@@ -48,10 +48,9 @@ _HEAD = struct.Struct("<8sQQIII")
 CRC = struct.Struct("<I")
 # magic, kind, records, payload length, first index, previous block's checksum, checksum of the payload's checksums;
 # then its own checksum
-_BLOCK = struct.Struct("<4sBIIQII")
+BLOCK = struct.Struct("<4sBIIQII")
 
-_pack_crc, _pack_block = CRC.pack, _BLOCK.pack
-HEADER_BYTES = _BLOCK.size + CRC.size
+HEADER_BYTES = BLOCK.size + CRC.size
 # The payload has a checksum for each run of so many bytes, so that a flipped bit is found by looking at one of them.
 # They stand behind it, and behind them the header's own again: so far the write got.
 RUN_BYTES = 64 << 10
@@ -210,59 +209,6 @@ def new_segment(
     return Segment(path, identity, first, size, link, salt, crc, len(header), first), header
 
 
-def _plain_memory(size: int) -> memoryview:
-    return memoryview(bytearray(size))
-
-
-def encode_block(
-    kind: int, segment: Segment, records: Records, memory: Callable[[int], memoryview] = _plain_memory
-) -> tuple[memoryview, int, int]:
-    """The segment's next block, its payload's length and its header's checksum. The block is put together in the memory
-    that is given for its size: so its bytes are copied once.
-
-    The records' lengths come first, as a table: packing and unpacking then costs no Python code per record.
-    """
-    sizes = records.sizes
-    number = len(sizes)
-    length = records.length
-    data = memory(block_bytes(length))
-    end = HEADER_BYTES + length
-    _lay([struct.pack(f"<{number}I", *sizes), *records.pieces], data[HEADER_BYTES:end])
-    sums = sums_of(data[HEADER_BYTES:end])
-    head = _pack_block(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
-    crc = crc32(head, segment.salt)
-    own = _pack_crc(crc)
-    data[:HEADER_BYTES] = head + own
-    data[end:] = sums + own
-    return data, length, crc
-
-
-def encode_small_block(kind: int, segment: Segment, records: Records, length: int) -> tuple[bytes, int]:
-    """The same of a block whose payload is one run of ``length`` bytes, or nothing: most are a few hundred bytes, and
-    then joining them is quicker than finding them a place. The block, and its header's checksum."""
-    sizes = records.sizes
-    number = len(sizes)
-    table = _pack_crc(*sizes) if number == 1 else struct.pack(f"<{number}I", *sizes)
-    payload = b"".join((table, *records.pieces))
-    sums = _pack_crc(crc32(payload)) if number else b""
-    head = _pack_block(BLOCK_MAGIC, kind, number, length, segment.next_index, segment.chain, crc32(sums))
-    crc = crc32(head, segment.salt)
-    own = _pack_crc(crc)
-    return b"".join((head, own, payload, sums, own)), crc
-
-
-def _lay(pieces: list[Piece], room: memoryview) -> None:
-    """Copy pieces that fill the room, one behind the other; many small ones are joined first, which is quicker."""
-    if len(room) < COPIED_MAX * len(pieces):
-        room[:] = b"".join(pieces)
-        return
-    at = 0
-    for piece in pieces:
-        end = at + len(piece)
-        room[at:end] = piece
-        at = end
-
-
 def sums_of(payload: bytes | memoryview) -> bytes:
     """The checksums of a payload's runs."""
     view = memoryview(payload)
@@ -274,10 +220,10 @@ def parse_header(data: bytes, offset: int, salt: int) -> BlockHeader | None:
     """The block header at `offset`, or None if it is not whole and intact."""
     if offset + HEADER_BYTES > len(data):
         return None
-    (crc,) = CRC.unpack_from(data, offset + _BLOCK.size)
-    if crc32(data[offset : offset + _BLOCK.size], salt) != crc:
+    (crc,) = CRC.unpack_from(data, offset + BLOCK.size)
+    if crc32(data[offset : offset + BLOCK.size], salt) != crc:
         return None
-    header = BlockHeader._make((*_BLOCK.unpack_from(data, offset), crc))
+    header = BlockHeader._make((*BLOCK.unpack_from(data, offset), crc))
     return header if header.magic == BLOCK_MAGIC else None
 
 

@@ -1,6 +1,6 @@
 """What was appended to a log and is not yet taken to be written: records, in blocks as they will lie in their files.
 
-Only the event loop comes here. That a record is taken up means that there is room for it on disk.
+Only the event loop comes here, but for `refusal`. That a record is taken up means that there is room for it on disk.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from antiphon.core.buffers import Piece
+from antiphon.core.errors import JournalError
 from antiphon.runtime.disk.files import LogFiles, Spare
 from antiphon.runtime.disk.segments import GRAIN, Records, Segment, block_bytes
 from antiphon.runtime.disk.writer import Writer
@@ -28,6 +29,7 @@ class Blocks(NamedTuple):
 
     first: int
     blocks: list[Block]
+    size: int  # of all of them, in bytes
 
 
 class Unwritten:
@@ -35,6 +37,7 @@ class Unwritten:
         """``active`` is the newest segment, all of it written; a new one begins with ``header_bytes``."""
         self.next_index = active.next_index
         self.bytes = 0
+        self.refusal: str | None = None  # why the log takes nothing any more
         self._first = active.next_index  # of the oldest record that is not taken
         self._files = files
         self._writer = writer
@@ -47,6 +50,8 @@ class Unwritten:
 
     def append(self, size: int, pieces: Iterable[Piece]) -> None:
         """Take up a record of ``size`` bytes. JournalFull: nothing has changed."""
+        if self.refusal is not None:
+            raise JournalError(self.refusal)
         taken = size + _LENGTH_BYTES
         if taken > self._free:
             self._make_room(taken)
@@ -59,14 +64,17 @@ class Unwritten:
 
     def take(self) -> Blocks | None:
         """Move all of it out; None if there is nothing."""
+        if self.refusal is not None:
+            raise JournalError(self.refusal)
         if not self.bytes:
             return None
         self._finish_block()
         blocks, self._blocks = self._blocks, []
         first, self._first = self._first, self.next_index
+        size = self.bytes
         self.bytes = self._finished_bytes = 0
         self._free = self._limit - self._writer.latest_place(self._end)
-        return Blocks(first, blocks)
+        return Blocks(first, blocks, size)
 
     def _make_room(self, size: int) -> None:
         """Reserve a new segment for a record that does not fit into the present one."""

@@ -88,6 +88,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self.transport: Any = None
         self._chunk = bytearray(FIRST_CHUNK_BYTES)
         self._view = memoryview(self._chunk)
+        self._whole = self._view[:]  # the same, for the event loop, which may hold it while `_view` is released
         self._begin = 0  # of what is received and not yet a whole frame
         self._end = 0
         self._is_viewed = False  # whether somebody may have a view of the chunk
@@ -197,6 +198,8 @@ class FrameStream(asyncio.BufferedProtocol):
         self.on_writable()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if not self._end:
+            return self._whole
         if len(self._chunk) - self._end < ROOM_MIN:
             self._make_room(ROOM_MIN)
         return self._view[self._end :]
@@ -219,7 +222,7 @@ class FrameStream(asyncio.BufferedProtocol):
         with self._view[self._begin : self._end] as begun:
             view[:unfinished] = begun
         self._view.release()
-        self._chunk, self._view, self._is_viewed = fresh, view, False
+        self._chunk, self._view, self._whole, self._is_viewed = fresh, view, view[:], False
         self._begin, self._end = 0, unfinished
         kept = _left.get(len(left))
         if kept is not None and len(kept) * len(left) < KEPT_BYTES:
