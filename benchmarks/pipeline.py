@@ -50,8 +50,9 @@ LAYERS = ["start", "propose", "final"]
 Ints = npt.NDArray[np.int64]
 
 
-def write_trace(folder: Path, rows: int, shape: str) -> int:
-    """A trace of Skeen's shape (start, propose, final) in which all properties hold; returns its number of rows."""
+def write_trace(folder: Path, rows: int, shape: str) -> tuple[int, int]:
+    """A trace of Skeen's shape (start, propose, final) in which all properties hold; returns the number of its
+    rows, and of the bytes that they take when they are read."""
     random = np.random.default_rng(1)
     events = folder / "events"
     messages = int(rows / ROWS_PER_MESSAGE)
@@ -64,7 +65,7 @@ def write_trace(folder: Path, rows: int, shape: str) -> int:
         events = events / "run=run"
     events.mkdir(parents=True)
     next_seq, next_position = (np.zeros(len(SENDERS), dtype=np.int64) for _ in range(2))
-    written = 0
+    written = decoded = 0
     for part, first in enumerate(range(0, messages, CHUNK)):
         count = min(CHUNK, messages - first)
         table = _chunk(random, first, count, next_seq, next_position, keys=shape != "keyless", per_run=per_run)
@@ -73,7 +74,8 @@ def write_trace(folder: Path, rows: int, shape: str) -> int:
             table = pa.concat_tables([table, table.take(again)])
         pq.write_table(table, events / f"part-{part:05d}.parquet", compression="zstd")
         written += table.num_rows
-    return written
+        decoded += table.nbytes
+    return written, decoded
 
 
 def _facts(run: str) -> RunFacts:
@@ -244,17 +246,17 @@ def peak_gib(pid: int) -> float:
     return sum(int(text.partition("VmHWM:")[2].split()[0]) for text in status if "VmHWM:" in text) / 2**20
 
 
-def compare(folder: Path, rows: int, shape: str, engines: list[str], memory_gib: int | None) -> None:
-    written = write_trace(folder, rows, shape)
+def compare(folder: Path, rows: int, shape: str, engines: list[str], memory: dict[str, int | None]) -> None:
+    written, decoded = write_trace(folder, rows, shape)
     size = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
-    print(f"{shape}: {written:,} rows, {size:,.0f} MB", flush=True)
+    print(f"{shape}: {written:,} rows, {size:,.0f} MB, {decoded / 1e6:,.0f} MB when they are read", flush=True)
     cpu: dict[str, float] = {}
     for engine in engines:
         if engine != "spark" and shape == "keyless":
             continue  # their forms are ones with keys
         command = [sys.executable, __file__, "--judge", engine, str(folder), "--rows", str(written)]
-        memory = ["--memory-gib", str(memory_gib)] if memory_gib else []
-        done = subprocess.run([*command, *memory], stdout=subprocess.PIPE, text=True, check=True)
+        given = ["--memory-gib", str(memory[engine])] if memory[engine] else []
+        done = subprocess.run([*command, *given], stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
         cpu[engine] = found["cpu"]
         steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in found["steps"].items())
@@ -268,16 +270,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[2_000_000])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["keys"])
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=["duckdb", "polars", "spark"])
-    parser.add_argument("--memory-gib", type=int, default=None)
+    parser.add_argument("--memory-gib", type=int, default=None, help="for Spark's heap, and for the others")
+    parser.add_argument("--peers-gib", type=int, default=None, help="for the others, where they get more")
     parser.add_argument("--judge", nargs=2, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.judge:
         engine, folder = arguments.judge
         return judge(engine, Path(folder), arguments.memory_gib, arguments.rows[0])
+    spark, peers = arguments.memory_gib, arguments.peers_gib or arguments.memory_gib
+    memory = {engine: spark if engine == "spark" else peers for engine in ENGINES}
     for rows in arguments.rows:
         for shape in arguments.shapes:
             with tempfile.TemporaryDirectory(prefix="antiphon-") as home:
-                compare(Path(home), rows, shape, arguments.engines, arguments.memory_gib)
+                compare(Path(home), rows, shape, arguments.engines, memory)
     return None
 
 

@@ -124,7 +124,8 @@ def half_way(folder: SweepFolder, sweep: Sweep) -> None:
     round = folder.begin([(0, 1), (2, 3)])
     task.run_chunk(sweep, (0, 1), round.folder)
     (round.folder / "outcomes" / ".00000002-00000003.parquet.77.tmp").write_bytes(b"half")
-    shutil.copy(next(round.folder.glob("trace/events/*")), round.folder / "trace/events/.00000002.77.tmp")
+    if sweep.trace:
+        shutil.copy(next(round.folder.glob("trace/events/*")), round.folder / "trace/events/.00000002.77.tmp")
     committed = round.folder / "outcomes" / "00000000-00000001.parquet"
     table = pq.read_table(committed)
     task.write_table(committed, table.set_column(8, METRICS.field("cpu_seconds"), pa.array([77.0, 77.0])))
@@ -161,15 +162,15 @@ def stop(*_: object, **__: object) -> None:
 def test_two_attempts_at_a_chunk_commit_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep, folder = prepared(tmp_path / "out")
     round = folder.begin([(0, 1)])
-    write_runs, attempts = task.write_runs, []
+    write_tables, attempts = task.write_tables, []
 
     def overtaken(*arguments: Any) -> None:
         attempts.append(None)
         if len(attempts) == 1:  # before the first attempt has written anything, another one does it all
             task.run_chunk(sweep, (0, 1), round.folder)
-        write_runs(*arguments)
+        write_tables(*arguments)
 
-    monkeypatch.setattr(task, "write_runs", overtaken)
+    monkeypatch.setattr(task, "write_tables", overtaken)
     task.run_chunk(sweep, (0, 1), round.folder)
     assert len(attempts) == 2
     files = sorted(path.relative_to(round.folder).as_posix() for path in round.folder.rglob("*") if path.is_file())

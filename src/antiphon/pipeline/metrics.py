@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.glance.times import BACKWARDS, EACH, LATENCIES, SENT, latency_buckets, totals
-from antiphon.pipeline.glance.world import world_of
+from antiphon.pipeline.glance.figures import by_run, by_shape
+from antiphon.pipeline.glance.times import LATENCIES, latency_buckets, totals
+from antiphon.pipeline.glance.world import World, world_of_groups
 from antiphon.pipeline.latency_index import LatencyIndex, latency_index
 from antiphon.pipeline.local import kept
-from antiphon.pipeline.messages import facts_of
 from antiphon.pipeline.scan import Scan, of_rows
-
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,15 @@ def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> 
 
     Where there are causal graphs, one more measures for how many machines a message waits.
     """
-    counted = kept(totals(scan or of_rows(events), world_of(facts_of(runs))))
+    counted = kept(totals(scan or of_rows(events), _world(runs)))
     latencies = kept(latency_histogram(events, runs, scan))
-    rows = _rows(counted, latencies, runs)
+    rows = kept(_rows(counted, latencies, runs))
     frames = counted.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
     by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(
         "run", "layer", "sends", "bytes", _per("sends", "multicasts").alias("sends_per_multicast")
     )
-    by_groups = _percentiles(latencies, ["run", "groups"]).withColumnRenamed("multicasts", "messages")
-    by_size = _percentiles(latencies, ["run", "groups", "processes"]).withColumnRenamed("multicasts", "messages")
+    by_groups = by_shape(latencies, ["groups"])
+    by_size = by_shape(latencies, ["groups", "processes"])
     with_graph = runs.join(F.broadcast(counted.filter("kind = 'enter'")), on="run", how="left_semi")
     return Metrics(
         rows.orderBy("run"),
@@ -60,46 +58,20 @@ def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> 
 
 def run_metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> DataFrame:
     """Of these tables the first alone, one row per run: for sweeps, which have many runs."""
-    counted = totals(scan or of_rows(events), world_of(facts_of(runs)))
+    counted = totals(scan or of_rows(events), _world(runs))
     return _rows(counted, latency_histogram(events, runs, scan), runs)
 
 
 def _rows(counted: DataFrame, latencies: DataFrame, runs: DataFrame) -> DataFrame:
-    rows = runs.select("run", "protocol").join(_by_run(counted), on="run", how="left")
-    return rows.join(_percentiles(latencies, ["run"]), on="run", how="left").transform(_with_rates)
+    return runs.select("run", "protocol").join(by_run(counted, latencies), on="run", how="left")
+
+
+def _world(runs: DataFrame) -> World:
+    return world_of_groups((row.run, row.groups) for row in runs.select("run", "groups").collect())
 
 
 def _per(amount: str, count: str) -> Column:
     return F.try_divide(F.col(amount).cast("double"), F.col(count).cast("double"))
-
-
-def _by_run(counted: DataFrame) -> DataFrame:
-    def of(kind: str, column: str) -> Column:
-        return F.when(F.col("kind") == kind, F.col(column))
-
-    return counted.groupBy("run").agg(
-        F.coalesce(F.sum(of("deliver", "rows")), F.lit(0)).alias("deliveries"),
-        F.coalesce(F.sum(of("deliver", "payloads")), F.lit(0)).alias("payloads"),
-        F.coalesce(F.sum(of("send", "sends")), F.lit(0)).alias("sends"),
-        F.coalesce(F.sum(of("send", "bytes")), F.lit(0)).alias("bytes"),
-        F.max(of("deliver", "steps_max")).alias("steps_max"),
-        F.max(of("deliver", "steps_mean")).alias("steps_mean"),
-        ((F.max(of("deliver", "last_ns")) - F.min(of("multicast", "first_ns"))) / 1e9).alias("seconds"),
-    )
-
-
-def _with_rates(rows: DataFrame) -> DataFrame:
-    latencies = [f"{measure}_{name}" for measure in LATENCIES for name in QUANTILES]
-    return rows.select(
-        *("run", "protocol", "multicasts", "deliveries", "payloads", "sends", "bytes"),
-        *("steps_max", "steps_mean", "seconds"),
-        _per("sends", "multicasts").alias("sends_per_multicast"),
-        _per("bytes", "multicasts").alias("bytes_per_multicast"),
-        _per("deliveries", "seconds").alias("deliveries_per_second"),
-        _per("payloads", "seconds").alias("payloads_per_second"),
-        *latencies,
-        BACKWARDS,
-    )
 
 
 def message_times(events: DataFrame, *more: Column) -> DataFrame:
@@ -126,7 +98,7 @@ def latency_histogram(events: DataFrame, runs: DataFrame, scan: Scan | None = No
     percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
     per message, delivered or not. Clocks may be apart: `backwards` counts latencies that are negative, and so are none.
     """
-    return latency_buckets(scan or of_rows(events), world_of(facts_of(runs)))
+    return latency_buckets(scan or of_rows(events), _world(runs))
 
 
 def mean_latencies(latencies: DataFrame) -> DataFrame:
@@ -136,28 +108,6 @@ def mean_latencies(latencies: DataFrame) -> DataFrame:
         count, total = (F.sum(F.when(F.col("measure") == measure, F.col(name))) for name in ("count", "sum_ns"))
         columns.append(F.try_divide(total.cast("double"), count * 1e6).alias(f"{measure}_mean"))
     return latencies.groupBy("run").agg(*columns)
-
-
-def _percentiles(latencies: DataFrame, by: list[str]) -> DataFrame:
-    """The smallest bucket's top with at least that share of all latencies at or below it."""
-    merged = latencies.groupBy(*by, "measure", "bucket").agg(
-        F.sum("count").alias("count"), F.max("top_ns").alias("top_ns")
-    )
-    all_ = Window.partitionBy(*by, "measure")
-    up_to = all_.orderBy("bucket").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    ranked = merged.withColumns({"below": F.sum("count").over(up_to), "total": F.sum("count").over(all_)})
-    columns = [
-        F.sum(F.when(F.col("measure") == SENT, F.col("count"))).alias("multicasts"),
-        F.coalesce(F.sum(F.when(F.col("measure") == BACKWARDS, F.col("count"))), F.lit(0)).alias(BACKWARDS),
-    ]
-    if "groups" in by:  # plain counting gives a run's deliveries, but not by the number of groups
-        deliveries = F.sum(F.when(F.col("measure").isin(EACH, BACKWARDS), F.col("count")))
-        columns.append(F.coalesce(deliveries, F.lit(0)).alias("deliveries"))
-    for measure in LATENCIES:
-        for name, share in QUANTILES.items():
-            reached = (F.col("measure") == measure) & (F.col("below") >= F.ceil(F.col("total") * share))
-            columns.append((F.min(F.when(reached, F.col("top_ns"))) / 1e6).alias(f"{measure}_{name}"))
-    return ranked.groupBy(*by).agg(*columns)
 
 
 def timeline(events: DataFrame, *, buckets: int = 120) -> DataFrame:

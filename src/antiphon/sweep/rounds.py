@@ -1,4 +1,7 @@
-"""Runs a sweep on Spark, in rounds: simulate, measure, commit. What is done once is not done again."""
+"""Runs a sweep on Spark, in rounds: simulate, measure, commit. What is done once is not done again.
+
+A task makes the figures of its own runs: else all cores but one would wait after each round until Spark had made them.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +16,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from antiphon.pipeline.glance.times import BACKWARDS, LATENCIES
-from antiphon.pipeline.metrics import QUANTILES, run_metrics
-from antiphon.pipeline.read import read_events, read_runs
 from antiphon.sweep.folder import POINT, Round, SweepFolder, parameters
 from antiphon.sweep.pace import Chunk, Pace, chunks
 from antiphon.sweep.spec import Sweep
-from antiphon.sweep.task import OUTCOMES, run_chunk
+from antiphon.sweep.task import MEASURED, OUTCOMES, run_chunk
 
 # Of the seconds that a round's tasks take on one core: it grows, since first estimates are rough, up to a limit.
 FIRST_ROUND_SECONDS, ROUND_SECONDS_MAX, GROWTH = 4.0, 180.0, 8.0
 LOOK_SECONDS = 0.5
 
-_COUNT, _FIGURE = pa.int64(), pa.float64()
-MEASURED = pa.schema(
-    [
-        *((name, _COUNT) for name in ("multicasts", "deliveries", "payloads_delivered", "sends", "bytes", "steps_max")),
-        *((name, _FIGURE) for name in ("steps_mean", "seconds", "sends_per_multicast", "bytes_per_multicast")),
-        *((name, _FIGURE) for name in ("deliveries_per_second", "payloads_per_second")),
-        *((f"{of}_{name}", _FIGURE) for of in LATENCIES for name in QUANTILES),
-        (BACKWARDS, _COUNT),
-    ]
-)
+
 METRICS = pa.schema([*OUTCOMES, *POINT, *MEASURED])
 
 OnProgress = Callable[[int], None]
@@ -56,7 +47,7 @@ def run_sweep(spark: SparkSession, sweep: Sweep, folder: SweepFolder, on_progres
         if not folder.is_measured(round):
             _simulate(spark, sweep, round, on_progress)
             outcomes = round.outcomes()
-            folder.measured(round, _measured(spark, sweep, round, outcomes))
+            folder.measured(round, _measured(sweep, outcomes))
             for outcome in outcomes:
                 pace.saw(outcome["point"], outcome["cpu_seconds"])
         folder.end(round, keep_trace=sweep.trace)
@@ -117,15 +108,7 @@ def _meanwhile(spark: SparkSession, job: Callable[[], Any], look: Callable[[], N
         raise failed[0]
 
 
-def _measured(spark: SparkSession, sweep: Sweep, round: Round, outcomes: list[dict[str, Any]]) -> pa.Table:
+def _measured(sweep: Sweep, outcomes: list[dict[str, Any]]) -> pa.Table:
     """The figures of a round: as many rows as it has runs, each with its point's parameters."""
-    found: dict[str, dict[str, Any]] = {}
-    trace = round.folder / "trace"
-    if trace.exists():  # else no run came so far
-        events = read_events(spark, trace)
-        figures = run_metrics(events, read_runs(spark, trace)).withColumnRenamed("payloads", "payloads_delivered")
-        found = {row["run"]: row for row in figures.toArrow().to_pylist()}
-        events.unpersist()
     points = [parameters(point) for point in sweep.points]
-    rows = [{**outcome, **points[outcome["point"]], **found.get(outcome["run"], {})} for outcome in outcomes]
-    return pa.Table.from_pylist(rows, METRICS)
+    return pa.Table.from_pylist([{**outcome, **points[outcome["point"]]} for outcome in outcomes], METRICS)

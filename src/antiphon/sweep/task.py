@@ -1,4 +1,4 @@
-"""What a task does: it simulates some runs in a row, and commits what came of them.
+"""What a task does: it simulates some runs in a row, measures them, and commits what came of them.
 
 A task may be tried again, and two attempts may run at the same time. Both do the same: a run is decided by its seed. So
 each writes under a name of its own and then renames: whoever comes last puts the same in the place of the same.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antiphon.core.errors import AntiphonError
+from antiphon.pipeline.glance.figures import FIGURES, figures
+from antiphon.pipeline.glance.times import counted_here
+from antiphon.pipeline.glance.world import world_of_groups
 from antiphon.simulation import Outcome, simulate
 from antiphon.sweep.pace import Chunk
 from antiphon.sweep.spec import Sweep, run_name
 from antiphon.trace import Row, RunFacts
-from antiphon.trace.parquet import write_runs
+from antiphon.trace.parquet import RUN, to_table, write_tables
 
+_RENAMED = {"payloads": "payloads_delivered"}
 OUTCOMES = pa.schema(
     [
         pa.field("run", pa.string(), nullable=False),
@@ -37,7 +40,12 @@ OUTCOMES = pa.schema(
         pa.field("cpu_seconds", pa.float64(), nullable=False),
     ]
 )
+# A run's `payloads` are what it was asked for.
+MEASURED = pa.schema([field.with_name(_RENAMED.get(field.name, field.name)) for field in FIGURES])
+COMMITTED = pa.schema([*OUTCOMES, *MEASURED])
 ERROR_CHARACTERS_MAX = 1_000
+
+Told = tuple[RunFacts, pa.Table]
 
 
 def chunk_name(chunk: Chunk) -> str:
@@ -54,9 +62,23 @@ def run_chunk(sweep: Sweep, chunk: Chunk, folder: Path) -> None:
     committed = folder / "outcomes" / f"{chunk_name(chunk)}.parquet"
     if committed.exists():
         return
-    outcomes: list[dict[str, Any]] = []
-    write_runs(folder / "trace", chunk_name(chunk), _simulated(sweep, chunk, outcomes))
-    write_table(committed, pa.Table.from_pylist(outcomes, OUTCOMES))
+    outcomes, runs = _simulated(sweep, chunk)
+    if sweep.trace:
+        write_tables(folder / "trace", chunk_name(chunk), runs)
+    measured = _measured(runs)
+    rows = [{**outcome, **measured.get(outcome["run"], {})} for outcome in outcomes]
+    write_table(committed, pa.Table.from_pylist(rows, COMMITTED))
+
+
+def _measured(runs: list[Told]) -> dict[str, dict[str, Any]]:
+    """The figures of each run, as `antiphon metrics` makes them: a task has all of a run, so that nothing is to come
+    together from several."""
+    if not runs:
+        return {}
+    events = pa.concat_tables([table for _, table in runs])
+    world = world_of_groups((facts.run, facts.groups) for facts, _ in runs)
+    found = figures(counted_here(world, events)).to_pylist()
+    return {row.pop("run"): {_RENAMED.get(name, name): cell for name, cell in row.items()} for row in found}
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -68,8 +90,9 @@ def write_table(path: Path, table: pa.Table) -> None:
     temporary.replace(path)
 
 
-def _simulated(sweep: Sweep, chunk: Chunk, outcomes: list[dict[str, Any]]) -> Iterator[tuple[RunFacts, Iterable[Row]]]:
-    """The runs that have a trace, one after the other; beside them, what came of each."""
+def _simulated(sweep: Sweep, chunk: Chunk) -> tuple[list[dict[str, Any]], list[Told]]:
+    """What came of each run; and those that have a trace, with it."""
+    outcomes, runs = list[dict[str, Any]](), list[Told]()
     for number in range(chunk[0], chunk[1] + 1):
         point, seed = sweep.run(number)
         start = time.process_time()
@@ -80,9 +103,11 @@ def _simulated(sweep: Sweep, chunk: Chunk, outcomes: list[dict[str, Any]]) -> It
             found["error"] = str(error) if isinstance(error, AntiphonError) else f"{type(error).__name__}: {error}"
         else:
             found |= _told(outcome)
-            yield msgspec.structs.replace(outcome.facts, run=found["run"]), _rows(outcome, sweep)
-        # Whoever took the rows has made a table of them by now, which is part of the work.
+            table = to_table(_rows(outcome, sweep))
+            named = table.append_column(RUN, pa.repeat(found["run"], len(table)))
+            runs.append((msgspec.structs.replace(outcome.facts, run=found["run"]), named))
         outcomes.append(found | {"cpu_seconds": time.process_time() - start})
+    return outcomes, runs
 
 
 def _told(outcome: Outcome) -> dict[str, Any]:

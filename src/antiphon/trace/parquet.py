@@ -100,14 +100,17 @@ def write_run(folder: Path, facts: RunFacts, rows: Sequence[Row], *, rows_per_fi
 
 def write_runs(folder: Path, name: str, runs: Iterable[tuple[RunFacts, Iterable[Row]]]) -> None:
     """Write whole runs into one file of events and one of facts. Two may do so at the same time, if it is the same."""
-    facts, tables = [], []
-    for of_run, rows in runs:
-        table = to_table(rows)
-        facts.append(of_run)
-        tables.append(table.append_column(RUN, pa.repeat(of_run.run, len(table))))
-    if facts:
-        _write(folder / "events" / f"{name}.parquet", pa.concat_tables(tables), f".{secrets.token_hex(4)}")
-        write_many_facts(folder, name, facts)
+    tables = ((of_run, to_table(rows)) for of_run, rows in runs)
+    named = [(of_run, table.append_column(RUN, pa.repeat(of_run.run, len(table)))) for of_run, table in tables]
+    write_tables(folder, name, named)
+
+
+def write_tables(folder: Path, name: str, runs: Sequence[tuple[RunFacts, pa.Table]]) -> None:
+    """The same of tables that have the column of the run already."""
+    if runs:
+        events = pa.concat_tables([table for _, table in runs])
+        _write(folder / "events" / f"{name}.parquet", events, f".{secrets.token_hex(4)}")
+        write_many_facts(folder, name, [of_run for of_run, _ in runs])
 
 
 def wanted_columns(path: Path | str, found: pa.Schema) -> list[str]:

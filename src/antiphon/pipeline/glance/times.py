@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from antiphon.pipeline.glance.arrays import (
     LARGEST,
@@ -43,22 +44,40 @@ BACKWARDS = "backwards"  # deliveries that seem to precede their multicast, by c
 KINDS = ("multicast", "deliver", "send", "enter")
 OF_TOTALS = ["run", "process", "kind", "layer", "peers", "bytes", "step", "time_ns", "requests"]
 OF_TIMES = ["run", "process", "kind", "message", "destinations", "time_ns"]
-TOTALS = (
-    "run string, kind string, layer string, rows long, sends long, bytes long, payloads long, steps_max int,"
-    " steps_sum long, steps long, first_ns long, last_ns long"
+_TEXT, _LONG, _SHORT = pa.string(), pa.int64(), pa.int32()
+COUNTED = pa.schema(
+    [
+        *((name, _TEXT) for name in ("run", "kind", "layer")),
+        *((name, _LONG) for name in ("rows", "sends", "bytes", "payloads")),
+        ("steps_max", _SHORT),
+        *((name, _LONG) for name in ("steps_sum", "steps", "first_ns", "last_ns")),
+    ]
 )
-BUCKETS = "run string, measure string, groups int, processes int, bucket long, count long, top_ns long, sum_ns long"
+BUCKETED = pa.schema(
+    [
+        *((name, _TEXT) for name in ("run", "measure")),
+        *((name, _SHORT) for name in ("groups", "processes")),
+        *((name, _LONG) for name in ("bucket", "count", "top_ns", "sum_ns")),
+    ]
+)
 UNKNOWN = -1
 _sizes = attrgetter("sizes")
 
 
+def counted_here(world: World, table: pa.Table) -> pa.Table:
+    """Both tables in one, of runs that are here as a whole: nothing need come together from elsewhere."""
+    counted = pa.Table.from_batches(_counted(world, [table]))
+    latencies = pa.Table.from_batches(_latencies(world, _timed(world, 1, [table])), BUCKETED)
+    return pa.concat_tables([counted.cast(COUNTED), latencies], promote_options="default")
+
+
 def totals(scan: Scan, world: World) -> DataFrame:
     """Everything that plain counting gives, per run, kind and layer."""
-    parts = scan.map(partial(_counted, world), OF_TOTALS, TOTALS)
+    parts = scan.map(partial(_counted, world), OF_TOTALS, from_arrow_schema(COUNTED))
     return parts.groupBy("run", "kind", "layer").agg(
         *(F.sum(name).alias(name) for name in ("rows", "sends", "bytes", "payloads")),
         F.max("steps_max").alias("steps_max"),
-        F.try_divide(F.sum("steps_sum").cast("double"), F.sum("steps").cast("double")).alias("steps_mean"),
+        *(F.sum(name).alias(name) for name in ("steps_sum", "steps")),
         F.min("first_ns").alias("first_ns"),
         F.max("last_ns").alias("last_ns"),
     )
@@ -115,7 +134,7 @@ def latency_buckets(scan: Scan, world: World) -> DataFrame:
     n = scan.buckets()
     times = scan.map(partial(_timed, world, n), OF_TIMES, PIECES_IN_SPARK).repartitionById(n, "bucket")
     return (
-        times.mapInArrow(partial(_latencies, world), BUCKETS)
+        times.mapInArrow(partial(_latencies, world), from_arrow_schema(BUCKETED))
         .groupBy("run", "measure", "groups", "processes", "bucket")
         .agg(F.sum("count").alias("count"), F.max("top_ns").alias("top_ns"), F.sum("sum_ns").alias("sum_ns"))
     )

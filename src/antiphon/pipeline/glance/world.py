@@ -5,7 +5,7 @@ A long has room for 63 members. Who has no bit is not lost: what concerns it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,14 @@ class World:
     judged: list[frozenset[str]] = field(default_factory=list)
     in_part: set[tuple[str, str]] = field(default_factory=set)  # (run, process): only its multicasts are looked at
 
+    def known(self, groups: Mapping[str, Sequence[str]], layouts: dict[str, int]) -> int:
+        """The layout that these groups have; many runs have the same one, which `layouts` tells."""
+        key = repr(groups)
+        if key not in layouts:
+            layouts[key] = len(self.layouts)
+            self.layouts.append(_layout(groups))
+        return layouts[key]
+
     def runs(self, names: pa.Array) -> Ints:
         """The runs' places, -1 for a run of which nothing is known."""
         return np.array([self.names.get(name, -1) for name in names.to_pylist()], dtype=np.int64)
@@ -74,19 +82,25 @@ class World:
         return np.array(getattr(self, what))[runs]
 
 
+def world_of_groups(runs: Iterable[tuple[str, Mapping[str, Sequence[str]]]]) -> World:
+    """Runs of which nothing is judged: their names and groups."""
+    world, known = World(), dict[str, int]()
+    for name, groups in runs:
+        world.names[name] = len(world.layout)
+        world.layout.append(world.known(groups, known))
+    return world
+
+
 def world_of(facts: DataFrame, incomplete: DataFrame | None = None) -> World:
     """The facts of all runs, which the driver has anyway. `incomplete`: (run, client) of whom only the multicasts
     count."""
     world, known, sets = World(), dict[str, int](), dict[frozenset[str], frozenset[str]]()
     for row in facts.select("run", "groups", "faulty", "whole", "judged").collect():
-        key = repr(row.groups)
-        if key not in known:
-            known[key] = len(world.layouts)
-            world.layouts.append(_layout(row.groups))
+        layout = world.known(row.groups, known)
         judged = frozenset(row.judged)
-        bits = world.layouts[known[key]].members
+        bits = world.layouts[layout].members
         world.names[row.run] = len(world.layout)
-        world.layout.append(known[key])
+        world.layout.append(layout)
         world.faulty.append(sum({bits.get(name, 0) for name in row.faulty}))
         world.judged.append(sets.setdefault(judged, judged))
         world.must.append(not judged.isdisjoint(BY_MESSAGE))
@@ -98,7 +112,7 @@ def world_of(facts: DataFrame, incomplete: DataFrame | None = None) -> World:
     return world
 
 
-def _layout(groups: dict[str, list[str]]) -> Layout:
+def _layout(groups: Mapping[str, Sequence[str]]) -> Layout:
     everybody = [name for names in groups.values() for name in names]
     members = {name: 1 << place for place, name in enumerate(list(dict.fromkeys(everybody))[:BITS])}
     bits = {group: 1 << place for place, group in enumerate(groups) if place < BITS}
