@@ -19,7 +19,7 @@ from antiphon.pipeline.scenes import OUTAGES_MAX, _down, _outages, scenes
 from antiphon.pipeline.verify import verdicts, verify
 from antiphon.trace import Row, RunFacts
 from antiphon.trace.parquet import write_run
-from forgeries import FORGERIES, honest_run
+from forgeries import FORGERIES, HARMLESS, honest_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,13 +27,18 @@ if TYPE_CHECKING:
 PHONE = 390  # pixels
 
 
+def fine_run() -> tuple[RunFacts, list[Row]]:
+    (replaced,) = [odd for odd in HARMLESS if odd.name == "member_replaced"]
+    return replaced.forge(*honest_run(2, run="fine"))
+
+
 @pytest.fixture(scope="module")
 def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The report of an honest run, and that of two of which one is broken."""
+    """The report of an honest run in which a member is replaced, and that of two of which one is broken."""
     folder = tmp_path_factory.mktemp("report")
     (cycle,) = [forgery for forgery in FORGERIES if forgery.name == "cycle_of_three"]
     broken_facts, rows = cycle.forge(*honest_run(7))
-    for facts, kept in (honest_run(2, run="fine"), (msgspec.structs.replace(broken_facts, run="bad"), rows)):
+    for facts, kept in (fine_run(), (msgspec.structs.replace(broken_facts, run="bad"), rows)):
         facts.promises = ["validity", "acyclic_order"]
         # Receivers do not say what a frame is about, as those of the simulator and of real processes do not.
         write_run(folder / "trace", facts, [row._replace(about=None) if row.kind == "receive" else row for row in kept])
@@ -66,12 +71,13 @@ def test_the_verdict_is_in_the_page_and_nothing_is_fetched(pages: dict[str, str]
 
 
 def test_the_pictures_show_the_run(pages: dict[str, str]) -> None:
-    facts, rows = honest_run(2, run="fine")
+    facts, rows = fine_run()
     data = data_of(pages["fine"])
     delivered = [row for row in rows if row.kind == "deliver"]
     assert sum(count for counts in data["deliveries"].values() for _, count in counts) == len(delivered)
     assert sum(cell[-1] for cell in data["latency"]["cells"]) + data["latency"]["backwards"] == len(delivered)
     assert [group for group, _ in data["lanes"]] == sorted(facts.groups)
+    assert [mark[:2] for mark in data["marks"] if mark[0] == "g1.4"] == [["g1.4", "adopt"]]
     frames = data["space_time"]["frames"]
     assert frames
     assert all(sent <= received for *_, sent, received in frames)
@@ -80,6 +86,7 @@ def test_the_pictures_show_the_run(pages: dict[str, str]) -> None:
 def test_who_was_down_and_when() -> None:
     marks = [(5, "a", "crash"), (6, "a", "recover"), (7, "b", "crash"), (9, "c", "recover")]
     assert _down(marks, 20) == [("a", 5, 6), ("b", 7, 20)]
+    assert _down([*marks, (8, "b", "adopt")], 20) == _down(marks, 20), "who takes another's place was not down"
     assert _outages([(7, 20), (1, 3), (2, 5)]) == [(1, 5), (7, 20)]
     many = _outages([(10 * i, 10 * i + 5) for i in range(OUTAGES_MAX + 50)])
     assert len(many) == OUTAGES_MAX
