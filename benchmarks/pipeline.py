@@ -2,8 +2,9 @@
 polars`).
 
 Each engine is a process of its own; its cost is the processor time of the whole tree of processes, Java's start and the
-Python workers included. The shapes: `keys`, `duplicates` (2 % of the rows are there twice), `keyless`, and `runs`, the
-same number of rows in runs of 600 each.
+Python workers included. The shapes: `keys`, `duplicates` (2 % of the rows are there twice), `keyless`, `runs`, the
+same number of rows in runs of 600 each, and forged ones, for Spark alone: in the middle of the trace one process
+delivers two messages in the wrong order (`swapped`) or one of them not at all (`lost`), with keys and without.
 
 Example: python benchmarks/pipeline.py --rows 2000000 20000000 --shapes keys duplicates keyless
 """
@@ -43,7 +44,12 @@ PROMISES = [
 CHUNK = 50_000
 MESSAGES_PER_RUN = 18  # some 600 rows
 DUPLICATES = 0.02
-SHAPES = ["keys", "duplicates", "keyless", "runs"]
+FORGED = {
+    "swapped": {"total_order", "acyclic_order"},
+    "lost": {"agreement", "uniform_agreement", "total_order", "fifo", "causal"},
+}
+FORGED |= {f"keyless-{how}": broken for how, broken in FORGED.items()}
+SHAPES = ["keys", "duplicates", "keyless", "runs", *FORGED]
 KINDS = ["multicast", "deliver", "send", "receive"]
 LAYERS = ["start", "propose", "final"]
 
@@ -68,7 +74,9 @@ def write_trace(folder: Path, rows: int, shape: str) -> tuple[int, int]:
     written = decoded = 0
     for part, first in enumerate(range(0, messages, CHUNK)):
         count = min(CHUNK, messages - first)
-        table = _chunk(random, first, count, next_seq, next_position, keys=shape != "keyless", per_run=per_run)
+        table = _chunk(random, first, count, next_seq, next_position, keys="keyless" not in shape, per_run=per_run)
+        if shape in FORGED and first + CHUNK >= messages // 2 > first:
+            table = _forged(table, shape)
         if shape == "duplicates":
             again = np.flatnonzero(random.random(table.num_rows) < DUPLICATES)
             table = pa.concat_tables([table, table.take(again)])
@@ -145,6 +153,22 @@ def _chunk(
     return made.append_column(RUN, run)
 
 
+def _forged(table: pa.Table, shape: str) -> pa.Table:
+    """What one process delivers in the middle of the table: two messages in the other order, or one of them not."""
+    of_one = (np.asarray(table["kind"]) == "deliver") & (np.asarray(table["process"]) == MEMBERS[0])
+    rows = np.flatnonzero(of_one)
+    one, other = rows[len(rows) // 2 : len(rows) // 2 + 2].tolist()
+    if shape.endswith("lost"):
+        return table.filter(pa.array(np.arange(len(table)) != one))
+    order = np.arange(len(table))
+    order[[one, other]] = other, one
+    taken = table.take(pa.array(order))
+    for name in ("seq", "time_ns", "position"):  # where they stand stays as it was
+        at = table.column_names.index(name)
+        taken = taken.set_column(at, table.schema.field(name), table[name])
+    return taken
+
+
 def _cast(values: Any, kind: pa.DataType) -> pa.Array:
     return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
 
@@ -167,7 +191,7 @@ def _numbered(process: Ints, next_seq: Ints) -> Ints:
 # ---- the engines, each in a process of its own
 
 
-def by_spark(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
+def by_spark(folder: Path, memory_gib: int | None, rows: int, shape: str) -> Iterator[str]:
     """The commands' own path, without their words."""
     from antiphon.pipeline.metrics import run_metrics
     from antiphon.pipeline.read import open_trace
@@ -178,19 +202,19 @@ def by_spark(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
     yield "start"
     events, runs, _, scan = open_trace(spark, folder)
     yield "read"
-    _must_hold(verify(events, runs, scan=scan).collect())
+    _must_be_judged_right({row.property for row in verify(events, runs, scan=scan).collect()}, shape)
     yield "verify"
     run_metrics(events, runs, scan=scan).write.mode("overwrite").parquet(str(folder / "metrics"))
     yield "metrics"
 
 
-def by_duckdb(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
+def by_duckdb(folder: Path, memory_gib: int | None, rows: int, shape: str) -> Iterator[str]:
     import pipeline_duckdb
 
     yield from pipeline_duckdb.judge(folder, GROUPS, memory_gib or 4)
 
 
-def by_polars(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
+def by_polars(folder: Path, memory_gib: int | None, rows: int, shape: str) -> Iterator[str]:
     import pipeline_polars
 
     yield from pipeline_polars.judge(folder, GROUPS)
@@ -199,16 +223,16 @@ def by_polars(folder: Path, memory_gib: int | None, rows: int) -> Iterator[str]:
 ENGINES = {"spark": by_spark, "duckdb": by_duckdb, "polars": by_polars}
 
 
-def _must_hold(found: list[Any]) -> None:
-    if found:
-        raise SystemExit(f"This trace is honest, and yet: {found[0]}")
+def _must_be_judged_right(broken: set[str], shape: str) -> None:
+    if not FORGED.get(shape, set()) <= broken or (broken and shape not in FORGED):
+        raise SystemExit(f"This trace is {shape}, and yet broken are: {sorted(broken)}")
 
 
-def judge(engine: str, folder: Path, memory_gib: int | None, rows: int) -> None:
+def judge(engine: str, folder: Path, memory_gib: int | None, rows: int, shape: str) -> None:
     """In the engine's own process: print what each step took."""
     spent = {}
     before, started = 0.0, time.perf_counter()
-    for step in ENGINES[engine](folder, memory_gib, rows):
+    for step in ENGINES[engine](folder, memory_gib, rows, shape):
         now = tree_seconds(os.getpid())
         spent[step] = now - before
         before = now
@@ -252,9 +276,9 @@ def compare(folder: Path, rows: int, shape: str, engines: list[str], memory: dic
     print(f"{shape}: {written:,} rows, {size:,.0f} MB, {decoded / 1e6:,.0f} MB when they are read", flush=True)
     cpu: dict[str, float] = {}
     for engine in engines:
-        if engine != "spark" and shape == "keyless":
-            continue  # their forms are ones with keys
-        command = [sys.executable, __file__, "--judge", engine, str(folder), "--rows", str(written)]
+        if engine != "spark" and (shape == "keyless" or shape in FORGED):
+            continue  # their forms are ones with keys, and only count what is not in order
+        command = [sys.executable, __file__, "--judge", engine, str(folder), "--rows", str(written), "--shapes", shape]
         given = ["--memory-gib", str(memory[engine])] if memory[engine] else []
         done = subprocess.run([*command, *given], stdout=subprocess.PIPE, text=True, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
@@ -276,7 +300,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.judge:
         engine, folder = arguments.judge
-        return judge(engine, Path(folder), arguments.memory_gib, arguments.rows[0])
+        return judge(engine, Path(folder), arguments.memory_gib, arguments.rows[0], arguments.shapes[0])
     spark, peers = arguments.memory_gib, arguments.peers_gib or arguments.memory_gib
     memory = {engine: spark if engine == "spark" else peers for engine in ENGINES}
     for rows in arguments.rows:

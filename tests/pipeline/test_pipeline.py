@@ -98,6 +98,7 @@ class Judged:
     found: list[SparkRow]
     broken: Broken
     broken_the_long_way: Broken
+    broken_in_pieces: Broken
     verdicts: dict[tuple[str, str], str]
     events: DataFrame
 
@@ -231,9 +232,24 @@ def judged_by(spark: SparkSession, folder: Path, runs: list[Run]) -> Judged:
         violations.collect(),
         broken(violations),
         broken(verify(events, facts.withColumn("promises", F.array_intersect("promises", proved)), fast=False)),
+        broken_in_pieces(events, facts),
         {(row.run, row.property): row.status for row in verdicts(violations, facts).collect()},
         events,
     )
+
+
+ORDERS = {"total_order", "acyclic_order", "real_time_order", "fifo", "causal", "causal_extension"}
+
+
+def broken_in_pieces(events: DataFrame, facts: DataFrame) -> Broken:
+    """The orders, none of them proved by keys, where a task holds two messages and a block four."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in (("spans.PIECE", 2), ("spans.NUMBERS", 4), ("spans.BLOCK_NS", 10**6)):
+            patch.setattr(f"antiphon.pipeline.{name}", size)
+        for module in ("spans", "order", "precedence"):
+            patch.setattr(f"antiphon.pipeline.{module}.EVENTS", 4)
+        orders = F.array(*(F.lit(name) for name in ORDERS))
+        return broken(verify(events, facts.withColumn("promises", F.array_intersect("promises", orders)), fast=False))
 
 
 def test_every_forgery_breaks_exactly_what_it_says(judged: Judged) -> None:
@@ -258,6 +274,10 @@ def test_every_mutant_of_the_host_is_caught_from_its_own_trace(judged: Judged) -
 
 def test_the_long_way_finds_the_same(judged: Judged) -> None:
     assert judged.broken_the_long_way == {(run, name) for run, name in judged.broken if name in PROVED_BY_KEYS}
+
+
+def test_pieces_of_a_run_break_what_the_run_breaks(judged: Judged) -> None:
+    assert judged.broken_in_pieces == {(run, name) for run, name in judged.broken if name in ORDERS}
 
 
 def test_a_run_of_more_members_than_a_long_has_bits(judged: Judged) -> None:

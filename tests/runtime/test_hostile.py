@@ -110,7 +110,8 @@ def test_hostile_callers_are_turned_away_and_counted(make_cluster: MakeCluster) 
     refused = status.refused
     assert refused["oversized frame"] + refused["bad frame"] >= 23
     assert refused["no antiphon"] == refused["wrong version"] == refused["wrong cluster"] == 1
-    assert refused["unknown process"] == 3
+    assert refused["unknown process"] == 2
+    assert refused["stranger"] == 1, "it is called like a member to come"
     assert refused["old incarnation"] == refused["bad client name"] == 1
     assert refused["no hello in time"] == 2
     asyncio.run(_still_works(folder))

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
-from antiphon.pipeline import kernel, moments, requests, schema, stretches, witness
+from antiphon.pipeline import kernel, moments, requests, schema, spans, stretches, witness
 from antiphon.pipeline.adoption import adoptions
 from antiphon.pipeline.glance.conclude import CHATTER, KEYLESS, ORDERS, PLACES
 from antiphon.pipeline.glance.conclude import ODD_REQUESTS as REQUESTS
@@ -183,11 +183,7 @@ class Evidence:
         """What follows chains through all of a run, found by the kernel: of several properties, in one go."""
         if self.unordered is None or self.unproven.keys().isdisjoint(kernel.CHECKS):
             return None
-        table = self.unordered.filter(judges(*kernel.CHECKS)).withColumns(
-            {"delivered_at": F.col("deliveries.process"), "delivered_seq": F.col("deliveries.seq")}
-        )
-        found = table.select(*kernel.COLUMNS).groupBy("run").applyInArrow(kernel.disorder, schema.FOUND)
-        return kept(found)
+        return spans.disorder(self.unordered)
 
     # Views --------------------------------------------------------------------------------------------------------
 

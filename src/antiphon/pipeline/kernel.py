@@ -1,7 +1,7 @@
 """The exact checks of acyclic and causal orders for one run that its keys do not prove: numpy, inside a Spark task.
 
-They follow chains through all processes of a run, which no fixed number of joins can. So Spark hands each such run to
-one task as an Arrow table of its messages (a run must fit in a worker's memory), many runs in parallel.
+They follow chains through all processes of a run, which no fixed number of joins can. So Spark hands each such run, or
+each piece of a long one (`spans`), to one task as an Arrow table of its messages, many in parallel.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Run:
 
 
 def disorder(table: pa.Table) -> pa.Table:
-    """The violations of one run, of those properties that are to be judged; called by Spark once per run."""
+    """The violations among these messages of one run, of those properties that are to be judged."""
     run, judged = _numbered(table), table["judged"][0].as_py()
     found: list[dict[str, Any]] = []
     orders = [promise for promise in (Promise.ACYCLIC_ORDER, Promise.REAL_TIME_ORDER) if promise in judged]
@@ -160,7 +160,7 @@ def _cycle_row(run: Run, cycle: Cycle) -> dict[str, Any]:
     following = [message for message, _ in (*cycle[1:], cycle[0])]
     pairs = [(m, p) for (one, p), other in zip(cycle, following, strict=True) for m in (one, other)]
     rows = [_delivery(run, m, p) for m, p in pairs]
-    return _row(Promise.ACYCLIC_ORDER.value, sorted(set(who)), names, _told(names, who), 0, rows)
+    return _row(Promise.ACYCLIC_ORDER.value, sorted(set(who)), names, _told(names, who), len(names), rows)
 
 
 def _told(names: list[str], who: list[str]) -> str:

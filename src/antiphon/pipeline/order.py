@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
+from antiphon.pipeline.blocks import EVENTS, placed
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
 from antiphon.pipeline.violations import found, violation
@@ -15,14 +16,13 @@ def total_order(evidence: Evidence) -> DataFrame | None:
     """The k-th agreed messages that a group's members deliver are one, for every k."""
     if evidence.unordered is None or Promise.TOTAL_ORDER not in evidence.unproven:
         return None
-    by_seq = Window.partitionBy("run", "process").orderBy("seq")
-    deliveries = (
+    first = (
         evidence.unordered.filter(judged(Promise.TOTAL_ORDER.value) & ~F.col("causal"))
         .select("run", "message", F.inline("deliveries"))
         .groupBy("run", "process", "message")
         .agg(F.min("seq").alias("seq"))  # a second delivery is integrity's affair
-        .withColumn("position", F.row_number().over(by_seq))
     )
+    deliveries = placed(first, ["run", "process"], "seq", "position", size=EVENTS)
     members = evidence.facts.select("run", F.explode("groups").alias("group", "members")).select(
         "run", "group", F.explode("members").alias("process")
     )

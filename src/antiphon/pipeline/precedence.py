@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
+from antiphon.pipeline.blocks import EVENTS, running_max
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
 from antiphon.pipeline.order import disorder
@@ -24,14 +25,11 @@ def fifo(evidence: Evidence) -> DataFrame | None:
         .withColumn("process", F.explode("addressed"))
         .select("run", "process", "sender", "sender_seq", "message", first.alias("at"))
     )
-    before = (
-        Window.partitionBy("run", "process", "sender").orderBy("sender_seq").rowsBetween(Window.unboundedPreceding, -1)
-    )
     # What is not delivered comes after everything that is.
     place = F.struct(F.col("at").isNull().alias("never"), "at", "message", "sender_seq")
-    latest = F.max(place).over(before)
+    seen = running_max(expected, ["run", "process", "sender"], "sender_seq", {"latest": place}, size=EVENTS)
     late = F.col("latest.never") | (F.col("latest.at") > F.col("at"))
-    broken = expected.withColumn("latest", latest).filter(F.col("at").isNotNull() & late)
+    broken = seen.filter(F.col("at").isNotNull() & late)
     how = F.when(F.col("latest.never"), F.lit("without")).otherwise(F.lit("before"))
     detail = F.format_string(
         "%s delivers %s %s %s, which %s multicast earlier", "process", "message", how, "latest.message", "sender"
