@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
-from antiphon.pipeline import kernel, moments, requests, schema, spans, stretches, witness
+from antiphon.pipeline import kernel, moments, requests, spans, stretches, witness
 from antiphon.pipeline.adoption import adoptions
 from antiphon.pipeline.glance.conclude import CHATTER, KEYLESS, ORDERS, PLACES
 from antiphon.pipeline.glance.conclude import ODD_REQUESTS as REQUESTS
