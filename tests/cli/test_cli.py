@@ -34,6 +34,7 @@ QUANTILES = ("_p50", "_p90", "_p99", "_max")
 
 FIELDS = {"digest", "events", "multicasts", "deliveries", "messages_sent", "bytes_sent", "steps_max", "violations"}
 COMMANDS = [
+    "replace",
     "simulate",
     "protocols",
     "verify",

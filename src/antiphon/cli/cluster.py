@@ -335,9 +335,10 @@ def replace_command(
     dir: DirFlag,
     json: JsonFlag = False,
 ) -> None:
-    """Have new members take the places of those that are lost for good, one after the other.
+    """Have newcomers take the places of lost members.
 
-    A newcomer has a name of its own, starts with an empty disk, and learns from the others what it lacks.
+    One after the other, where these are lost for good, with disk or machine. A newcomer has a name of its own, starts
+    with an empty disk, and learns from the others what it lacks.
 
     Example: antiphon replace --dir shop orders.2
     """
