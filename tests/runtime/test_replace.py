@@ -23,8 +23,8 @@ from antiphon.core.errors import PositionGone, Unavailable, UsageError
 from antiphon.core.events import Adopted, Delivered, decode_event
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, Succession
+from antiphon.runtime.cluster.config import Replacement
 from antiphon.runtime.cluster.control import tell_replaced
-from antiphon.runtime.cluster.folder import Replacement
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.runtime.net.frames import StatusAnswer

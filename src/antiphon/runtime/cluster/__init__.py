@@ -1,8 +1,9 @@
 """Clusters of real processes on this machine: their folder, and how they are created, started, asked and stopped."""
 
+from antiphon.runtime.cluster.config import ClusterConfig
 from antiphon.runtime.cluster.control import Answer, ask, tell
 from antiphon.runtime.cluster.creating import create
-from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.cluster.health import answers, is_stopped, is_well, statuses, unreached, without_majority
 from antiphon.runtime.cluster.processes import (
     Ending,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from antiphon.core.errors import BadFrame, OutcomeUnknown, Unavailable, UsageError
-from antiphon.runtime.cluster.folder import ClusterConfig
+from antiphon.runtime.cluster.config import ClusterConfig
 from antiphon.runtime.net import dial_blocking
 from antiphon.runtime.net.frames import (
     HEADER,

@@ -10,7 +10,8 @@ from antiphon.core import Detector, FaultModel, Process, Topology
 from antiphon.core.errors import UsageError
 from antiphon.core.model import RUN_NAME
 from antiphon.protocols import DEFAULT_PROTOCOL, in_words, options_of, protocol_named, protocols, protocols_with
-from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.config import ClusterConfig
+from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.cluster.spares import check as check_spares
 from antiphon.runtime.disk import Retain

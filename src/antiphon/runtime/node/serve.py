@@ -13,7 +13,8 @@ from typing import Any
 
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, JournalError, JournalFull
-from antiphon.runtime.cluster.folder import ClusterConfig, ClusterFolder
+from antiphon.runtime.cluster.config import ClusterConfig
+from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
 from antiphon.runtime.node.node import Node, tell
 
