@@ -129,7 +129,8 @@ def at_present(fault: Fault, present: Callable[[str], str]) -> Fault:
             return msgspec.structs.replace(fault, disk=present(fault.disk))
         case Network():
             wires = tuple((present(source), present(target)) for source, target in fault.wires)
-            return msgspec.structs.replace(fault, wires=wires)
+            where = " ".join(present(word) for word in fault.where.split(" "))
+            return msgspec.structs.replace(fault, wires=wires, where=where)
     return fault
 
 
