@@ -76,6 +76,9 @@ def test_the_pictures_show_the_run(pages: dict[str, str]) -> None:
     delivered = [row for row in rows if row.kind == "deliver"]
     assert sum(count for counts in data["deliveries"].values() for _, count in counts) == len(delivered)
     assert sum(cell[-1] for cell in data["latency"]["cells"]) + data["latency"]["backwards"] == len(delivered)
+    sent = {row.message: row.time_ns for row in rows if row.kind == "multicast"}
+    slowest = max(row.time_ns - sent[row.message] for row in delivered)
+    assert max(cell[2] for cell in data["latency"]["cells"]) == slowest / 1e6, "percentiles are latencies that occurred"
     assert [group for group, _ in data["lanes"]] == sorted(facts.groups)
     assert [mark[:2] for mark in data["marks"] if mark[0] == "g1.4"] == [["g1.4", "adopt"]]
     frames = data["space_time"]["frames"]

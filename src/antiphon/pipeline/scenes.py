@@ -93,8 +93,9 @@ def _outages(down: Iterable[Outage]) -> list[Outage]:
 
 def _latency(events: DataFrame, start: int, end: int, outages: Sequence[Outage]) -> dict[str, Any]:
     """Deliveries, counted by when their message was multicast, how long they took, to how many groups it goes, and
-    whether a process was down in between. Where clocks are apart, a delivery can seem to precede its multicast: such
-    ones are counted by themselves."""
+    whether a process was down in between; and the largest latency of each cell, so that percentiles are ones that
+    occurred. Where clocks are apart, a delivery can seem to precede its multicast: such ones are counted by
+    themselves."""
     width = max(1, -(-(end - start + 1) // LATENCY_SLICES))
     times = local_table(events.sparkSession, [([(start + a, start + b) for a, b in outages],)], _OUTAGES)
     took = F.col("at_ns") - F.col("sent_ns")
@@ -109,10 +110,10 @@ def _latency(events: DataFrame, start: int, end: int, outages: Sequence[Outage])
             "groups",
             meanwhile.cast("int").alias("outage"),
         )
-        .agg(F.count(F.lit(1)).alias("count"))
+        .agg(F.max(took).alias("top"), F.count(F.lit(1)).alias("count"))
         .collect()
     )
-    seen = [(c.slice, c.bin, c.groups, c.outage, c["count"]) for c in cells if c.bin is not None]
+    seen = [(c.slice, c.bin, c.top / 1e6, c.groups, c.outage, c["count"]) for c in cells if c.bin is not None]
     backwards = sum(c["count"] for c in cells if c.bin is None)
     return {"slice": width / 1e9, "per_octave": BINS_PER_OCTAVE, "cells": sorted(seen), "backwards": backwards}
 

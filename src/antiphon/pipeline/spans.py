@@ -60,9 +60,12 @@ def numbered(table: DataFrame) -> DataFrame:
 
     One without a key, in a run that has them, stands where its sender's other messages stand.
     """
-    by_sender = Window.partitionBy("run", "sender", F.expr(f"sender_seq div {NUMBERS}")).orderBy("sender_seq")
-    before = F.last("key", ignorenulls=True).over(by_sender.rowsBetween(Window.unboundedPreceding, -1))
-    behind = F.first("key", ignorenulls=True).over(by_sender.rowsBetween(1, Window.unboundedFollowing))
+    by_sender = Window.partitionBy("run", "sender", F.expr(f"sender_seq div {NUMBERS}"))
+    nearest = F.last("key", ignorenulls=True)  # a frame up to the end would be gone through for each row
+    before, behind = (
+        nearest.over(by_sender.orderBy(order).rowsBetween(Window.unboundedPreceding, -1))
+        for order in (F.col("sender_seq"), F.col("sender_seq").desc())
+    )
     time = F.coalesce(F.col("first_delivery.time_ns"), F.col("multicast_ns"))
     rows = table.withColumns({"place": F.coalesce("key", before, behind), "time": time}).select(
         *kernel.COLUMNS, "place", "time"

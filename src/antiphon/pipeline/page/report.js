@@ -242,7 +242,7 @@ function drawLatency() {
   const y = scale(low, high, bottom, 8);
   const column = columns(latency.slice, x, COLUMN);
   const counts = [new Map(), new Map()]; // in normal operation, and while a process was down
-  for (const [place, bin, , outage, count] of cells) {
+  for (const [place, bin, , , outage, count] of cells) {
     const key = column.of(place) * 4096 + bin;
     counts[outage].set(key, (counts[outage].get(key) ?? 0) + count);
   }
@@ -268,29 +268,30 @@ function drawLatency() {
   choosable(svg, x, left, width - RIGHT, show, showAll);
 }
 
-/** The smallest latency that a share of all does not exceed. */
-function quantile(counts, share) {
-  const wanted = share * [...counts.values()].reduce((sum, count) => sum + count, 0);
+/** The largest latency in the first bin up to which a share of all lies: one that occurred. */
+function quantile(bins, share) {
+  const wanted = share * [...bins.values()].reduce((sum, { count }) => sum + count, 0);
   let below = 0;
-  for (const bin of [...counts.keys()].sort((one, other) => one - other)) {
-    below += counts.get(bin);
-    if (below >= wanted) return lower(bin + 1);
+  for (const bin of [...bins.keys()].sort((one, other) => one - other)) {
+    below += bins.get(bin).count;
+    if (below >= wanted) return bins.get(bin).top;
   }
   return lower(0);
 }
 
 function drawShares() {
-  const rows = new Map(); // by their names: latency bin to count
-  const cells = latency.cells.filter(shown).sort((one, other) => one[3] - other[3] || one[2] - other[2]);
+  const rows = new Map(); // by their names: latency bin to how many, and the largest of them
+  const cells = latency.cells.filter(shown).sort((one, other) => one[4] - other[4] || one[3] - other[3]);
   if (!cells.length) return empty("shares");
-  for (const [, bin, groups, outage, count] of cells) {
+  for (const [, bin, top, groups, outage, count] of cells) {
     const row = outage ? "outage" : `${groups} group${groups === 1 ? "" : "s"}`;
     if (!rows.has(row)) rows.set(row, new Map());
-    rows.get(row).set(bin, (rows.get(row).get(bin) ?? 0) + count);
+    const before = rows.get(row).get(bin) ?? { count: 0, top: 0 };
+    rows.get(row).set(bin, { count: before.count + count, top: Math.max(before.top, top) });
   }
   const bins = cells.map(([, bin]) => bin);
   const [low, high] = [Math.min(...bins) - 1, Math.max(...bins) + 2];
-  const ridge = 64;
+  const [ridge, wordy] = [76, 36]; // of each row, and what of it is for words
   const bottom = 8 + ridge * rows.size;
   const { svg, width } = canvas("shares", bottom + AXIS, "How latencies are distributed");
   const left = leftOf(data.lanes);
@@ -298,9 +299,9 @@ function drawShares() {
   let y = 8;
   [...rows].forEach(([row, counts], place) => {
     y += ridge;
-    const top = Math.max(...counts.values());
+    const top = Math.max(...[...counts.values()].map(({ count }) => count));
     const area = [...counts].map(
-      ([bin, count]) => `M${x(bin)} ${y}V${y - (ridge - 20) * (count / top)}H${x(bin + 1)}V${y}Z`,
+      ([bin, { count }]) => `M${x(bin)} ${y}V${y - (ridge - wordy) * (count / top)}H${x(bin + 1)}V${y}Z`,
     );
     const fill = row === "outage" ? "var(--outage)" : COLOURS[place % (COLOURS.length - 1)];
     draw(svg, "path", { d: area.join(""), fill, "fill-opacity": 0.85 });
