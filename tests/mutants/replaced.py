@@ -120,14 +120,14 @@ class TakesWhatIsHandedFirst(Primcast):
     """A newcomer that has taken over nothing delivers from the beginning, if somebody begins there."""
 
     def on_handed(self, sender: ProcessId, handed: Handed) -> None:
-        learns, self.learns = self.learns, False
+        begun, self.begun = self.begun, 0
         super().on_handed(sender, handed)
-        self.learns = learns
+        self.begun = begun
 
 
 class HandsOverToThoseWhoHaveNothing(Primcast):
     def hand_over(self) -> None:
-        self.marks = {**dict.fromkeys(self.mates, 0), **self.marks}
+        self.said = {**dict.fromkeys(self.mates, 0), **self.said}
         super().hand_over()
 
 
@@ -135,7 +135,7 @@ class BeginsTheEpochWithoutIt(Primcast):
     """A newcomer goes on with the log alone."""
 
     def on_start_epoch(self, sender: ProcessId, start: StartEpoch) -> None:
-        self.learns = False
+        self.learns, self.begun = False, 0
         super().on_start_epoch(sender, msgspec.structs.replace(start, adoption=None))
 
 

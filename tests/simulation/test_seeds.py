@@ -54,7 +54,8 @@ def test_no_promise_is_broken_on_the_fixed_seeds(name: str) -> None:
         receipts = (
             {"Crash after a receipt"} if Promise.DURABLE_RECEIPTS in protocols()[name].declaration.promises else set()
         )
-        expected = (FAULTS | SUSPICIONS if watches else FAULTS) | leaders | receipts
+        replaced = {"Replace"} if protocols()[name].replaces else set()
+        expected = (FAULTS | SUSPICIONS if watches else FAULTS) | leaders | receipts | replaced
         assert campaign.faults.keys() == expected - always_fifo
     for kind, tally in campaign.faults.items():
         seldom = kind in SUSPICIONS and not watches  # only with an option that every second run has

@@ -35,7 +35,7 @@ from antiphon.services.group_log import Logged
 from antiphon.services.label import Labeller, check_numbers
 from antiphon.services.learner import Announced, Learner, of_majority
 from antiphon.services.real_time import RealTime
-from antiphon.services.retention import Known, RetentionOptions
+from antiphon.services.retention import Adoption, Known, RetentionOptions
 
 
 class Start(Wire, frozen=True, tag=9):
@@ -121,7 +121,7 @@ class Primcast(Epochs):
 
     labeller: Labeller
     learners: Table[GroupId, Learner]
-    early: Table[MessageId, Table[GroupId, int]]  # decided timestamps of messages that are not here yet
+    early: Table[MessageId, Table[GroupId, Announced]]  # what is decided of messages that are not here yet
     announced: int  # the clock of the last acknowledgement to the own group
     appended: int  # as primary: how much of the log was sent
     queue: Heap[tuple[int, MessageId]]  # what is in the log and not delivered, by bound; outdated ones are skipped
@@ -217,8 +217,8 @@ class Primcast(Epochs):
             self.send(self.owner(self.promised), start)  # L5
 
     def when_held(self, known: Known) -> None:
-        for group, timestamp in self.early.pop(known.message.id, {}).items():
-            known.stamps[group] = timestamp
+        for group, announced in self.early.pop(known.message.id, {}).items():
+            known.stamps[group] = announced.timestamp
         self.retry_later()
 
     def propose(self, known: Known) -> None:
@@ -343,7 +343,7 @@ class Primcast(Epochs):
         if group is None or not self.learner(group).heed(sender, announce.epoch, announce.length):
             return
         for announced in announce.entries:
-            if not self.done.had(announced.id.origin, announced.number):
+            if not self.was_delivered(announced):
                 self.learner(group).entries[announced.at] = announced
                 self.follow(announced)
         if self.is_active:
@@ -371,8 +371,8 @@ class Primcast(Epochs):
             known = self.known.get(announced.id)
             if known is not None:
                 self.stamp(known, group, announced.timestamp, early=True)
-            elif not self.done.had(announced.id.origin, announced.number):
-                self.early.setdefault(announced.id, {})[group] = announced.timestamp
+            elif not self.was_delivered(announced):
+                self.early.setdefault(announced.id, {})[group] = announced
         self.settle(early=True)
 
     # Delivery -------------------------------------------------------------------------------------------------------
@@ -455,6 +455,19 @@ class Primcast(Epochs):
             self.propose(known)
         else:
             self.send(self.owner(self.promised), Start(known.message, known.numbers))  # L25
+
+    def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
+        super().take_over(donor, adoption)
+        for learner in self.learners.values():
+            learner.entries = {at: each for at, each in learner.entries.items() if not self.was_delivered(each)}
+        self.early = {
+            id: announced
+            for id, announced in self.early.items()
+            if not any(self.was_delivered(each) for each in announced.values())
+        }
+
+    def was_delivered(self, announced: Announced) -> bool:
+        return self.done.had(announced.id.origin, announced.number)
 
     def on_topology(self, before: Topology) -> None:
         super().on_topology(before)

@@ -1,12 +1,13 @@
 """Who leads a group, and what the next one goes on with.
 
-E1-E25 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
+E1-E27 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
 has promised itself to an epoch does nothing more in an earlier one; the owner of an epoch begins it with what a
 majority has promised: the log that went farthest, and a clock that is behind nobody's.
 
 Where a member is replaced, the group goes on in epochs beyond all earlier ones. Whoever takes the place of another
 knows nothing of what that one has promised and acknowledged. So it counts in no majority that begins an epoch before
-it has taken part in one, with the log of those who count, and what follows from all that they had delivered.
+it has taken part in one, with the log of those who count, and what follows from all that they had delivered; and not
+before all others have what it cannot give them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from antiphon.core import Message, MessageId, ProcessId, Table, Timer, Topology,
 from antiphon.core.errors import BadFrame
 from antiphon.services.group_log import Extent, Logged, Runs, common
 from antiphon.services.label import check_numbers, majority
-from antiphon.services.retention import Adoption, Known, Retention
+from antiphon.services.retention import NOTHING, Adoption, Known, Retention, Tell
 
 EPOCHS = 1 << 32  # with the same members; the first of them belongs to nobody, but for those before any replacement
 
@@ -54,6 +55,7 @@ class Promised(Wire, frozen=True, tag=7):
     floor: int
     first: int
     entries: list[Entry]
+    delivered: int
     learns: bool  # I do not count yet
 
 
@@ -67,6 +69,10 @@ class StartEpoch(Wire, frozen=True, tag=8):
     first: int
     entries: list[Entry]
     adoption: Adoption | None  # for one that has nothing
+
+
+class Learnt(Wire, frozen=True, tag=16):
+    """Who has taken another's place to its group: I count from now on."""
 
 
 class Vote(NamedTuple):
@@ -94,15 +100,17 @@ class Epochs(Retention):
     failed: int  # epochs promised since something was last delivered
     patient: bool  # whether it waits before it asks
     newcomers: list[ProcessId]  # the mates of which it must be supposed that they do not
-    calls: Table[ProcessId, NewEpoch]  # from those who know of a topology that has yet to come here
+    calls: Table[ProcessId, Elect | NewEpoch]  # from those who know of a topology that has yet to come here
+    goal: int  # as owner of an epoch: how much some member had delivered that promised
+    pupils: Table[ProcessId, Promised]  # those who have nothing, until this one has delivered so much
 
     PATIENCE_NS: ClassVar[int] = 10_000_000
     DOUBLINGS_MAX: ClassVar[int] = 6
 
     def initialise(self) -> None:
         super().initialise()
-        self.clock = self.promised = self.epoch = self.asked = self.failed = 0
-        self.votes, self.pledges, self.calls = {}, {}, {}
+        self.clock = self.promised = self.epoch = self.asked = self.failed = self.goal = 0
+        self.votes, self.pledges, self.calls, self.pupils = {}, {}, {}, {}
         self.newcomers, self.followers = [], []
         self.patient = False
 
@@ -112,7 +120,7 @@ class Epochs(Retention):
             self.promised = self.vacant
             self.newcomers = [p for p in self.mates if p in self.topology.joined]
             if self.me in self.topology.joined:  # E21
-                self.learns = True
+                self.learns, self.begun = True, NOTHING
             elif self.owner(self.epoch) == self.me:
                 self.followers = list(self.mates)
 
@@ -201,13 +209,16 @@ class Epochs(Retention):
             self.send(self.owner(epoch), Elect(epoch))  # E4
 
     def on_elect(self, sender: ProcessId, elect: Elect) -> None:
-        is_mine = sender in self.mates and self.owner(elect.epoch) == self.me and not self.is_of_others(elect.epoch)
-        if is_mine and elect.epoch > self.promised and not self.learns:
+        if sender not in self.mates or elect.epoch <= self.promised or self.owner(elect.epoch) != self.me:
+            return
+        if self.is_of_others(elect.epoch):
+            self.calls[sender] = elect
+        elif not self.learns:
             self.stand(elect.epoch)
 
     def promise(self, epoch: int) -> None:
         assert epoch > self.promised, "promises only grow"
-        self.promised, self.asked, self.pledges = epoch, 0, {}
+        self.promised, self.asked, self.pledges, self.pupils = epoch, 0, {}, {}
         self.failed += 1
 
     # Promises -------------------------------------------------------------------------------------------------------
@@ -230,7 +241,8 @@ class Epochs(Retention):
         if mine.rank > its.rank:
             first = max(common(mine.runs, its.runs), mine.base)
         entries = self.entries_since(first)
-        self.send(sender, Promised(new.epoch, self.clock, mine, self.floor, first, entries, self.learns))  # E8
+        promised = Promised(new.epoch, self.clock, mine, self.floor, first, entries, self.delivered, self.learns)
+        self.send(sender, promised)  # E8
         self.move_on()  # E9
 
     def on_promised(self, sender: ProcessId, promised: Promised) -> None:  # E10
@@ -248,6 +260,7 @@ class Epochs(Retention):
         if not self.has_majority:
             return
         self.clock = self.greatest_clock()  # E12
+        self.goal = max((self.delivered, *(pledge.delivered for pledge in self.pledges.values())))
         best = self.best_log()
         if best is not None:
             self.adopt_log(best)  # E13
@@ -273,21 +286,35 @@ class Epochs(Retention):
 
     def start(self, member: ProcessId, pledge: Promised) -> None:
         mine, its = self.log.extent(self.epoch), pledge.extent
+        has_nothing = pledge.learns and not its.epoch
+        if has_nothing and self.delivered < self.goal:
+            self.pupils[member] = pledge  # E24
+            return
         first = max(common(mine.runs, its.runs), mine.base)
         entries = self.entries_since(first)
-        adoption = self.adoption() if pledge.learns else None  # E24
+        adoption = self.adoption() if has_nothing else None  # E25
         self.send(member, StartEpoch(self.epoch, self.clock, mine, self.floor, first, entries, adoption))
         self.followers.append(member)
+
+    def on_tell(self, timer: Tell) -> None:
+        """Something was delivered, some time ago."""
+        super().on_tell(timer)
+        if self.pupils and self.delivered >= self.goal:
+            pupils, self.pupils = self.pupils, {}
+            for member, pledge in pupils.items():
+                self.start(member, pledge)
 
     def on_start_epoch(self, sender: ProcessId, start: StartEpoch) -> None:  # E15
         if start.epoch != self.promised or self.is_active or self.owner(start.epoch) != sender:
             return
-        if self.learns != (start.adoption is not None):
+        if (self.begun == NOTHING) != (start.adoption is not None):
             return  # it answers a promise that this member never gave
         self.clock = max(self.clock, start.clock)
         if start.adoption is not None:
-            self.take_over(sender, start.adoption)  # E25
+            self.take_over(sender, start.adoption)  # E26
         self.adopt_log(start)
+        if start.adoption is not None:
+            self.keep_on()
         self.adopt_epoch()
         self.votes[sender] = Vote(start.epoch, self.log.length, start.clock)
         self.begin_epoch()
@@ -306,6 +333,18 @@ class Epochs(Retention):
     def counts(self) -> bool:
         return not self.learns
 
+    def when_learnt(self) -> None:
+        self.send(self.mates, Learnt())
+
+    def on_learnt(self, sender: ProcessId, learnt: Learnt) -> None:  # E27
+        if sender not in self.mates:
+            return
+        self.has_learnt(sender)
+        if sender in self.pledges:
+            self.pledges[sender] = msgspec.structs.replace(self.pledges[sender], learns=False)
+            self.lead()
+        self.move_on()
+
     def has_learnt(self, mate: ProcessId) -> None:
         if mate in self.newcomers:
             self.newcomers.remove(mate)
@@ -317,7 +356,7 @@ class Epochs(Retention):
             return
         gone = self.topology.gone_since(before)
         for process in gone:
-            for table in (self.votes, self.pledges, self.calls):
+            for table in (self.votes, self.pledges, self.calls, self.pupils):
                 table.pop(process, None)
         self.followers = [p for p in self.followers if p not in gone]
         self.newcomers = [p for p in self.newcomers if p not in gone]
@@ -327,8 +366,11 @@ class Epochs(Retention):
             self.promise(self.vacant)  # E18
             self.failed = 0
         calls, self.calls = self.calls, {}
-        for sender, new in calls.items():
-            self.on_new_epoch(sender, new)  # E19
+        for sender, call in calls.items():  # E19
+            if isinstance(call, Elect):
+                self.on_elect(sender, call)
+            else:
+                self.on_new_epoch(sender, call)
         self.move_on()  # E20
 
     # The log ----------------------------------------------------------------------------------------------------------

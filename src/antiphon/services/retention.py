@@ -21,6 +21,7 @@ from antiphon.services.label import Label, Labels, check_numbers, majority
 
 Place = tuple[int, MessageId]  # of a message in the order of all: its final timestamp, and its id
 NOWHERE: Place = (0, MessageId(ProcessId(""), 0))
+NOTHING = -1
 
 
 class Mark(Wire, frozen=True, tag=1):
@@ -52,11 +53,23 @@ class Handed(Wire, frozen=True, tag=4):
     numbers: tuple[int, ...]
 
 
+class Delivery(msgspec.Struct, frozen=True, array_like=True):
+    """A delivery of a member, for one that goes on behind it."""
+
+    position: int
+    final: int
+    message: Message
+    numbers: tuple[int, ...]
+
+
 class Adoption(msgspec.Struct, frozen=True, array_like=True):
-    """All that follows from the first deliveries of a group: who has this can go on behind them."""
+    """All that follows from the first deliveries of a group: who has this can go on behind them, as one who has made
+    them. Those that somebody may lack are there themselves: in the log that comes with it, or here."""
 
     delivered: int  # so many messages
     position: int  # so many payloads
+    cut: int  # so many that the giver keeps for nobody
+    kept: list[Delivery]  # the others, as far as they are not in the log
     last: Place
     latest: dict[GroupId, Place]
     done: dict[str, Inbox]
@@ -91,7 +104,8 @@ class RetentionOptions(msgspec.Struct, frozen=True):
 class Retention(OrderingProtocol):
     options: RetentionOptions
 
-    learns: bool  # it has taken another's place, and has yet to take over what its mates have
+    learns: bool  # it has taken another's place, and does not count yet
+    begun: int  # behind so many deliveries, which it does not have; NOTHING: it has yet to take over what follows
     log: GroupLog
     decided: int  # how much of it is decided
     known: Table[MessageId, Known]
@@ -105,7 +119,8 @@ class Retention(OrderingProtocol):
     kept_bytes: int
     floor: int  # what is cut from the log is among the first so many deliveries
     asks: int  # the place of the member that it asks next, when it may be behind
-    marks: Table[ProcessId, int]  # how many the other members have delivered, or can take from a channel of this one
+    said: Table[ProcessId, int]  # how many the other members said that they have delivered
+    marks: Table[ProcessId, int]  # how many they have, or can take from a channel of this one
     passed: Table[ProcessId, Place]  # how far members of other groups are
     ahead: Table[MessageId, tuple[int, int]]  # delivered and forgotten before the log had it: final, position
     latest: Table[GroupId, Place]  # the last delivery that concerns each group
@@ -114,9 +129,9 @@ class Retention(OrderingProtocol):
     TELL_NS: ClassVar[int] = 50_000_000
 
     def initialise(self) -> None:
-        self.learns = False
+        self.learns, self.begun = False, 0
         self.log, self.done = GroupLog(), Labels()
-        self.known, self.held, self.marks, self.passed = {}, {}, {}, {}
+        self.known, self.held, self.said, self.marks, self.passed = {}, {}, {}, {}, {}
         self.ahead, self.latest, self.untold = {}, {}, {}
         self.kept = []
         self.came = self.decided = self.delivered = self.cut = self.kept_bytes = self.floor = self.asks = 0
@@ -140,7 +155,10 @@ class Retention(OrderingProtocol):
         self.process.check_body(m)
 
     def check_adoption(self, adoption: Adoption) -> None:
-        check_numbers((adoption.delivered, adoption.position))
+        check_numbers((adoption.delivered, adoption.position, adoption.cut))
+        for each in adoption.kept:
+            check_numbers((each.position, each.final))
+            self.check_entry(each.message, each.numbers)
         for timestamp, id in (adoption.last, *adoption.latest.values()):
             check_numbers((timestamp, id.number))
         for stream in adoption.done.values():
@@ -215,7 +233,9 @@ class Retention(OrderingProtocol):
 
     def on_mark(self, sender: ProcessId, mark: Mark) -> None:
         if sender in self.mates:
+            self.said[sender] = max(self.said.get(sender, 0), mark.delivered)
             self.marks[sender] = max(self.marks.get(sender, 0), mark.delivered)
+            self.learn_enough()
             self.trim()
 
     def on_passed(self, sender: ProcessId, passed: Passed) -> None:
@@ -268,33 +288,66 @@ class Retention(OrderingProtocol):
 
     def on_topology(self, before: Topology) -> None:
         for process in self.topology.gone_since(before):
-            self.marks.pop(process, None)
-            self.passed.pop(process, None)  # K13
+            for table in (self.said, self.marks, self.passed):
+                table.pop(process, None)  # K13
         self.asks = 0
+        if self.delivered:
+            self.send(self.mates, Mark(self.delivered, self.last[1]))  # K14
 
     def adoption(self) -> Adoption:
         delivered = {id: (known.final, known.position) for id, known in self.known.items() if known.final}
         ahead = [(id, *place) for id, place in {**self.ahead, **delivered}.items()]
         standing = self.process.standing()
-        position = self.process.position
-        return Adoption(self.delivered, position, self.last, self.latest, self.done.streams, ahead, standing)  # K14
+        kept = [self.known[id] for id in self.kept if not self.known[id].timestamp]
+        return Adoption(  # K15
+            self.delivered,
+            self.process.position,
+            self.cut,
+            [Delivery(known.position, known.final, known.message, known.numbers) for known in kept],
+            self.last,
+            self.latest,
+            self.done.streams,
+            ahead,
+            standing,
+        )
 
     def take_over(self, donor: ProcessId, adoption: Adoption) -> None:
         """Be where a mate is, without having delivered anything."""
-        assert self.learns, "only who has nothing takes over what another one has"
-        self.learns = False
+        assert self.begun == NOTHING, "only who has nothing takes over what another one has"
         self.process.adopt(
             donor, adoption.last[1] if adoption.delivered else None, adoption.position, adoption.standing
         )
-        self.delivered = self.cut = adoption.delivered  # K15
+        self.delivered, self.cut, self.begun = adoption.delivered, adoption.cut, adoption.cut  # K16
         self.last = adoption.last
         self.done = Labels({origin: Inbox(had.received, set(had.early)) for origin, had in adoption.done.items()})
         self.ahead = {id: (final, position) for id, final, position in adoption.ahead}
         for id in [id for id in self.held if self.is_done(self.known[id].message, self.known[id].numbers)]:
             del self.held[id], self.known[id]
+        for each in adoption.kept:
+            self.known[each.message.id] = Known(each.message, each.numbers, final=each.final, position=each.position)
+            self.ahead.pop(each.message.id, None)
         self.latest, self.untold = dict(adoption.latest), dict(adoption.latest)
         if self.untold:
             self.set_timer(Tell(), self.TELL_NS)
+
+    def keep_on(self) -> None:
+        """Whoever lacks what was delivered from where it has begun finds it here, too."""
+        kept = [known for known in self.known.values() if known.final and known.position >= self.cut]
+        kept.sort(key=lambda known: known.position)
+        assert [known.position for known in kept] == [*range(self.cut, self.delivered)], "all that is kept is there"
+        self.kept = [known.message.id for known in kept]
+        self.kept_bytes = sum(known.message.body.size for known in kept)
+        self.learn_enough()
+
+    def learn_enough(self) -> None:
+        """What was delivered before it has begun it can give to nobody. So it counts when nobody may need that."""
+        if self.learns and self.begun != NOTHING:
+            self.learns = any(self.said.get(p, 0) < self.begun for p in self.mates)  # K17
+            if not self.learns:
+                self.when_learnt()
+
+    def when_learnt(self) -> None:
+        """It counts from now on."""
 
     # Members that were left behind -----------------------------------------------------------------------------------
 
@@ -303,7 +356,7 @@ class Retention(OrderingProtocol):
         it has yet to take over what another one has, nobody knows what it will lack."""
         while self.kept_bytes > self.options.kept:
             lacking = [p for p in self.mates if self.marks.get(p, 0) <= self.cut]
-            if any(p in self.topology.joined and p not in self.marks for p in lacking):
+            if any(p in self.topology.joined and p not in self.said for p in lacking):
                 return
             for p in lacking:
                 self.hand(p, self.cut)  # K8
@@ -331,7 +384,7 @@ class Retention(OrderingProtocol):
             self.hand(sender, behind.delivered)
 
     def on_handed(self, sender: ProcessId, handed: Handed) -> None:  # K11
-        if sender not in self.mates or handed.position != self.delivered or self.learns:
+        if sender not in self.mates or handed.position != self.delivered or self.begun == NOTHING:
             return  # it was delivered meanwhile, or comes again with what is before it
         known = self.hold(handed.message, handed.numbers)
         assert known is not None, "what comes next was not delivered"

@@ -150,15 +150,15 @@ def _replace(world: World, fault: Replace) -> None:
         if site.id != process:
             world.at(world.now + rng.randrange(fault.for_ns + 1), world.tell_topology, site)
     if fault.then is not None:
-        world.at(world.now, _lose_another, world, world.sites[newcomer], ProcessId(fault.then))
+        world.at(world.now, _lose_another, world, world.sites[newcomer], fault)
 
 
-def _lose_another(world: World, newcomer: Site, then: ProcessId) -> None:
-    """As soon as the newcomer counts, durably."""
+def _lose_another(world: World, newcomer: Site, fault: Replace) -> None:
+    """When the newcomer counts, durably."""
     if newcomer.up and newcomer.process.protocol.counts and not newcomer.host.held:
-        world.retire(world.sites[then])
+        world.at(world.now + fault.after_ns, world.retire, world.sites[ProcessId(fault.then or "")])
     elif not newcomer.is_gone:
-        world.at(world.now + MILLISECOND, _lose_another, world, newcomer, then)
+        world.at(world.now + MILLISECOND, _lose_another, world, newcomer, fault)
 
 
 def _cut(world: World, fault: Partition | Depose, links: list[Link]) -> None:

@@ -305,8 +305,8 @@ class Placing:
         for at, process in sorted(fates):
             topology, newcomer = topology.replacing(ProcessId(process))
             spread = rng.choice((MILLISECOND, 20 * MILLISECOND, self.span_ns))
-            then, lingers = self._second_loss(rng, process), rng.random() < 0.3
-            self.faults.append(Replace(process, at, spread, then, lingers))
+            then, after, lingers = self._second_loss(rng, process), rng.choice((0, 60, 200)), rng.random() < 0.3
+            self.faults.append(Replace(process, at, spread, then, after * MILLISECOND, lingers))
             self._befall(rng, newcomer, at, spread)
 
     def _bury(self, process: str) -> None:
@@ -334,7 +334,8 @@ class Placing:
             ways: list[Fault] = [
                 Pause(newcomer, begin, lasts),
                 Slow(newcomer, begin, lasts, rng.randrange(100_000, 5 * MILLISECOND)),
-                Partition((newcomer,), begin, lasts, rng.random() < 0.5),
+                Partition((rng.choice((newcomer, other)),), begin, lasts * rng.choice((1, 5)), rng.random() < 0.5),
+                Partition((other,), begin, lasts * rng.choice((1, 5)), bridge=rng.choice(self._mates(newcomer))),
                 WrongSuspicion(other, newcomer, begin, lasts),
                 WrongSuspicion(newcomer, other, begin, lasts),
             ]

@@ -145,7 +145,7 @@ class Replace(Value, frozen=True, tag=True):
     """A process is gone for good, with its disk, if it is not already, and somebody new takes its place. The others
     hear of it one by one, within a while.
 
-    ``then``: another one, which is gone for good as soon as the newcomer counts.
+    ``then``: another one, which is gone for good as soon as the newcomer counts, or ``after_ns`` later.
     ``lingers``: it is not gone before all have heard; nobody was to replace it.
     """
 
@@ -153,6 +153,7 @@ class Replace(Value, frozen=True, tag=True):
     at: int
     for_ns: int
     then: str | None = None
+    after_ns: int = 0
     lingers: bool = False
 
 

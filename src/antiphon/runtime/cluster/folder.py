@@ -104,10 +104,12 @@ class ClusterFolder:
             if at >= len(known):
                 after = self.config.replacing(self.config.known(lost), newcomer, address)
                 after.topology()  # the newcomer is called as it has to be
-                parse_address(address)
                 self.config = after
             elif known[at] != (lost, newcomer):
                 raise UsageError(f"{lost} was replaced by {newcomer} elsewhere: here {known[at][0]} was.")
+        for _, newcomer, address in told[len(known) :]:
+            if newcomer in self.config.addresses:  # else it was replaced itself since
+                parse_address(address)
         if self.config.epoch > len(known):
             self.save()
 

@@ -62,6 +62,7 @@ def replace_lost(
         if (pid := folder.process(lost).pid()) is not None:
             raise UsageError(f"{lost} is alive, as process {pid}: {_ONLY_THE_LOST}")
     found = ask_all(folder.config, folder.config.processes)
+    _check_copy(folder, found)
     if newcomer is None and is_there(found[lost]):
         raise UsageError(f"{lost} is alive, and answers: {_ONLY_THE_LOST}")
     _check_others(folder, lost, found)
@@ -87,6 +88,16 @@ def _begun_before(folder: ClusterFolder, name: str) -> ProcessId | None:
     if found.counts or found.newcomer not in folder.config.addresses:
         raise UsageError(f"{name} was replaced before, by {found.newcomer}.")
     return ProcessId(found.newcomer)
+
+
+def _check_copy(folder: ClusterFolder, found: Mapping[str, Answer]) -> None:
+    """Names must not be given away twice, nor topologies."""
+    for process, answer in found.items():
+        if isinstance(answer, StatusAnswer) and answer.epoch > folder.config.epoch:
+            raise UsageError(
+                f"{folder.path}/cluster.json is an old copy: {process} knows of {answer.epoch} replaced members, "
+                f"and it of {folder.config.epoch}."
+            )
 
 
 def _check_protocol(folder: ClusterFolder, lost: ProcessId) -> None:

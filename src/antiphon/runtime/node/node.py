@@ -72,6 +72,7 @@ class Node:
         self._last_resort_at = 0.0
         self._last_resort_lock = threading.Lock()  # signals come on a thread of their own
         self._tasks: list[asyncio.Task[None]] = []
+        self._counts_durably = False  # one that has taken another's place
         self._exit: asyncio.Future[int]
         self._stopping = False
 
@@ -440,8 +441,19 @@ class Node:
             view=None if view is None else (str(view[0]), list(view[1])),
             counters=protocol.counters(),
             epoch=driver.process.topology.epoch,
-            learns=not protocol.counts,
+            learns=not self._counts(),
         )
+
+    def _counts(self) -> bool:
+        """Whether it does, and will after a crash: then another member may be lost."""
+        process = self.driver.process
+        if self.me in process.topology.joined and process.protocol.counts and not self._counts_durably:
+            self.driver.when_durable(self._count)
+            return self._counts_durably
+        return process.protocol.counts
+
+    def _count(self) -> None:
+        self._counts_durably = self.driver.process.protocol.counts
 
     def _unacknowledged(self) -> int:
         """Where there are views, nothing waits for who is away: nobody delivers anything by what is kept for it."""
