@@ -29,7 +29,7 @@ seeds = "1-8"
 [[grid]]
 protocol = ["skeen", "tom"]
 groups = "2x2"
-messages = 60
+messages = 500
 """
 
 
@@ -119,7 +119,7 @@ def test_spark_connect_gives_the_same_verdicts(cluster: Cluster, trace: Path, se
 
 def test_a_sweep_runs_through_spark_connect(cluster: Cluster, server: str) -> None:
     out = cluster.folder / "sweep by connect"
-    (cluster.folder / "few.toml").write_text(SPEC.replace("1-8", "1-2").replace("60", "10"))
+    (cluster.folder / "few.toml").write_text(SPEC.replace("1-8", "1-2").replace("500", "10"))
     ended = cluster.run("sweep", "few.toml", "--out", out.as_uri(), "--remote", server, "--json")
     assert (ended.code, ended.json["runs"], ended.json["failed"]) == (0, 4, 0), ended.err
     rows = pq.read_table(SweepFolder(out).metrics, columns=["point", "seed", "sends"]).to_pylist()

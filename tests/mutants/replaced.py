@@ -1,4 +1,4 @@
-"""primcast with one mistake each in what it does when a member is replaced: E18 to E25, K13 to K15, and L28."""
+"""primcast with one mistake each in what it does when a member is replaced: E18 to E27, K13 to K17, and L28."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 from antiphon.core import GroupId, ProcessId, Topology
 from antiphon.protocols.primcast import Primcast
-from antiphon.services.epochs import NewEpoch, StartEpoch
+from antiphon.services.epochs import Elect, NewEpoch, Promised, StartEpoch
 from antiphon.services.label import Labels, majority
-from antiphon.services.retention import Adoption, Handed
+from antiphon.services.retention import Adoption, Handed, Tell
 
 
 class CountsAtOnce(Primcast):
@@ -87,6 +87,59 @@ class DoesNotAnnounceToNewcomers(Primcast):
             super().announce(group, first)
 
 
+class KeepsNothingForThoseWhoLag(Primcast):
+    """What it took over it never had, so it lets it go."""
+
+    def keep_on(self) -> None:
+        self.cut = self.delivered
+        super().keep_on()
+
+
+class CountsThoughSomebodyLags(Primcast):
+    """It stands for deliveries that it can give to nobody."""
+
+    def learn_enough(self) -> None:
+        said, self.said = self.said, dict.fromkeys(self.mates, self.begun)
+        super().learn_enough()
+        self.said = said
+
+
+class DoesNotSayWhatItHas(Primcast):
+    """A newcomer hears of no earlier deliveries."""
+
+    def on_topology(self, before: Topology) -> None:
+        delivered, self.delivered = self.delivered, 0
+        super().on_topology(before)
+        self.delivered = delivered
+
+
+class DoesNotSayThatItCounts(Primcast):
+    def when_learnt(self) -> None:
+        pass
+
+
+class GivesWhatItHasAtOnce(Primcast):
+    """Though some member had delivered more."""
+
+    def start(self, member: ProcessId, pledge: Promised) -> None:
+        self.goal = 0
+        super().start(member, pledge)
+
+
+class NeverStartsItsPupils(Primcast):
+    def on_tell(self, timer: Tell) -> None:
+        self.pupils = {}
+        super().on_tell(timer)
+
+
+class ForgetsEarlyElections(Primcast):
+    """Who is asked to stand before it has heard of the topology is asked once."""
+
+    def on_elect(self, sender: ProcessId, elect: Elect) -> None:
+        if not self.is_of_others(elect.epoch):
+            super().on_elect(sender, elect)
+
+
 class TakesOverWithoutLabels(Primcast):
     """What was delivered before it came may come again."""
 
@@ -151,6 +204,7 @@ BY_SEEDS = (
     ForgetsEarlyCalls,
     WaitsToBeCalled,
     DoesNotAnnounceToNewcomers,
+    NeverStartsItsPupils,
     TakesOverWithoutLabels,
     TakesOverWithoutClients,
     TakesOverWithoutPlaces,
@@ -158,4 +212,14 @@ BY_SEEDS = (
     BeginsTheEpochWithoutIt,
 )
 
-BY_HAND = (TakesWhatIsHandedFirst, HandsOverToThoseWhoHaveNothing)  # tests/papers/test_replaced.py
+# tests/papers/test_replaced.py has schedules for these.
+BY_HAND = (
+    TakesWhatIsHandedFirst,
+    HandsOverToThoseWhoHaveNothing,
+    KeepsNothingForThoseWhoLag,
+    CountsThoughSomebodyLags,
+    DoesNotSayWhatItHas,
+    DoesNotSayThatItCounts,
+    GivesWhatItHasAtOnce,
+    ForgetsEarlyElections,
+)

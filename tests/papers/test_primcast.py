@@ -228,7 +228,7 @@ def lose(wires: Wires, *processes: str) -> None:
 
 def flow(wires: Wires, source: str, at: str) -> None:
     """Let all frames arrive that are under way from one to the other."""
-    while wires.under_way[source, at]:
+    while wires.under_way.get((source, at)):
         wires.arrive(source, at)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from antiphon.core.errors import UsageError
 from antiphon.core.requests import encode_request
 from antiphon.protocols.primcast import Primcast, Retry
+from antiphon.services.epochs import Patience
 from antiphon.services.retention import Tell
 from antiphon.simulation import (
     MILLISECOND,
@@ -19,7 +22,17 @@ from antiphon.simulation import (
     Slow,
     simulate,
 )
-from mutants.replaced import CountsPromisesOfPupils, HandsOverToThoseWhoHaveNothing, TakesWhatIsHandedFirst
+from mutants.replaced import (
+    CountsPromisesOfPupils,
+    CountsThoughSomebodyLags,
+    DoesNotSayThatItCounts,
+    DoesNotSayWhatItHas,
+    ForgetsEarlyElections,
+    GivesWhatItHasAtOnce,
+    HandsOverToThoseWhoHaveNothing,
+    KeepsNothingForThoseWhoLag,
+    TakesWhatIsHandedFirst,
+)
 from papers.test_primcast import LOGICAL, agree, delivered, flow, lose, ring
 from papers.wires import Wires
 
@@ -143,6 +156,152 @@ def test_nothing_is_let_go_before_a_newcomer_has_said_how_far_it_is(kind: type[P
         wires.drain("c", "a.1", "a.3", "a.4")
         assert agree(wires, "a.1", "a.3")
         assert delivered(wires, "a.4")[-1] == "c:5"
+
+
+def tick(wires: Wires, *processes: str) -> None:
+    """Time goes by: timers ring, and all that is under way among these arrives."""
+    for _ in range(5):
+        for process in processes:
+            for kind in (Retry, Tell, Patience):
+                with suppress(ValueError):  # it is not set
+                    ring(wires, process, kind)
+        wires.drain(*processes)
+
+
+@pytest.mark.parametrize(("kind", "keeps"), [(Primcast, True), (KeepsNothingForThoseWhoLag, False)])
+def test_a_newcomer_keeps_what_a_slow_member_lacks(kind: type[Primcast], keeps: bool) -> None:
+    """a.1 and a.2 have delivered its message. a.1 is replaced by a.4, which takes over from a.2 and counts; a.3 has
+    promised, and is slow. Then a.2 is lost."""
+    wires = Wires(kind, {"a": 3}, "c", options=LOGICAL)
+    wires.multicast("a.1", "a")
+    wires.drain("a.1", "a.2")
+    lose(wires, "a.1")
+    wires.replace("a.1")
+    wires.install("c", "a.2", "a.3")
+    flow(wires, "a.2", "a.3")
+    flow(wires, "a.3", "a.2")
+    wires.drain("a.2", "a.4")
+    assert counts(wires, "a.4")
+    ring(wires, "a.4", Tell)
+    lose(wires, "a.2")
+    for member in ("a.3", "a.4"):
+        wires.suspect(member, "a.2")
+    tick(wires, "a.3", "a.4")
+    wires.multicast("c", "a")
+    wires.drain("c", "a.3", "a.4")
+    tick(wires, "a.3", "a.4")
+    assert delivered(wires, "a.3") == (["a.1:1", "c:1"] if keeps else [])
+
+
+@pytest.mark.parametrize(("kind", "waits"), [(Primcast, True), (GivesWhatItHasAtOnce, False)])
+def test_a_newcomer_takes_over_what_the_farthest_has_delivered(kind: type[Primcast], waits: bool) -> None:
+    """a.1 and a.2 have delivered c:1, and b has cut it. a.1 is replaced, and a.3 leads, which has yet to deliver it:
+    b will not tell its timestamp again."""
+    wires = Wires(kind, {"a": 3, "b": 3}, "c", options=LOGICAL)
+    b = ("b.1", "b.2", "b.3")
+    wires.multicast("c", "a", "b")
+    wires.arrive("c", "a.3")
+    wires.drain("c", "a.1", "a.2", *b)
+    tick(wires, "a.1", "a.2", *b)
+    lose(wires, "a.1")
+    wires.replace("a.1")
+    wires.install("c", "a.3", "a.2", *b)
+    wires.suspect("a.3", "a.2")
+    for _ in range(2):
+        flow(wires, "a.3", "a.2")
+        flow(wires, "a.2", "a.3")
+    wires.drain("a.3", "a.4")
+    assert delivered(wires, "a.3") == []
+    assert counts(wires, "a.4") != waits
+    if waits:
+        tick(wires, "a.2", "a.3", "a.4", *b)
+        assert counts(wires, "a.4")
+        assert delivered(wires, "a.3") == ["c:1"]
+
+
+@pytest.mark.parametrize(("kind", "stands"), [(Primcast, True), (ForgetsEarlyElections, False)])
+def test_who_is_asked_to_stand_before_it_knows_the_topology_stands_then(kind: type[Primcast], stands: bool) -> None:
+    """a.3 asks a.2, which has nothing to lead, and has yet to hear that a.1 was replaced. Nobody asks again."""
+    wires = Wires(kind, {"a": 3}, options=LOGICAL)
+    wires.multicast("a.1", "a")
+    wires.drain("a.1", "a.3")
+    lose(wires, "a.1")
+    wires.replace("a.1")
+    wires.install("a.3")
+    wires.drain("a.2", "a.3", "a.4")
+    wires.install("a.2")
+    tick(wires, "a.2", "a.3", "a.4")
+    assert counts(wires, "a.4") == stands
+    assert delivered(wires, "a.2") == (["a.1:1"] if stands else [])
+
+
+def one_is_far_behind(kind: type[Primcast]) -> Wires:
+    """All but a.5 have delivered c:1, and keep it no more: for a.5 it lies in its channels. a.2 is lost, and replaced;
+    a.3 leads, and a.6 has taken over from it."""
+    wires = Wires(kind, {"a": 5}, "c", options={**LOGICAL, "kept": "0"})
+    wires.multicast("c", "a")
+    wires.drain("c", "a.1", "a.2", "a.3", "a.4")
+    lose(wires, "a.2", "c")
+    wires.replace("a.2")
+    wires.install("c", "a.1", "a.3", "a.4")
+    wires.drain("a.1", "a.3", "a.4")
+    wires.drain("a.3", "a.6")
+    for member in ("a.1", "a.4"):
+        flow(wires, member, "a.6")
+    assert wires.processes["a.6"].state.position == 1
+    return wires
+
+
+def comes_back(wires: Wires) -> None:
+    """a.5 gets what is in its channels, and only then hears that a.2 was replaced."""
+    for member in ("a.1", "a.3", "a.4"):
+        flow(wires, member, "a.5")
+    assert delivered(wires, "a.5") == ["c:1"]
+    tick(wires, "a.5")
+    wires.install("a.5")
+    flow(wires, "a.5", "a.6")
+
+
+@pytest.mark.parametrize("kind", [Primcast, CountsThoughSomebodyLags, DoesNotSayWhatItHas])
+def test_a_newcomer_counts_when_all_others_have_what_it_cannot_give_them(kind: type[Primcast]) -> None:
+    wires = one_is_far_behind(kind)
+    assert counts(wires, "a.6") == (kind is CountsThoughSomebodyLags)
+    comes_back(wires)
+    assert counts(wires, "a.6") == (kind is not DoesNotSayWhatItHas)
+
+
+def test_a_newcomer_counts_though_one_is_down_that_lacks_nothing_of_it() -> None:
+    """a.5 has said before what it has; and so has everybody."""
+    wires = Wires(Primcast, {"a": 5}, "c", options=LOGICAL)
+    wires.multicast("c", "a")
+    everybody = [str(p) for p in wires.topology.processes]
+    wires.drain("c", *everybody)
+    tick(wires, *everybody)
+    assert wires.processes["a.3"].protocol.cut == 1
+    lose(wires, "a.2")
+    wires.replace("a.2")
+    wires.install("c", "a.1", "a.3", "a.4")
+    wires.drain("a.1", "a.3", "a.4", "a.6")
+    assert counts(wires, "a.6")
+
+
+@pytest.mark.parametrize(("kind", "says"), [(Primcast, True), (DoesNotSayThatItCounts, False)])
+def test_who_has_promised_while_it_learnt_says_when_it_counts(kind: type[Primcast], says: bool) -> None:
+    """a.1 stands, and a.6 promises as one who learns; then a.5 is back, and a.6 counts. a.3 and a.5 are lost: with a.4
+    these are three of five."""
+    wires = one_is_far_behind(kind)
+    assert not counts(wires, "a.6")
+    for suspected in ("a.4", "a.5", "a.3"):
+        wires.suspect("a.1", suspected)
+    wires.multicast("c", "a")
+    flow(wires, "c", "a.1")
+    with suppress(ValueError):
+        ring(wires, "a.1", Patience)
+    wires.drain("a.1", "a.6")
+    comes_back(wires)
+    assert counts(wires, "a.6")
+    wires.drain("a.1", "a.4", "a.6")
+    assert wires.processes["a.1"].protocol.leads == says
 
 
 def test_who_is_replaced_takes_no_topology_without_itself() -> None:

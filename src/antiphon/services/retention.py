@@ -1,6 +1,6 @@
 """What a member knows of messages, and how long: until every member of its group has delivered them.
 
-K1-K15 are the lines of docs/protocols/retention.md. All members of a group deliver the same sequence, so a member that
+K1-K17 are the lines of docs/protocols/retention.md. All members of a group deliver the same sequence, so a member that
 was left behind needs no more than the deliveries that it lacks, in their order, from anyone who has them.
 """
 
@@ -69,6 +69,7 @@ class Adoption(msgspec.Struct, frozen=True, array_like=True):
     delivered: int  # so many messages
     position: int  # so many payloads
     cut: int  # so many that the giver keeps for nobody
+    said: dict[ProcessId, int]  # how many each member said that it has delivered
     kept: list[Delivery]  # the others, as far as they are not in the log
     last: Place
     latest: dict[GroupId, Place]
@@ -155,7 +156,7 @@ class Retention(OrderingProtocol):
         self.process.check_body(m)
 
     def check_adoption(self, adoption: Adoption) -> None:
-        check_numbers((adoption.delivered, adoption.position, adoption.cut))
+        check_numbers((adoption.delivered, adoption.position, adoption.cut, *adoption.said.values()))
         for each in adoption.kept:
             check_numbers((each.position, each.final))
             self.check_entry(each.message, each.numbers)
@@ -303,6 +304,7 @@ class Retention(OrderingProtocol):
             self.delivered,
             self.process.position,
             self.cut,
+            {**self.said, self.me: self.delivered},
             [Delivery(known.position, known.final, known.message, known.numbers) for known in kept],
             self.last,
             self.latest,
@@ -319,6 +321,8 @@ class Retention(OrderingProtocol):
         )
         self.delivered, self.cut, self.begun = adoption.delivered, adoption.cut, adoption.cut  # K16
         self.last = adoption.last
+        for p in self.mates:
+            self.said[p] = max(self.said.get(p, 0), adoption.said.get(p, 0))
         self.done = Labels({origin: Inbox(had.received, set(had.early)) for origin, had in adoption.done.items()})
         self.ahead = {id: (final, position) for id, final, position in adoption.ahead}
         for id in [id for id in self.held if self.is_done(self.known[id].message, self.known[id].numbers)]:
