@@ -13,6 +13,7 @@ from antiphon.client import Client, connect
 
 CLIENTS = 2
 MESSAGES_PER_SECOND = 2000  # of all clients together, if the machine can
+STRETCH = 16  # so many messages of a client go to one set of groups before it takes another
 UNDER_WAY_MAX = 256  # multicasts that a client has under way at most
 READ_SECONDS = 20.0  # without any message, after which the readers are not waited for
 
@@ -44,7 +45,6 @@ class DemoClients:
         self._groups = groups
         self._messages = messages
         self._on_accepted = on_accepted
-        self._random = random.Random(1)
 
     async def run(self) -> Taken:
         async with connect(self._folder, name="reader") as reader:
@@ -63,14 +63,15 @@ class DemoClients:
         begun = asyncio.get_running_loop().time()
         async with connect(self._folder, name=f"client{index + 1}") as client, asyncio.TaskGroup() as senders:
             for _ in range(min(UNDER_WAY_MAX, self._messages)):
-                senders.create_task(self._sender(client, plan, begun))
+                senders.create_task(self._sender(client, index, plan, begun))
 
-    async def _sender(self, client: Client, plan: Iterator[int], begun: float) -> None:
+    async def _sender(self, client: Client, index: int, plan: Iterator[int], begun: float) -> None:
         """Take the next message of the plan, wait for its moment, send it; and again."""
         loop = asyncio.get_running_loop()
         for number in plan:
             await asyncio.sleep(begun + number / MESSAGES_PER_SECOND - loop.time())
-            wanted = tuple(self._random.sample(self._groups, self._random.randint(1, len(self._groups))))
+            chance = random.Random(f"{index}/{number // (CLIENTS * STRETCH)}")
+            wanted = tuple(chance.sample(self._groups, chance.randint(1, len(self._groups))))
             receipt = await client.multicast(wanted, f"message {number}".encode())
             self.taken.accepted.append((receipt.client, receipt.destinations, receipt.number))
             self._on_accepted(len(self.taken.accepted))

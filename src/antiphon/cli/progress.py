@@ -15,7 +15,7 @@ class StepsBar:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._bar = self._progress.add_task("", total=count)
+        self._bar = self._progress.add_task("starting", total=count)
         self._begun = False
 
     def __enter__(self) -> StepsBar:
