@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -348,12 +348,21 @@ def replace_command(
         with folder.commanded(), StepsBar(REPLACE_STEPS) as bar:
             done.append(each := cluster.replace_lost(folder, name, bar.next))
         if not json:
-            goes_on = (
-                f"it goes on behind position {each.position - 1}" if each.position else "nothing was delivered yet"
-            )
-            print(f"{each.newcomer} took the place of {each.lost} after {each.seconds:.1f} s; {goes_on}.")
+            print(_how_it_went(each))
     if json:
         print(msgspec.json.encode([each._asdict() for each in done]).decode())
+
+
+def _how_it_went(done: cluster.Succession) -> str:
+    later = f" {_have_heard(done.unaware, 'not ')} yet, and will on meeting {done.newcomer}." if done.unaware else ""
+    if done.told:
+        return f"{done.lost} was replaced before, by {done.newcomer}; {_have_heard(done.told)} now.{later}"
+    goes_on = f"it goes on behind position {done.position - 1}" if done.position else "nothing was delivered yet"
+    return f"{done.newcomer} took the place of {done.lost} after {done.seconds:.1f} s; {goes_on}.{later}"
+
+
+def _have_heard(processes: Sequence[str], negation: str = "") -> str:
+    return f"{in_words(processes)} {'has' if len(processes) == 1 else 'have'} {negation}heard of it"
 
 
 def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
