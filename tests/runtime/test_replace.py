@@ -26,9 +26,11 @@ from antiphon.runtime.cluster import ClusterFolder, Succession
 from antiphon.runtime.cluster.config import Replacement
 from antiphon.runtime.cluster.control import ask, tell_replaced
 from antiphon.runtime.cluster.ports import HOST, free_ports
+from antiphon.runtime.cluster.processes import untraced
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.trace import read_facts
+from antiphon.trace.coverage import last_rows
 from antiphon.trace.parquet import read_rows
 from waiting import IN_TIME_SECONDS, becomes
 
@@ -587,3 +589,94 @@ def test_a_newcomer_that_has_yet_to_begin_does_not_count(make_cluster: MakeClust
         cluster.kill(folder, paused, signal.SIGCONT)
     replace(folder, "g.2")
     assert not any(a is None or a.learns for a in cluster.statuses(folder).values())
+
+
+def test_a_command_that_waits_for_another_one_says_so(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3})
+    cluster.kill(folder, "g.2")
+    for words in (["up"], ["replace", "g.2"], ["down"]):
+        name, *more = words
+        command = [sys.executable, "-m", "antiphon", name, "--dir", str(folder.path), *more]
+        with folder.commanded():
+            waits = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert waits.stderr is not None
+            said = "Another command of antiphon's is at work on this folder: waiting."
+            assert waits.stderr.readline().strip() == said
+            assert waits.poll() is None
+        waits.communicate(timeout=IN_TIME_SECONDS)
+        assert waits.returncode == 0, name
+        if name == "up":
+            cluster.kill(folder, "g.2")
+
+
+@pytest.mark.parametrize("begins_with", ["up", "alone"])
+@pytest.mark.parametrize("count", [50, 400])
+def test_what_a_member_saw_before_its_folder_was_lost_is_not_said_to_be_there(
+    make_cluster: MakeCluster, begins_with: str, count: int
+) -> None:
+    """Also where it was started once more on an empty folder: what that knows is not all that there was."""
+    folder = make_cluster({"g": 3}, trace=True, snapshot_bytes=1 << 16, segment_bytes=1 << 16)
+
+    async def send() -> None:
+        async with antiphon.connect(folder.path) as client:
+            for _ in range(count):
+                await client.multicast("g", bytes(1000))
+
+    asyncio.run(send())
+    if count > 100:  # a part of its rows is in files, since a snapshot was taken
+        assert becomes(lambda: "g.2" in last_rows(folder.trace, folder.config.run, {}))
+    lose(folder, "g.2")
+    if begins_with == "up":
+        with pytest.raises(Unavailable, match=r"^g.2 did not start: "):
+            cluster.start(folder)
+    else:
+        for away in ("g.1", "g.3"):
+            cluster.kill(folder, away)
+        cluster.start(folder, ["g.2"])
+        cluster.stop(folder)  # cleanly, though it met nobody
+        assert folder.process("g.2").stopped_cleanly == (count < 100)
+        cluster.start(folder, ["g.1", "g.3"])
+    replace(folder, "g.2")
+    asyncio.run(send())
+    ending = cluster.end(folder)
+    (facts,) = read_facts(folder.trace)
+    assert facts.incomplete == ["g.2"]
+    assert ending.untraced == ("g.2",)
+    found = verdicts(facts, check_run(facts, list(read_rows(folder.trace, facts.run))))
+    assert Status.BROKEN not in found.values()
+    assert Status.INCOMPLETE in found.values()
+
+
+def test_who_was_refused_on_an_old_copy_has_not_completed_its_trace(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    folder = make_cluster({"g": 3}, trace=True)
+    own = folder.process("g.2")
+
+    async def send() -> None:
+        async with antiphon.connect(folder.path) as client:
+            for _ in range(20):
+                await client.multicast("g", b"one")
+
+    def put(source: Path, target: Path) -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+
+    asyncio.run(send())
+    cluster.kill(folder, "g.2")
+    put(own.path, tmp_path / "old")
+    cluster.start(folder)
+    asyncio.run(send())
+    assert becomes(lambda: {a and a.delivered for a in cluster.statuses(folder).values()} == {40})
+    cluster.kill(folder, "g.2")
+    put(own.path, tmp_path / "new")
+    put(tmp_path / "old", own.path)
+    with pytest.raises(Unavailable, match=r"^g.2 did not start: "):
+        cluster.start(folder)
+    assert untraced(folder) == ["g.1", "g.2", "g.3"]
+    cluster.end(folder)
+    assert untraced(folder) == ["g.2"]
+    for path in (tmp_path / "new").iterdir():  # its own disk is found again; what it was told meanwhile does not matter
+        if path.is_dir():
+            put(path, own.path / path.name)
+    cluster.start(folder)
+    assert cluster.stop(folder)
+    assert untraced(folder) == []

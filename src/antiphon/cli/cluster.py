@@ -97,7 +97,7 @@ def up_command(
     failures = kind.assumes(parse_options(kind, config.options)).failures
     if not config.journal and failures is Failures.CRASH_RECOVERY:
         typer.echo(f"Without a journal no process can return, and {config.protocol} waits for each of them.", err=True)
-    with folder.commanded():
+    with folder.commanded(_say_that_it_waits):
         joining = [] if replace is None else [cluster.replace(folder, replace)]
         started = cluster.start(folder, [*folder.in_use(), *joining])
     config = folder.config  # another command may have replaced a member meanwhile
@@ -113,6 +113,10 @@ def up_command(
     print_table(table)
     if retain:
         print(f"Of what it delivers each process keeps {folder.retained()}.")
+
+
+def _say_that_it_waits() -> None:
+    typer.echo("Another command of antiphon's is at work on this folder: waiting.", err=True)
 
 
 def _unused(folder: ClusterFolder, process: ProcessId) -> str:
@@ -345,7 +349,7 @@ def replace_command(
     folder = ClusterFolder.load(dir)
     done: list[cluster.Succession] = []
     for name in dict.fromkeys(process):
-        with folder.commanded(), StepsBar(REPLACE_STEPS) as bar:
+        with folder.commanded(_say_that_it_waits), StepsBar(REPLACE_STEPS) as bar:
             done.append(each := cluster.replace_lost(folder, name, bar.next))
         if not json:
             print(_how_it_went(each))
@@ -376,7 +380,7 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
     Example: antiphon down --dir shop
     """
     folder = ClusterFolder.load(dir)
-    with folder.commanded():
+    with folder.commanded(_say_that_it_waits):
         ending = cluster.end(folder)
     if json:
         print(msgspec.json.encode(ending._asdict()).decode())

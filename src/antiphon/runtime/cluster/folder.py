@@ -12,6 +12,7 @@ CLUSTER/
   <process>/stopped        it ended cleanly; gone while it runs
   <process>/drained        and so did all others, when everything was delivered
   <process>/trace-gap      there was no room for a part of its trace, for good
+  <process>/refused        its journal was, by a peer: it lacks something
   <process>/lost           it was replaced, and is not started any more
   <process>/lock           held by the running process, for its whole life
   <process>/log            what it printed
@@ -134,15 +135,18 @@ class ClusterFolder:
         self.config = config
 
     @contextmanager
-    def commanded(self) -> Iterator[None]:
-        """One command that starts or ends processes at a time: the next one waits, and finds what this one did."""
+    def commanded(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """One command that starts or ends processes at a time: the next one waits, and finds what this one did.
+        ``on_wait`` is called where that takes long."""
         try:
             fd = os.open(self.path, os.O_RDONLY)
         except OSError:
             yield
             return
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            if not acquired(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+                on_wait()
+                fcntl.flock(fd, fcntl.LOCK_EX)
             self.reload()
             yield
         finally:
@@ -206,6 +210,7 @@ class ProcessFolder:
         self._stopped = path / "stopped"
         self._drained = path / "drained"
         self._gap = path / "trace-gap"
+        self._refused = path / "refused"
         self._lost = path / "lost"
         self.salvaged = path / "salvaged"  # its trace was completed after a kill
 
@@ -267,6 +272,16 @@ class ProcessFolder:
         with suppress(OSError):
             self._drained.touch()
 
+    def mark_refused(self) -> None:
+        """Its journal lacks what it once did, so its trace cannot be completed from that."""
+        with suppress(OSError):
+            self._write_durably(self._refused, "")
+
+    def unmark_refused(self) -> None:
+        """It has begun, on a journal that its peers believe."""
+        with suppress(OSError):
+            self._refused.unlink(missing_ok=True)
+
     def mark_lost(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self._write_durably(self._lost, "")
@@ -318,7 +333,11 @@ class ProcessFolder:
 
         What was never started saw nothing; what was lost saw nobody knows what.
         """
-        return (self.has_ended or not (self.has_run or self.is_lost)) and not self.has_gap
+        return (self.has_ended or not (self.has_run or self.is_lost)) and not self.is_refused and not self.has_gap
+
+    @property
+    def is_refused(self) -> bool:
+        return self._refused.exists()
 
     @property
     def has_ended(self) -> bool:

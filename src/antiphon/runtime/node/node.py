@@ -118,6 +118,7 @@ class Node:
         driver.send = self._send
         driver.on_durable = self._on_durable
         driver.on_congested = self._set_reading
+        driver.on_refused = folder.mark_refused
         driver.on_failure = self._on_failure
         driver.advice = advice(cluster, self.me, process.protocol) or "."
         return driver
@@ -253,6 +254,7 @@ class Node:
             return  # it is tried again
         except JournalError:
             return  # the process has failed, and ends
+        self._folder.unmark_refused()
         protocol = driver.process.protocol
         if protocol.assumes(protocol.options).detector is not Detector.NONE:
             detector = HeartbeatDetector(driver, self.links, self.reception.callers)
