@@ -395,7 +395,7 @@ def test_a_wiped_member_is_told_what_to_do_and_status_shows_who_learns(make_clus
 
 
 def test_what_a_caller_makes_up_about_members_changes_nothing(make_cluster: MakeCluster) -> None:
-    folder = make_cluster({"g": 3})
+    folder = make_cluster({"g": 3, "two": 2})
     before = (folder.path / "cluster.json").read_bytes()
 
     def told(*replaced: tuple[str, str, str]) -> str:
@@ -407,7 +407,12 @@ def test_what_a_caller_makes_up_about_members_changes_nothing(make_cluster: Make
         return str(refused.value)
 
     assert told(("g.2", "g.7", "127.0.0.1:1")) == "g.7 cannot have the place of g.2: that is for g.4."
-    assert told(("g.9", "g.4", "127.0.0.1:1")) == "There is no process 'g.9'; the processes are g.1, g.2, g.3."
+    assert told(("g.9", "g.4", "127.0.0.1:1")) == (
+        "There is no process 'g.9'; the processes are g.1, g.2, g.3, two.1, two.2."
+    )
+    assert told(("two.1", "two.3", "127.0.0.1:1")) == (
+        "two.1 cannot be replaced: its group has no majority without it, so nobody surely knows what it knew."
+    )
     assert "'nowhere' is not an address" in told(("g.2", "g.4", "nowhere"))
     assert (folder.path / "cluster.json").read_bytes() == before
     cluster.kill(folder, "g.3")
@@ -430,12 +435,13 @@ def test_status_says_what_was_not_seen_to_its_end(make_cluster: MakeCluster) -> 
     cluster.kill(folder, "g.2")
     folder.config = folder.config.replacing("g.2", "g.4", f"{HOST}:{free_ports(1, None)[0]}")
     folder.save()  # and nobody was told
-    cluster.start(folder)
     again = f"call `antiphon replace --dir {folder.path} g.2`."
     sentence = f"g.4 is to take the place of g.2, which was not seen to its end: {again}"
     shown = CliRunner().invoke(app, ["status", "--dir", str(folder.path)])
     assert shown.exit_code == 1
     assert sentence in shown.output
+    cluster.start(folder)  # they tell one another, but nobody has seen that
+    assert sentence in CliRunner().invoke(app, ["status", "--dir", str(folder.path)]).output
     replace(folder, "g.2")
     shown = CliRunner().invoke(app, ["status", "--dir", str(folder.path)])
     assert shown.exit_code == 0
