@@ -24,11 +24,13 @@ from antiphon.core.events import Adopted, Delivered, decode_event
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, Succession
 from antiphon.runtime.cluster.config import Replacement
-from antiphon.runtime.cluster.control import tell_replaced
+from antiphon.runtime.cluster.control import ask, tell_replaced
 from antiphon.runtime.cluster.ports import HOST, free_ports
+from antiphon.runtime.cluster.processes import untraced
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.trace import read_facts
+from antiphon.trace.coverage import last_rows
 from antiphon.trace.parquet import read_rows
 from waiting import IN_TIME_SECONDS, becomes
 
@@ -393,7 +395,7 @@ def test_a_wiped_member_is_told_what_to_do_and_status_shows_who_learns(make_clus
 
 
 def test_what_a_caller_makes_up_about_members_changes_nothing(make_cluster: MakeCluster) -> None:
-    folder = make_cluster({"g": 3})
+    folder = make_cluster({"g": 3, "two": 2})
     before = (folder.path / "cluster.json").read_bytes()
 
     def told(*replaced: tuple[str, str, str]) -> str:
@@ -405,13 +407,21 @@ def test_what_a_caller_makes_up_about_members_changes_nothing(make_cluster: Make
         return str(refused.value)
 
     assert told(("g.2", "g.7", "127.0.0.1:1")) == "g.7 cannot have the place of g.2: that is for g.4."
-    assert told(("g.9", "g.4", "127.0.0.1:1")) == "There is no process 'g.9'; the processes are g.1, g.2, g.3."
+    assert told(("g.9", "g.4", "127.0.0.1:1")) == (
+        "There is no process 'g.9'; the processes are g.1, g.2, g.3, two.1, two.2."
+    )
+    assert told(("two.1", "two.3", "127.0.0.1:1")) == (
+        "two.1 cannot be replaced: its group has no majority without it, so nobody surely knows what it knew."
+    )
     assert "'nowhere' is not an address" in told(("g.2", "g.4", "nowhere"))
     assert (folder.path / "cluster.json").read_bytes() == before
     cluster.kill(folder, "g.3")
     replace(folder, "g.3")
+    folder.config = msgspec.structs.replace(folder.config, replaced=[Replacement("g.2", "g.4")])
+    path = folder.path / "cluster.json"
+    assert told() == f"g.2 was replaced by g.4 elsewhere: in {path} g.3 was, by g.4."
     folder.config = msgspec.structs.replace(folder.config, replaced=[Replacement("g.1", "g.4")])
-    assert told() == "g.1 was replaced by g.4 elsewhere: here g.3 was."
+    assert told() == "g.1 is alive, and was not replaced."
     folder.reload()
     other = make_cluster({"h": 3}, protocol="tom")
     with pytest.raises(UsageError, match=r"^A member of tom cannot be replaced.$"):
@@ -425,13 +435,254 @@ def test_status_says_what_was_not_seen_to_its_end(make_cluster: MakeCluster) -> 
     cluster.kill(folder, "g.2")
     folder.config = folder.config.replacing("g.2", "g.4", f"{HOST}:{free_ports(1, None)[0]}")
     folder.save()  # and nobody was told
-    cluster.start(folder)
     again = f"call `antiphon replace --dir {folder.path} g.2`."
     sentence = f"g.4 is to take the place of g.2, which was not seen to its end: {again}"
     shown = CliRunner().invoke(app, ["status", "--dir", str(folder.path)])
     assert shown.exit_code == 1
     assert sentence in shown.output
+    cluster.start(folder)  # they tell one another, but nobody has seen that
+    assert sentence in CliRunner().invoke(app, ["status", "--dir", str(folder.path)]).output
     replace(folder, "g.2")
     shown = CliRunner().invoke(app, ["status", "--dir", str(folder.path)])
     assert shown.exit_code == 0
     assert "is to take" not in shown.output
+
+
+def epochs(folder: ClusterFolder) -> dict[str, int | None]:
+    return {p: None if a is None else a.epoch for p, a in cluster.statuses(folder).items()}
+
+
+def test_who_was_paused_or_just_starting_hears_of_it_from_those_it_has_not_heard_of(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3, "h": 3})
+    command = [sys.executable, "-m", "antiphon", "replace", "--dir", str(folder.path), "g.2"]
+    cluster.kill(folder, "h.3")
+    starting = subprocess.Popen(
+        [sys.executable, "-m", "antiphon.runtime.node", "--dir", str(folder.path), "--process", "h.3"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        assert becomes(lambda: folder.process("h.3").pid() is not None)  # its folder is read, and no peer met
+        for paused in ("h.2", "h.3"):
+            cluster.kill(folder, paused, signal.SIGSTOP)
+        cluster.kill(folder, "g.2")
+        said = subprocess.run(command, capture_output=True, text=True, check=True)  # it does not wait long for them
+        assert said.stdout.endswith(" h.2 and h.3 have not heard of it yet, and will on meeting g.4.\n")
+        for paused in ("h.2", "h.3"):
+            cluster.kill(folder, paused, signal.SIGCONT)
+        folder.reload()
+        assert becomes(lambda: set(epochs(folder).values()) == {1})
+        assert becomes(lambda: cluster.is_well(folder, cluster.answers(folder)))
+        for lost in ("g.1", "h.1"):  # they are majorities with the newcomer
+            cluster.kill(folder, lost)
+
+        async def send() -> None:
+            async with antiphon.connect(folder.path) as client:
+                await client.multicast(["g", "h"], b"one", timeout=IN_TIME_SECONDS)
+
+        asyncio.run(send())
+        again = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert again.stderr == "antiphon: g.2 was replaced before, by g.4.\n"
+        cluster.start(folder)
+        assert cluster.stop(folder)
+    finally:
+        starting.kill()
+        starting.wait()
+
+
+def test_called_again_it_tells_those_who_have_not_heard(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Where a member has a folder of its own, which has not heard of it either."""
+    folder = make_cluster({"g": 3, "h": 3})
+    cluster.kill(folder, "h.3")
+    cluster.kill(folder, "g.2")
+    elsewhere = ClusterFolder(tmp_path / "elsewhere", folder.config)
+    elsewhere.save()
+    shutil.move(folder.process("h.3").path, elsewhere.process("h.3").path)
+    done = replace(folder, "g.2")
+    assert (done.unaware, done.told) == (("h.3",), ())
+    try:
+        cluster.start(elsewhere, ["h.3"])
+        assert becomes(lambda: epochs(folder)["h.3"] == 0)
+        said = CliRunner().invoke(app, ["replace", "--dir", str(folder.path), "g.2"])
+        assert said.output == "g.2 was replaced before, by g.4; h.3 has heard of it now.\n"
+        assert said.exit_code == 0
+        assert becomes(lambda: epochs(folder)["h.3"] == 1)
+        elsewhere.reload()
+        assert elsewhere.config.groups == folder.config.groups
+        with pytest.raises(UsageError, match=r"^g.2 was replaced before, by g.4.$"):
+            replace(folder, "g.2")
+    finally:
+        cluster.kill(elsewhere, "h.3")
+
+
+def test_a_folder_of_another_history_is_refused_and_nothing_is_written(make_cluster: MakeCluster) -> None:
+    """As where members were replaced on two machines at once: as many, and others."""
+    folder = make_cluster({"g": 3, "h": 3})
+    path = folder.path / "cluster.json"
+    at_first = folder.config
+    cluster.kill(folder, "g.2")
+    replace(folder, "g.2")
+    own = path.read_text()
+    address = f"{HOST}:{free_ports(1, None)[0]}"
+    folder.config = at_first.replacing("h.2", "h.4", address).settled("h.4")
+    folder.save()
+    other = path.read_text()
+    history = (
+        f"knows of other replacements than {path}: that file has another history, as where members were replaced on two"
+    )
+    cluster.kill(folder, "h.3")
+    for name in ("h.2", "h.3"):
+        with pytest.raises(UsageError, match=r"^h.2 was replaced before|knows of other replacements") as refused:
+            replace(folder, name)
+    assert f"g.1 {history} machines at once." in str(refused.value)
+    with pytest.raises(UsageError) as refused:
+        tell_replaced(folder.config, "g.1")
+    assert f"g.1 {history}" in str(refused.value)
+    with pytest.raises(UsageError) as refused:  # as many, but those of the process are told
+        tell_replaced(msgspec.structs.replace(at_first.replacing("g.2", "g.4", address)), "g.1")
+    assert str(refused.value) == f"g.2 was replaced by g.4 elsewhere: in {path} h.2 was, by h.4."
+    assert path.read_text() == other
+    cluster.kill(folder, "g.3")
+    with pytest.raises(Unavailable) as stopped:
+        cluster.start(folder, ["g.3"])
+    assert f"g.3 {history}" in str(stopped.value)
+    # A longer history that does not follow from the present one.
+    folder.config = folder.config.replacing("g.2", "g.4", address).settled("g.4")
+    folder.save()
+    with pytest.raises(Unavailable) as stopped:
+        cluster.start(folder, ["g.3"])
+    assert f"g.3 {history}" in str(stopped.value)
+    assert epochs(ClusterFolder(folder.path, at_first))["g.1"] == 1
+    path.write_text(own)
+    cluster.start(folder, ["g.3", "h.3"])
+    folder.reload()
+    assert becomes(lambda: cluster.is_well(folder, cluster.answers(folder)))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"groups": {"g": ["g.1", "g.2", "g.3"]}}, "its members are not those that its replacements have left"),
+        ({"addresses": {"g.1": "127.0.0.1:1"}}, "g.4 has no address"),
+        ({"replaced": [Replacement("g.8", "g.4")]}, "g.4 cannot have the place of g.8: that is for g.9"),
+        ({"replaced": [Replacement("g.8", "g.9")]}, "g.8 cannot have been replaced by g.9: it was no member"),
+    ],
+)
+def test_a_description_that_contradicts_itself_is_refused(tmp_path: Path, change: dict[str, object], why: str) -> None:
+    folder = cluster.create(tmp_path / "shop", {"g": 3})
+    folder.config = folder.config.replacing("g.2", "g.4", "127.0.0.1:9")
+    folder.save()
+    assert ClusterFolder.load(folder.path).config == folder.config
+    folder.config = msgspec.structs.replace(folder.config, **change)
+    folder.save()
+    with pytest.raises(UsageError) as refused:
+        ClusterFolder.load(folder.path)
+    assert str(refused.value) == f"{folder.path}/cluster.json does not describe a cluster: {why}."
+
+
+def test_a_newcomer_that_has_yet_to_begin_does_not_count(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3})
+    cluster.kill(folder, "g.2")
+    folder.config = folder.config.replacing("g.2", "g.4", f"{HOST}:{free_ports(1, None)[0]}")
+    folder.save()
+    for paused in ("g.1", "g.3"):
+        cluster.kill(folder, paused, signal.SIGSTOP)
+    cluster.start(folder, ["g.4"])
+    answer = ask(folder.config, "g.4")
+    assert isinstance(answer, StatusAnswer)
+    assert answer.returning
+    assert answer.learns
+    for paused in ("g.1", "g.3"):
+        cluster.kill(folder, paused, signal.SIGCONT)
+    replace(folder, "g.2")
+    assert not any(a is None or a.learns for a in cluster.statuses(folder).values())
+
+
+def test_a_command_that_waits_for_another_one_says_so(make_cluster: MakeCluster) -> None:
+    folder = make_cluster({"g": 3})
+    cluster.kill(folder, "g.2")
+    for words in (["up"], ["replace", "g.2"], ["down"]):
+        name, *more = words
+        command = [sys.executable, "-m", "antiphon", name, "--dir", str(folder.path), *more]
+        with folder.commanded():
+            waits = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert waits.stderr is not None
+            said = "Another command of antiphon's is at work on this folder: waiting."
+            assert waits.stderr.readline().strip() == said
+            assert waits.poll() is None
+        waits.communicate(timeout=IN_TIME_SECONDS)
+        assert waits.returncode == 0, name
+        if name == "up":
+            cluster.kill(folder, "g.2")
+
+
+@pytest.mark.parametrize("begins_with", ["up", "alone"])
+@pytest.mark.parametrize("count", [50, 400])
+def test_what_a_member_saw_before_its_folder_was_lost_is_not_said_to_be_there(
+    make_cluster: MakeCluster, begins_with: str, count: int
+) -> None:
+    """Also where it was started once more on an empty folder: what that knows is not all that there was."""
+    folder = make_cluster({"g": 3}, trace=True, snapshot_bytes=1 << 16, segment_bytes=1 << 16)
+
+    async def send() -> None:
+        async with antiphon.connect(folder.path) as client:
+            for _ in range(count):
+                await client.multicast("g", bytes(1000))
+
+    asyncio.run(send())
+    if count > 100:  # a part of its rows is in files, since a snapshot was taken
+        assert becomes(lambda: "g.2" in last_rows(folder.trace, folder.config.run, {}))
+    lose(folder, "g.2")
+    if begins_with == "up":
+        with pytest.raises(Unavailable, match=r"^g.2 did not start: "):
+            cluster.start(folder)
+    else:
+        for away in ("g.1", "g.3"):
+            cluster.kill(folder, away)
+        cluster.start(folder, ["g.2"])
+        cluster.stop(folder)  # cleanly, though it met nobody
+        assert folder.process("g.2").stopped_cleanly == (count < 100)
+        cluster.start(folder, ["g.1", "g.3"])
+    replace(folder, "g.2")
+    asyncio.run(send())
+    ending = cluster.end(folder)
+    (facts,) = read_facts(folder.trace)
+    assert facts.incomplete == ["g.2"]
+    assert ending.untraced == ("g.2",)
+    found = verdicts(facts, check_run(facts, list(read_rows(folder.trace, facts.run))))
+    assert Status.BROKEN not in found.values()
+    assert Status.INCOMPLETE in found.values()
+
+
+def test_who_was_refused_on_an_old_copy_has_not_completed_its_trace(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    folder = make_cluster({"g": 3}, trace=True)
+    own = folder.process("g.2")
+
+    async def send() -> None:
+        async with antiphon.connect(folder.path) as client:
+            for _ in range(20):
+                await client.multicast("g", b"one")
+
+    def put(source: Path, target: Path) -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+
+    asyncio.run(send())
+    cluster.kill(folder, "g.2")
+    put(own.path, tmp_path / "old")
+    cluster.start(folder)
+    asyncio.run(send())
+    assert becomes(lambda: {a and a.delivered for a in cluster.statuses(folder).values()} == {40})
+    cluster.kill(folder, "g.2")
+    put(own.path, tmp_path / "new")
+    put(tmp_path / "old", own.path)
+    with pytest.raises(Unavailable, match=r"^g.2 did not start: "):
+        cluster.start(folder)
+    assert untraced(folder) == ["g.1", "g.2", "g.3"]
+    cluster.end(folder)
+    assert untraced(folder) == ["g.2"]
+    for path in (tmp_path / "new").iterdir():  # its own disk is found again; what it was told meanwhile does not matter
+        if path.is_dir():
+            put(path, own.path / path.name)
+    cluster.start(folder)
+    assert cluster.stop(folder)
+    assert untraced(folder) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -97,7 +97,7 @@ def up_command(
     failures = kind.assumes(parse_options(kind, config.options)).failures
     if not config.journal and failures is Failures.CRASH_RECOVERY:
         typer.echo(f"Without a journal no process can return, and {config.protocol} waits for each of them.", err=True)
-    with folder.commanded():
+    with folder.commanded(_say_that_it_waits):
         joining = [] if replace is None else [cluster.replace(folder, replace)]
         started = cluster.start(folder, [*folder.in_use(), *joining])
     config = folder.config  # another command may have replaced a member meanwhile
@@ -113,6 +113,10 @@ def up_command(
     print_table(table)
     if retain:
         print(f"Of what it delivers each process keeps {folder.retained()}.")
+
+
+def _say_that_it_waits() -> None:
+    typer.echo("Another command of antiphon's is at work on this folder: waiting.", err=True)
 
 
 def _unused(folder: ClusterFolder, process: ProcessId) -> str:
@@ -345,15 +349,24 @@ def replace_command(
     folder = ClusterFolder.load(dir)
     done: list[cluster.Succession] = []
     for name in dict.fromkeys(process):
-        with folder.commanded(), StepsBar(REPLACE_STEPS) as bar:
+        with folder.commanded(_say_that_it_waits), StepsBar(REPLACE_STEPS) as bar:
             done.append(each := cluster.replace_lost(folder, name, bar.next))
         if not json:
-            goes_on = (
-                f"it goes on behind position {each.position - 1}" if each.position else "nothing was delivered yet"
-            )
-            print(f"{each.newcomer} took the place of {each.lost} after {each.seconds:.1f} s; {goes_on}.")
+            print(_how_it_went(each))
     if json:
         print(msgspec.json.encode([each._asdict() for each in done]).decode())
+
+
+def _how_it_went(done: cluster.Succession) -> str:
+    later = f" {_have_heard(done.unaware, 'not ')} yet, and will on meeting {done.newcomer}." if done.unaware else ""
+    if done.told:
+        return f"{done.lost} was replaced before, by {done.newcomer}; {_have_heard(done.told)} now.{later}"
+    goes_on = f"it goes on behind position {done.position - 1}" if done.position else "nothing was delivered yet"
+    return f"{done.newcomer} took the place of {done.lost} after {done.seconds:.1f} s; {goes_on}.{later}"
+
+
+def _have_heard(processes: Sequence[str], negation: str = "") -> str:
+    return f"{in_words(processes)} {'has' if len(processes) == 1 else 'have'} {negation}heard of it"
 
 
 def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
@@ -367,7 +380,7 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
     Example: antiphon down --dir shop
     """
     folder = ClusterFolder.load(dir)
-    with folder.commanded():
+    with folder.commanded(_say_that_it_waits):
         ending = cluster.end(folder)
     if json:
         print(msgspec.json.encode(ending._asdict()).decode())

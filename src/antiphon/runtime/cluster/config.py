@@ -82,10 +82,31 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             groups = {g: [each.lost if p == each.newcomer else p for p in members] for g, members in groups.items()}
         found = Topology(groups)
         for each in self.replaced[:epoch]:
+            if each.lost not in found.group_of:
+                raise UsageError(f"{each.lost} cannot have been replaced by {each.newcomer}: it was no member.")
             found, newcomer = found.replacing(ProcessId(each.lost))
             if newcomer != each.newcomer:
                 raise UsageError(f"{each.newcomer} cannot have the place of {each.lost}: that is for {newcomer}.")
         return found
+
+    def follows(self, before: Topology) -> bool:
+        """Whether it has come of that one, by the replacements that are written here."""
+        return self.epoch >= before.epoch and self.topology(before.epoch).roster == before.roster
+
+    def check_members(self) -> None:
+        """UsageError: who are members does not follow from who was replaced, or nobody knows where one is."""
+        if self.topology().roster.groups != Topology(self.groups).roster.groups:
+            raise UsageError("its members are not those that its replacements have left")
+        for process in self.processes:
+            if process not in self.addresses:
+                raise UsageError(f"{process} has no address")
+
+    def check_replaceable(self, lost: ProcessId) -> None:
+        """What the lost one knew must surely be known to others."""
+        members = next(members for members in self.groups.values() if lost in members)
+        if len(members) < 3:
+            others = "has no other member" if len(members) == 1 else "has no majority without it"
+            raise UsageError(f"{lost} cannot be replaced: its group {others}, so nobody surely knows what it knew.")
 
     def topology_at_first(self, process: str) -> Topology:
         """The one that a process begins with. What was changed since it is told, and has in its journal."""

@@ -12,6 +12,7 @@ CLUSTER/
   <process>/stopped        it ended cleanly; gone while it runs
   <process>/drained        and so did all others, when everything was delivered
   <process>/trace-gap      there was no room for a part of its trace, for good
+  <process>/refused        its journal was, by a peer: it lacks something
   <process>/lost           it was replaced, and is not started any more
   <process>/lock           held by the running process, for its whole life
   <process>/log            what it printed
@@ -25,7 +26,7 @@ import os
 import resource
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,7 +34,7 @@ import msgspec
 
 from antiphon.core import ProcessId
 from antiphon.core.buffers import UNDECODABLE
-from antiphon.core.errors import UsageError
+from antiphon.core.errors import JournalFull, UsageError
 from antiphon.runtime.cluster.config import CLUSTER_VERSION, ClusterConfig
 from antiphon.runtime.disk.files import sync_path
 from antiphon.runtime.disk.locks import acquired
@@ -78,9 +79,16 @@ class ClusterFolder:
                 raise UsageError(f"{path} was made by Antiphon 0.1, whose folders 0.2 does not read: make a new one.")
             if version != CLUSTER_VERSION:
                 raise UsageError(f"{path} is a cluster of version {version}; this program runs {CLUSTER_VERSION}.")
-            return msgspec.json.decode(data, type=ClusterConfig)
+            config = msgspec.json.decode(data, type=ClusterConfig)
         except UNDECODABLE as error:
             raise UsageError(f"{path / 'cluster.json'} does not describe a cluster: {error}.") from None
+        try:
+            config.check_members()
+        except UsageError as error:
+            raise UsageError(
+                f"{path / 'cluster.json'} does not describe a cluster: {str(error).rstrip('.')}."
+            ) from None
+        return config
 
     def save(self) -> None:
         """Durably, as a whole or not at all. OSError: nothing is left of it."""
@@ -95,34 +103,50 @@ class ClusterFolder:
             temporary.unlink(missing_ok=True)
             raise
 
-    def learn(self, told: Sequence[tuple[str, str, str]]) -> None:
+    def learn(self, told: Sequence[tuple[str, str, str]], check: Callable[[ClusterConfig], None]) -> None:
         """Members were replaced (who is lost, who has its place, where): write it down, unless it stands here already,
-        as it does where the command was called on this folder. UsageError: others were, as it stands here."""
-        self.reload()
-        known = [(each.lost, each.newcomer) for each in self.config.replaced]
+        as it does where the command was called on this folder. UsageError: others were, as it stands here, or as
+        ``check`` says."""
+        config = self._read(self.path)
+        known = config.epoch
         for at, (lost, newcomer, address) in enumerate(told):
-            if at >= len(known):
-                after = self.config.replacing(self.config.known(lost), newcomer, address)
-                after.topology()  # the newcomer is called as it has to be
-                self.config = after
-            elif known[at] != (lost, newcomer):
-                raise UsageError(f"{lost} was replaced by {newcomer} elsewhere: here {known[at][0]} was.")
-        for _, newcomer, address in told[len(known) :]:
-            if newcomer in self.config.addresses:  # else it was replaced itself since
+            if at >= known:
+                config.check_replaceable(config.known(lost))
+                config = config.replacing(lost, newcomer, address)
+                config.topology()  # the newcomer is called as it has to be
+            elif (config.replaced[at].lost, config.replaced[at].newcomer) != (lost, newcomer):
+                here = f"{self.path}/cluster.json {config.replaced[at].lost} was, by {config.replaced[at].newcomer}"
+                raise UsageError(f"{lost} was replaced by {newcomer} elsewhere: in {here}.")
+        for _, newcomer, address in told[known:]:
+            if newcomer in config.addresses:  # else it was replaced itself since
                 parse_address(address)
-        if self.config.epoch > len(known):
-            self.save()
+        check(config)
+        if config.epoch > known:
+            try:
+                ClusterFolder(self.path, config).save()
+            except OSError as error:
+                raise JournalFull(f"{self.path} cannot be written: {error.strerror or error}.") from None
+        self.config = config
+
+    def look_again(self, check: Callable[[ClusterConfig], None]) -> None:
+        """The same as ``reload``, but what ``check`` refuses is not taken."""
+        config = self._read(self.path)
+        check(config)
+        self.config = config
 
     @contextmanager
-    def commanded(self) -> Iterator[None]:
-        """One command that starts or ends processes at a time: the next one waits, and finds what this one did."""
+    def commanded(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """One command that starts or ends processes at a time: the next one waits, and finds what this one did.
+        ``on_wait`` is called where that takes long."""
         try:
             fd = os.open(self.path, os.O_RDONLY)
         except OSError:
             yield
             return
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            if not acquired(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+                on_wait()
+                fcntl.flock(fd, fcntl.LOCK_EX)
             self.reload()
             yield
         finally:
@@ -186,6 +210,7 @@ class ProcessFolder:
         self._stopped = path / "stopped"
         self._drained = path / "drained"
         self._gap = path / "trace-gap"
+        self._refused = path / "refused"
         self._lost = path / "lost"
         self.salvaged = path / "salvaged"  # its trace was completed after a kill
 
@@ -247,6 +272,16 @@ class ProcessFolder:
         with suppress(OSError):
             self._drained.touch()
 
+    def mark_refused(self) -> None:
+        """Its journal lacks what it once did, so its trace cannot be completed from that."""
+        with suppress(OSError):
+            self._write_durably(self._refused, "")
+
+    def unmark_refused(self) -> None:
+        """It has begun, on a journal that its peers believe."""
+        with suppress(OSError):
+            self._refused.unlink(missing_ok=True)
+
     def mark_lost(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self._write_durably(self._lost, "")
@@ -298,7 +333,11 @@ class ProcessFolder:
 
         What was never started saw nothing; what was lost saw nobody knows what.
         """
-        return (self.has_ended or not (self.has_run or self.is_lost)) and not self.has_gap
+        return (self.has_ended or not (self.has_run or self.is_lost)) and not self.is_refused and not self.has_gap
+
+    @property
+    def is_refused(self) -> bool:
+        return self._refused.exists()
 
     @property
     def has_ended(self) -> bool:

@@ -312,9 +312,23 @@ def salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
 
 
 def untraced(folder: ClusterFolder) -> list[ProcessId]:
-    """The processes whose trace is not whole: they were killed, or there was no room for it, or a file is gone."""
-    gone = torn(folder.trace, folder.config.run, _last_known_rows(folder))
+    """The processes whose trace is not whole: they were killed, or there was no room for it, or a file is gone, or what
+    they saw in an earlier life, of which their folder knows nothing."""
+    gone = [*torn(folder.trace, folder.config.run, _last_known_rows(folder)), *_reborn(folder)]
     return [p for p in folder.config.ever_processes if p in gone or not folder.is_traced(p)]
+
+
+def _reborn(folder: ClusterFolder) -> list[ProcessId]:
+    """Those who have run, and ended without having begun anything, but of whom others have received something: so their
+    folder is not the one with which they did. It was lost, and they were refused since, or met nobody."""
+    rows = last_rows(folder.trace, folder.config.run, {})
+    ended = [p for p in folder.config.ever_processes if p not in rows and folder.process(p).has_ended]
+    if not ended:
+        return []
+    from antiphon.trace.parquet import heard_processes  # pyarrow is slow to load
+
+    heard = heard_processes(folder.trace, folder.config.run)
+    return [process for process in ended if process in heard]
 
 
 def _last_known_rows(folder: ClusterFolder) -> dict[str, int]:

@@ -41,6 +41,8 @@ class Succession(NamedTuple):
     newcomer: str
     seconds: float
     position: int  # the first of its log: what is before it was delivered by others
+    unaware: tuple[str, ...] = ()  # those that may run and have not heard of it
+    told: tuple[str, ...] = ()  # it was done before, and these have heard of it now
 
 
 def replace_lost(
@@ -55,6 +57,8 @@ def replace_lost(
     """
     begun = time.monotonic()
     on_step("looking who is there")
+    if (done := _done_before(folder, name)) is not None:
+        return _tell_the_rest(folder, name, done, begun)
     newcomer = _begun_before(folder, name)
     lost = newcomer or folder.config.known(name)
     if newcomer is None:
@@ -63,6 +67,7 @@ def replace_lost(
             raise UsageError(f"{lost} is alive, as process {pid}: {_ONLY_THE_LOST}")
     found = ask_all(folder.config, folder.config.processes)
     _check_copy(folder, found)
+    _check_history(folder, found)
     if newcomer is None and is_there(found[lost]):
         raise UsageError(f"{lost} is alive, and answers: {_ONLY_THE_LOST}")
     _check_others(folder, lost, found)
@@ -74,10 +79,52 @@ def replace_lost(
     start(folder, [newcomer])
     _wake(folder, newcomer)
     on_step(f"{newcomer} learns what the others know")
-    position = _wait(folder, newcomer)
+    position, found = _wait(folder, newcomer)
     folder.config = folder.config.settled(newcomer)
     folder.save()
-    return Succession(name, newcomer, round(time.monotonic() - begun, 2), position)
+    return Succession(name, newcomer, round(time.monotonic() - begun, 2), position, _unaware(folder, found))
+
+
+def _done_before(folder: ClusterFolder, name: str) -> str | None:
+    """Who has taken the place of this member, where that was seen to its end."""
+    found = folder.config.replacement_of(name)
+    return (
+        found.newcomer
+        if found is not None and (found.counts or found.newcomer not in folder.config.addresses)
+        else None
+    )
+
+
+def _tell_the_rest(folder: ClusterFolder, name: str, newcomer: str, begun: float) -> Succession:
+    """Those who did not hear of it then, as they were paused or out of reach. UsageError: there is nothing to do."""
+    found = ask_all(folder.config, folder.config.processes)
+    _check_copy(folder, found)
+    lacking = _unaware(folder, found)
+    _tell(folder, found)
+    still = _unaware(folder, after := ask_all(folder.config, folder.config.processes)) if lacking else ()
+    told = tuple(process for process in lacking if process not in still)
+    if not told:
+        waits = f"; {in_words(still)} {'has' if len(still) == 1 else 'have'} not heard of it yet" if still else ""
+        raise UsageError(f"{name} was replaced before, by {newcomer}{waits}.")
+    own = after.get(newcomer)
+    position = own.begins if isinstance(own, StatusAnswer) else 0
+    return Succession(name, newcomer, round(time.monotonic() - begun, 2), position, still, told)
+
+
+def _unaware(folder: ClusterFolder, found: Mapping[str, Answer]) -> tuple[str, ...]:
+    """Who is down learns of it when it is started; all others had to be told."""
+    epoch = folder.config.epoch
+    return tuple(
+        process
+        for process, answer in found.items()
+        if not (answer.epoch >= epoch if isinstance(answer, StatusAnswer) else _is_down(folder, process))
+    )
+
+
+def _is_down(folder: ClusterFolder, process: str) -> bool:
+    """As far as this folder knows: what runs elsewhere has nothing here."""
+    own = folder.process(process)
+    return own.path.exists() and own.pid() is None
 
 
 def _begun_before(folder: ClusterFolder, name: str) -> ProcessId | None:
@@ -100,6 +147,15 @@ def _check_copy(folder: ClusterFolder, found: Mapping[str, Answer]) -> None:
             )
 
 
+def _check_history(folder: ClusterFolder, found: Mapping[str, Answer]) -> None:
+    """They must have been given away by this folder, or a copy of it: UsageError is what somebody says who knows of
+    others. To be told what one knows already changes nothing."""
+    for process, answer in found.items():
+        if folder.config.epoch and isinstance(answer, StatusAnswer):
+            with suppress(Unavailable, OutcomeUnknown):
+                tell_replaced(folder.config, process)
+
+
 def _check_protocol(folder: ClusterFolder, lost: ProcessId) -> None:
     kind = protocol_named(folder.config.protocol)
     if not kind.replaces:
@@ -107,10 +163,7 @@ def _check_protocol(folder: ClusterFolder, lost: ProcessId) -> None:
         raise UsageError(
             f"A member of {folder.config.protocol} cannot be replaced: of the protocols {able} can do that."
         )
-    members = _members(folder, lost)
-    if len(members) < 3:
-        others = "has no other member" if len(members) == 1 else "has no majority without it"
-        raise UsageError(f"{lost} cannot be replaced: its group {others}, so nobody surely knows what it knew.")
+    folder.config.check_replaceable(lost)
 
 
 def _check_others(folder: ClusterFolder, lost: ProcessId, found: Mapping[str, Answer]) -> None:
@@ -172,8 +225,9 @@ def _wake(folder: ClusterFolder, newcomer: ProcessId) -> None:
                 return
 
 
-def _wait(folder: ClusterFolder, newcomer: ProcessId) -> int:
-    """Until it counts, and all of its group that are there know of it; returns the first position of its log."""
+def _wait(folder: ClusterFolder, newcomer: ProcessId) -> tuple[int, dict[str, Answer]]:
+    """Until it counts, and all of its group that are there know of it; returns the first position of its log, and what
+    all say."""
     begun = time.monotonic()
     members = [ProcessId(p) for p in _members(folder, newcomer)]
     while True:
@@ -181,7 +235,7 @@ def _wait(folder: ClusterFolder, newcomer: ProcessId) -> int:
         own, there = found[newcomer], [a for p in members if isinstance(a := found[p], StatusAnswer)]
         all_know = all(answer.epoch >= folder.config.epoch for answer in there)
         if isinstance(own, StatusAnswer) and _counts(own) and all_know:
-            return own.begins
+            return own.begins, found
         if time.monotonic() - begun > LEARN_SECONDS:
             raise Unavailable(
                 f"{newcomer} has the place, and did not learn within {LEARN_SECONDS:.0f} seconds what the others know: "

@@ -69,6 +69,7 @@ class Driver:
     before_alarm: Callable[[], None] = staticmethod(lambda: None)  # a timer is due: what has come comes first
     on_watch: Callable[[], None] = staticmethod(lambda: None)  # other peers are to be watched
     on_congested: Callable[[], None] = staticmethod(lambda: None)  # reading has to stop, or may go on
+    on_refused: Callable[[], None] = staticmethod(lambda: None)  # a peer's numbers say that its journal lacks something
     on_failure: Callable[[int, str], None]  # the process must stop: exit code, sentence
 
     def __init__(
@@ -444,6 +445,7 @@ class Driver:
 
     def refuse(self, reason: str) -> None:
         """It must not run on its journal."""
+        self.on_refused()
         self.fail(EXIT_REFUSED, reason.removesuffix(".") + self.advice)
 
     def fail(self, code: int, sentence: str) -> None:
@@ -493,7 +495,8 @@ class Driver:
         if self.journal is not None:
             self.journal.abandon()
         is_written = self._write_trace()
-        return Ending(is_clean=is_written and was_clean, is_written=is_written)
+        is_traced = is_written and (self.recorder is None or self.recorder.is_of_this_life)
+        return Ending(is_clean=is_traced and was_clean, is_written=is_written)
 
     def _write_trace(self) -> bool:
         return self.recorder is None or self.recorder.finish(TRACE_SECONDS)

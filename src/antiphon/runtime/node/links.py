@@ -107,8 +107,10 @@ class PeerLink:
         peer: ProcessId,
         address: Address,
         on_met: Callable[[ProcessId], None] = lambda peer: None,
+        on_stranger: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_met`` is told of every handshake in which the peer's numbers fit ours."""
+        """``on_met`` is told of every handshake in which the peer's numbers fit ours; ``on_stranger`` when the peer
+        has not heard that this process is a member."""
         self.peer = peer
         self.newest_incarnation = 0  # of the peer, as it said at its own address
         self.ready = False  # connected, and past the handshake
@@ -119,6 +121,7 @@ class PeerLink:
         self.channels = {transport: OutgoingChannel(driver, ChannelId(peer, transport)) for transport in NUMBERED}
         self._address = address
         self._on_met = on_met
+        self.on_stranger = on_stranger
         self._stream: LinkStream | None = None
         self._progress_at = 0.0
         self._is_pumping = False
@@ -333,6 +336,8 @@ class LinkStream(FrameStream):
                     link.driver.refuse(rejected.sentence)
                 elif rejected.reason == "replaced":
                     link.driver.fail(EXIT_REFUSED, rejected.sentence)
+                elif rejected.reason == "stranger":
+                    link.on_stranger()
                 self.abort()
             else:
                 raise BadFrame(f"A frame of kind {kind} is out of place.")

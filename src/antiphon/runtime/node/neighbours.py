@@ -8,6 +8,7 @@ from typing import Any
 
 from antiphon.core import ProcessId
 from antiphon.core.errors import UsageError
+from antiphon.runtime.cluster.config import ClusterConfig
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.links import PeerLink
@@ -26,8 +27,10 @@ class Neighbours:
         driver: Driver,
         start: Start,
         on_met: Callable[[ProcessId], None],
+        on_stranger: Callable[[], None],
     ) -> None:
-        """``start`` runs a link for as long as the process lives."""
+        """``start`` runs a link for as long as the process lives; ``on_stranger`` is told of peers that know of other
+        members."""
         self.topology = cluster.config.topology()
         self.links: dict[ProcessId, PeerLink] = {}
         self._cluster = cluster
@@ -35,24 +38,37 @@ class Neighbours:
         self._driver = driver
         self._start = start
         self._on_met = on_met
+        self._on_stranger = on_stranger
         self._dialling: dict[ProcessId, asyncio.Task[None]] = {}
 
     def connect(self) -> None:
         """Make the links, after the process has become what its journal says."""
-        known, found = self._driver.process.topology.epoch, self._cluster.config.epoch
-        if known > found:
-            raise UsageError(
-                f"{self._driver.process.me} knows of {known} replaced members, and {self._cluster.path}/cluster.json "
-                f"of {found}: that file is an old copy."
-            )
+        self.check(self._cluster.config)
         self._link_all()
+
+    def check(self, config: ClusterConfig) -> None:
+        """UsageError: this process, as it has been until now, is none of that cluster. It goes on only with members of
+        its own history; else names, and epochs, would be given away twice."""
+        me, where = self._driver.process.me, f"{self._cluster.path}/cluster.json"
+        for before in (self._driver.process.topology, self.topology):
+            if config.epoch < before.epoch:
+                raise UsageError(
+                    f"{me} knows of {before.epoch} replaced members, and {where} of {config.epoch}: that file is an "
+                    "old copy."
+                )
+            if not config.follows(before):
+                raise UsageError(
+                    f"{me} knows of other replacements than {where}: that file has another history, as where "
+                    "members were replaced on two machines at once."
+                )
 
     def _link_all(self) -> None:
         config, me = self._cluster.config, self._driver.process.me
         for peer in self.topology.processes:
             if peer != me and peer not in self.links:
                 identity = (config.cluster, self._incarnation)
-                self.links[peer] = PeerLink(self._driver, identity, peer, config.address(peer), self._on_met)
+                told = (self._on_met, self._on_stranger)
+                self.links[peer] = PeerLink(self._driver, identity, peer, config.address(peer), *told)
 
     def dial(self) -> None:
         for peer, link in self.links.items():

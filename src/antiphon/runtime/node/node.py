@@ -30,7 +30,7 @@ from antiphon.runtime.net.frames import Replaced, StatusAnswer
 from antiphon.runtime.node.company import awaited, too_few_keep_up
 from antiphon.runtime.node.datagrams import Datagrams
 from antiphon.runtime.node.detector import HEARTBEAT_SECONDS, HeartbeatDetector
-from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, Driver
+from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, EXIT_REFUSED, Driver
 from antiphon.runtime.node.gateway import Gateway
 from antiphon.runtime.node.links import PeerLink
 from antiphon.runtime.node.neighbours import Neighbours
@@ -41,6 +41,7 @@ KEEP_ALIVE_SECONDS = 1.0
 STOP_SECONDS = 5.0
 STOP_AFTER_DRAIN_SECONDS = 0.3
 CLOSE_SECONDS = 10.0  # for all that an orderly end writes; then the process ends without it ...
+LOOK_SECONDS = 1.0  # between two looks into the folder, however many strangers call
 MEET_SECONDS = 2.0  # that peers who may be there have to speak before a process begins without them
 FIRST_SECONDS = 10.0  # the same for all, also those who are not there, at a process's first start where there are views
 FAIL_SECONDS = 3.0  # ... and after a failure
@@ -60,9 +61,10 @@ class Node:
         self.driver = self._open_driver(cluster)
         self.gateway = Gateway(self.driver, self._peers_lag, self._keeps_up)
         self.gateway.status = self.status
-        self.neighbours = Neighbours(cluster, self.incarnation, self.driver, self._start, self._on_met)
+        hears = (self._on_met, self._on_stranger)
+        self.neighbours = Neighbours(cluster, self.incarnation, self.driver, self._start, *hears)
         self.links = self.neighbours.links
-        ways = (self.driver, self.gateway, self.links, self._on_replaced)
+        ways = (self.driver, self.gateway, self.links, self._on_replaced, self._on_stranger)
         self.reception = Reception(cluster, self.incarnation, *ways)
         self.port = Port(self._config.cluster, self.reception.greet, peers=len(self._config.addresses))
         self.datagrams = Datagrams(self._config, self.incarnation, self.driver, self.reception.callers)
@@ -72,6 +74,8 @@ class Node:
         self._last_resort_at = 0.0
         self._last_resort_lock = threading.Lock()  # signals come on a thread of their own
         self._tasks: list[asyncio.Task[None]] = []
+        self._looked_at = -math.inf  # when the folder was last read again
+        self._complaint = ""  # about what was read there
         self._counts_durably = False  # one that has taken another's place
         self._exit: asyncio.Future[int]
         self._stopping = False
@@ -114,6 +118,7 @@ class Node:
         driver.send = self._send
         driver.on_durable = self._on_durable
         driver.on_congested = self._set_reading
+        driver.on_refused = folder.mark_refused
         driver.on_failure = self._on_failure
         driver.advice = advice(cluster, self.me, process.protocol) or "."
         return driver
@@ -179,7 +184,32 @@ class Node:
         protocol = self.driver.process.protocol
         if not protocol.replaces:
             raise UsageError(f"A member of {protocol.declaration.name} cannot be replaced.")
-        self._cluster.learn(told.replaced)
+        if any(lost == self.me for lost, _, _ in told.replaced):
+            raise UsageError(f"{self.me} is alive, and was not replaced.")
+        self._cluster.learn(told.replaced, self.neighbours.check)
+        self._follow()
+
+    def _on_stranger(self) -> None:
+        """Somebody knows of other members than this process, which may not have heard of them: the folder tells."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS or not self.driver.process.protocol.replaces:
+            return
+        self._looked_at = now
+        try:
+            self._cluster.look_again(self.neighbours.check)
+        except UsageError as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                tell(f"{self.me} does not learn who the members are: {error}")
+            return
+        if (found := self._config.replacement_of(self.me)) is not None:
+            self.driver.fail(EXIT_REFUSED, f"{self.me} was replaced by {found.newcomer}.")
+            return
+        with suppress(JournalFull):  # it is tried again
+            self._follow()
+
+    def _follow(self) -> None:
+        """Go on with those who are members now."""
         for peer in self.neighbours.follow():
             if (caller := self.reception.callers.pop(peer, None)) is not None:
                 caller.close()
@@ -224,6 +254,7 @@ class Node:
             return  # it is tried again
         except JournalError:
             return  # the process has failed, and ends
+        self._folder.unmark_refused()
         protocol = driver.process.protocol
         if protocol.assumes(protocol.options).detector is not Detector.NONE:
             detector = HeartbeatDetector(driver, self.links, self.reception.callers)
@@ -445,8 +476,11 @@ class Node:
         )
 
     def _counts(self) -> bool:
-        """Whether it does, and will after a crash: then another member may be lost."""
-        process = self.driver.process
+        """Whether it does, and will after a crash: then another member may be lost. What has yet to begin does not know
+        that it takes another's place."""
+        driver, process = self.driver, self.driver.process
+        if self.me in process.topology.joined and driver.is_new and not driver.begun:
+            return False
         if self.me in process.topology.joined and process.protocol.counts and not self._counts_durably:
             self.driver.when_durable(self._count)
             return self._counts_durably

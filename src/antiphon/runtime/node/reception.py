@@ -33,10 +33,13 @@ class Reception:
         gateway: Gateway,
         links: dict[ProcessId, PeerLink],
         replaced: Callable[[Replaced], None],
+        on_stranger: Callable[[], None],
     ) -> None:
-        """``replaced`` is told by a command who has taken whose place."""
+        """``replaced`` is told by a command who has taken whose place; ``on_stranger`` when somebody calls who may be a
+        member that this process has not heard of."""
         self._cluster = cluster
         self._replaced = replaced
+        self._on_stranger = on_stranger
         self._incarnation = incarnation
         self._driver = driver
         self._gateway = gateway
@@ -58,7 +61,9 @@ class Reception:
         me = driver.process.me
         link = self._links.get(peer)
         if driver.process.topology.is_stranger(peer) and (driver.begun or link is None):
-            raise self._strange(peer)
+            refused = self._strange(peer)
+            self._on_stranger()  # not before it is refused: it dials again, and is known then
+            raise refused
         if link is None or hello.to != me:
             raise Rejection("unknown process", f"{me} has no channel with {hello.name!r} to {hello.to!r}.")
         if hello.incarnation < link.newest_incarnation:

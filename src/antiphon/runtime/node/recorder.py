@@ -46,6 +46,12 @@ class Recorder:
         return self._files.state
 
     @property
+    def is_of_this_life(self) -> bool:
+        """Whether the process, as it is, has seen all that the files have of it: else its journal is not the one with
+        which they were written, and what is missing in them nobody can make."""
+        return self._files.written <= self._process.state.seq
+
+    @property
     def is_due(self) -> bool:
         """Whether there is enough for a table."""
         return self._count >= ROWS_PER_TABLE or self._bytes >= BYTES_PER_TABLE

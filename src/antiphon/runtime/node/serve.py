@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.core import ProcessId
-from antiphon.core.errors import AntiphonError, JournalError, JournalFull
+from antiphon.core.errors import AntiphonError, JournalBehind, JournalError, JournalFull
 from antiphon.runtime.cluster.config import ClusterConfig
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
@@ -87,8 +87,11 @@ async def _salvage(cluster: ClusterFolder, me: ProcessId) -> int:
     driver = Node(cluster, me).driver
     try:
         driver.recover()
-        if driver.recorder is not None and not driver.recorder.finish():
-            raise JournalFull("There is no room for the trace.")
+        if driver.recorder is not None:
+            if not driver.recorder.is_of_this_life:
+                raise JournalBehind("Its journal does not have what stands in its trace, and cannot complete that.")
+            if not driver.recorder.finish():
+                raise JournalFull("There is no room for the trace.")
     finally:
         driver.abandon()
     return 0
