@@ -362,7 +362,8 @@ def _how_it_went(done: cluster.Succession) -> str:
     if done.told:
         return f"{done.lost} was replaced before, by {done.newcomer}; {_have_heard(done.told)} now.{later}"
     goes_on = f"it goes on behind position {done.position - 1}" if done.position else "nothing was delivered yet"
-    return f"{done.newcomer} took the place of {done.lost} after {done.seconds:.1f} s; {goes_on}.{later}"
+    gone = f" Nobody keeps what is before position {done.oldest} any more." if done.oldest else ""
+    return f"{done.newcomer} took the place of {done.lost} after {done.seconds:.1f} s; {goes_on}.{gone}{later}"
 
 
 def _have_heard(processes: Sequence[str], negation: str = "") -> str:

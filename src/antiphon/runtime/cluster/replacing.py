@@ -41,6 +41,7 @@ class Succession(NamedTuple):
     newcomer: str
     seconds: float
     position: int  # the first of its log: what is before it was delivered by others
+    oldest: int  # the oldest position that some member of the group keeps
     unaware: tuple[str, ...] = ()  # those that may run and have not heard of it
     told: tuple[str, ...] = ()  # it was done before, and these have heard of it now
 
@@ -82,7 +83,8 @@ def replace_lost(
     position, found = _wait(folder, newcomer)
     folder.config = folder.config.settled(newcomer)
     folder.save()
-    return Succession(name, newcomer, round(time.monotonic() - begun, 2), position, _unaware(folder, found))
+    oldest = _oldest(folder, newcomer, found)
+    return Succession(name, newcomer, round(time.monotonic() - begun, 2), position, oldest, _unaware(folder, found))
 
 
 def _done_before(folder: ClusterFolder, name: str) -> str | None:
@@ -108,7 +110,15 @@ def _tell_the_rest(folder: ClusterFolder, name: str, newcomer: str, begun: float
         raise UsageError(f"{name} was replaced before, by {newcomer}{waits}.")
     own = after.get(newcomer)
     position = own.begins if isinstance(own, StatusAnswer) else 0
-    return Succession(name, newcomer, round(time.monotonic() - begun, 2), position, still, told)
+    oldest = _oldest(folder, folder.config.present(newcomer), after)
+    return Succession(name, newcomer, round(time.monotonic() - begun, 2), position, oldest, still, told)
+
+
+def _oldest(folder: ClusterFolder, newcomer: str, found: Mapping[str, Answer]) -> int:
+    """Who is down may keep more."""
+    answers = [found[member] for member in _members(folder, newcomer)]
+    kept = [answer.begins if isinstance(answer, StatusAnswer) else 0 for answer in answers]
+    return min(kept, default=0)
 
 
 def _unaware(folder: ClusterFolder, found: Mapping[str, Answer]) -> tuple[str, ...]:
