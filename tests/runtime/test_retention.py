@@ -501,6 +501,13 @@ def begins(folder: ClusterFolder) -> dict[str, int]:
     return {str(name): status.begins for name, status in cluster.statuses(folder).items() if status is not None}
 
 
+def are_at_rest(folder: ClusterFolder) -> bool:
+    """Whether nobody has let go of anything for a while."""
+    before = begins(folder)
+    time.sleep(4 * delivered_module.FLUSH_SECONDS)
+    return begins(folder) == before
+
+
 def sizes(folder: ClusterFolder) -> list[int]:
     return [status.delivered_bytes for status in cluster.statuses(folder).values() if status is not None]
 
@@ -548,6 +555,7 @@ def test_members_let_go_and_say_where_they_begin_through_kills_and_a_change(make
             await asyncio.to_thread(cluster.wait_idle, folder, 10)
             await asyncio.to_thread(wait_until, lambda: min(begins(folder).values()) > 1000)
             await asyncio.to_thread(wait_until, lambda: max(sizes(folder)) < 600_000)  # a cut may be under way
+            await asyncio.to_thread(wait_until, lambda: are_at_rest(folder))
             for status in cluster.statuses(folder).values():
                 assert status is not None
                 assert status.delivered == 2000

@@ -159,7 +159,12 @@ class Epochs(Retention):
 
     @property
     def lacks_leader(self) -> bool:
-        return self.promised == self.vacant > 0 or self.owner(self.promised) in self.suspects
+        return self.is_vacant or self.owner(self.promised) in self.suspects
+
+    @property
+    def is_vacant(self) -> bool:
+        """Members were replaced, and nobody has been promised anything since."""
+        return self.vacant > 0 and self.promised == self.vacant
 
     @property
     def is_active(self) -> bool:
@@ -181,7 +186,7 @@ class Epochs(Retention):
         where there was never anything to lead. Who has promised knows that there is, whatever it has of it."""
         if not self.lacks_leader:
             return
-        if not (self.held or self.log.length) and self.promised in (self.epoch, self.vacant):
+        if not (self.held or self.log.length) and (self.is_active or self.is_vacant):
             return
         if not self.failed:
             self.elect()
