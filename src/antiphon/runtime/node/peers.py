@@ -21,7 +21,6 @@ from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS
 from antiphon.runtime.node.driver import Driver
 
 HEARTBEAT = encode(FrameKind.HEARTBEAT)
-_DATA = int(FrameKind.DATA)  # looking a member up in its class is slow
 ACK_SECONDS = 0.05  # acknowledgements may wait this long for company ...
 ACK_BYTES = 1 << 20  # ... but not when the peer keeps this much for us
 PEER_SILENCE_SECONDS = 4.0  # a connection on which nothing moves for so long, though something should, is broken
@@ -84,7 +83,7 @@ class PeerCaller:
             self._refused.extend(frames)
             return
         for at, (kind, body) in enumerate(frames):
-            if kind == _DATA:
+            if kind == FrameKind.DATA:
                 try:
                     self._receive(body)
                 except JournalFull:
