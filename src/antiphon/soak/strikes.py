@@ -49,10 +49,10 @@ class Strikes:
         self._lost: list[str] = []  # those without a disk, whose places nobody has taken yet
         self._places: dict[str, Place] = {}  # of those who take them
 
-    def can(self, fault: plan.Fault) -> bool:
+    def can(self, fault: plan.SoakFault) -> bool:
         return not isinstance(fault, plan.FullDisk) or fault.disk in self._disks
 
-    async def strike(self, fault: plan.Fault, *, alone: bool) -> float:
+    async def strike(self, fault: plan.SoakFault, *, alone: bool) -> float:
         """Let it happen, and mend it; returns when the fault itself was over, and the mending began.
 
         ``alone``: nothing else is wrong meanwhile."""
@@ -62,9 +62,9 @@ class Strikes:
                 return await self._kill(fault)
             case plan.KillStarting():
                 return await self._kill_starting(fault)
-            case plan.Pause():
+            case plan.PauseMembers():
                 return await self._pause(fault)
-            case plan.Network():
+            case plan.BadNetwork():
                 trouble = Trouble(fault.kind, frozenset(fault.wires), outward=fault.outward, delay=fault.delay)
                 await self._network.strike(trouble, fault.seconds)
                 self._note(fault, felt=trouble.is_felt)
@@ -83,7 +83,7 @@ class Strikes:
                 await self._crowd(fault, alone=alone)
         return time.monotonic()
 
-    def _note(self, fault: plan.Fault, *, felt: bool) -> None:
+    def _note(self, fault: plan.SoakFault, *, felt: bool) -> None:
         if not felt:
             self.unfelt[plan.kind_of(fault)] += 1
 
@@ -164,7 +164,7 @@ class Strikes:
             await self._start()
         return over
 
-    async def _pause(self, fault: plan.Pause) -> float:
+    async def _pause(self, fault: plan.PauseMembers) -> float:
         pids = [pid for process in fault.processes if (pid := self._folder.process(process).pid()) is not None]
         self._note(fault, felt=bool(pids))
         _signal(pids, signal.SIGSTOP)
