@@ -17,7 +17,7 @@ from antiphon.core.errors import Unavailable
 WARM_UP_SECONDS = 1.5  # until the load is steady
 GRACE_SECONDS = 30.0
 _RUN = "from antiphon.bench.worker import main; main()"
-Watched = TypeVar("Watched")
+WatchedValue = TypeVar("WatchedValue")
 
 
 class BothEnds(NamedTuple):
@@ -30,8 +30,8 @@ class BothEnds(NamedTuple):
 
 
 def load(
-    client: WorkerTask, readers: Sequence[WorkerTask], watch: Callable[[float], Watched]
-) -> tuple[BothEnds, Watched]:
+    client: WorkerTask, readers: Sequence[WorkerTask], watch: Callable[[float], WatchedValue]
+) -> tuple[BothEnds, WatchedValue]:
     """Run both ends, and ``watch`` meanwhile, which is told when what is measured begins."""
     with ExitStack() as stack:
         workers = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from antiphon.core import ProcessId
 from antiphon.reproduce.lab import Swept
 from antiphon.services.tree import TreeKind, clusters, places
-from antiphon.simulation import MILLISECOND, Plan, Scenario, Tell
+from antiphon.simulation import MILLISECOND, Instruction, Plan, Scenario
 from antiphon.simulation.values import Value
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Moves(Value, frozen=True, tag=True):
             options={"moving": "true", "multicast": "tree", "tree": mover.tree},
             groups={GROUP: self.n},
             plans=tuple(Plan(sender, 0, (GROUP,)) for sender in members(self.n)[:: self.n // 8]),
-            commands=(Tell(told, MILLISECOND // 2, "leave"), Tell(told, ENTERING, "enter")),
+            commands=(Instruction(told, MILLISECOND // 2, "leave"), Instruction(told, ENTERING, "enter")),
         )
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder, Place
+from antiphon.runtime.cluster import ClusterFolder, Whereabouts
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, StatusAnswer, encode
 from antiphon.soak import plan
@@ -47,7 +47,7 @@ class Strikes:
         self.unfelt: Counter[str] = Counter()  # how many of each kind came to nothing
         self._commands = asyncio.Lock()  # `up`, `down` and `replace` of one cluster take turns
         self._lost: list[str] = []  # those without a disk, whose places nobody has taken yet
-        self._places: dict[str, Place] = {}  # of those who take them
+        self._places: dict[str, Whereabouts] = {}  # of those who take them
 
     def can(self, fault: plan.SoakFault) -> bool:
         return not isinstance(fault, plan.FullDisk) or fault.disk in self._disks
@@ -244,7 +244,7 @@ class Strikes:
             _, newcomer = folder.config.topology().replacing(ProcessId(lost))
             if newcomer not in self._places:
                 proxy, own = await asyncio.to_thread(free_ports, 2, None)
-                self._places[newcomer] = Place(f"{HOST}:{proxy}", f"{HOST}:{own}")
+                self._places[newcomer] = Whereabouts(f"{HOST}:{proxy}", f"{HOST}:{own}")
                 self._network.add(newcomer, (HOST, proxy), (HOST, own))
                 if lost in self._disks:
                     self._disks[newcomer] = SmallDisk(folder.path / newcomer)
