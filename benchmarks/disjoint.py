@@ -16,11 +16,11 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from antiphon.bench import ClusterLoad, Measured, measure
+from antiphon.bench import ClusterFigures, ClusterLoad, measure
 from antiphon.bench.cluster import running
 
 
-def run(protocol: str, count: int, load: ClusterLoad) -> list[Measured]:
+def run(protocol: str, count: int, load: ClusterLoad) -> list[ClusterFigures]:
     groups = {f"g{i}": 3 for i in range(1, count + 1)}
     with (
         tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary,

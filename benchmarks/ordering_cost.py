@@ -13,7 +13,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from antiphon.bench import ClusterLoad, Measured, measure
+from antiphon.bench import ClusterFigures, ClusterLoad, measure
 from antiphon.bench.cluster import running
 
 SIZES = (3, 5, 9)
@@ -21,7 +21,7 @@ PROTOCOLS = ("fifo", "sequencer", "sequencer:variant=broadcast", "token", "symme
 LOAD = {"batch": 100, "size": 100, "outstanding": 40}
 
 
-def run(protocol: str, size: int, seconds: float, *, journal: bool) -> Measured:
+def run(protocol: str, size: int, seconds: float, *, journal: bool) -> ClusterFigures:
     name, _, options = protocol.partition(":")
     load = ClusterLoad(**LOAD, seconds=seconds)
     with (

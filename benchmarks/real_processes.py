@@ -26,8 +26,7 @@ import antiphon
 from antiphon.cli.session import collected, quiet_session
 from antiphon.core import parse_options
 from antiphon.core.errors import UsageError
-from antiphon.merge import Table as MergedTable
-from antiphon.merge import advance, await_disks, find_logs, floors_of
+from antiphon.merge import MergedTable, advance, await_disks, find_logs, floors_of
 from antiphon.protocols import protocol_named, protocols, protocols_with
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from antiphon.bench import ClusterLoad, Measured, measure
+from antiphon.bench import ClusterFigures, ClusterLoad, measure
 from antiphon.bench.cluster import running
 from antiphon.bench.replicated_log import measure as measure_log
 from antiphon.core import parse_groups
@@ -55,7 +55,7 @@ def bare(case: Case, seconds: float) -> float:
     return found["messages_per_second"]
 
 
-def run(case: Case, seconds: float) -> Measured:
+def run(case: Case, seconds: float) -> ClusterFigures:
     load = ClusterLoad(batch=case.batch, size=SIZE, outstanding=case.outstanding, seconds=seconds)
     with (
         tempfile.TemporaryDirectory(prefix="antiphon-bench-") as temporary,
@@ -64,7 +64,7 @@ def run(case: Case, seconds: float) -> Measured:
         return measure(folder, load)
 
 
-def _line(case: Case, found: Measured, ceiling: float, ratio: float) -> str:
+def _line(case: Case, found: ClusterFigures, ceiling: float, ratio: float) -> str:
     cpu, latency = found.cpu_us_per_message, found.latency_ms
     return (
         f"{case.protocol:8} {case.groups:6} {case.batch:5} {case.outstanding:6} {found.messages_per_second:10,.0f} "

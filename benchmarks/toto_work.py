@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from antiphon.core import Buffers, Message, MessageId, ProcessId
 from antiphon.protocols.toto import Activation
-from antiphon.services.dag import Cast, Dag, Name, Service
+from antiphon.services.dag import Cast, Dag, Name, NodeService
 from antiphon.services.toto import threshold
 
 SIZES = (8, 16, 32, 64)
@@ -97,7 +97,7 @@ class Machine:
     def pending(self) -> int:
         return self.candidates + sum(map(len, self.activation.waiting.values()))
 
-    def send(self, sender: ProcessId, follows: Iterable[Name], service: Service = "agreed") -> Name:
+    def send(self, sender: ProcessId, follows: Iterable[Name], service: NodeService = "agreed") -> Name:
         """It comes from there, and follows these."""
         name = Name(sender, self.dag.counts[self.dag.places[sender]] + 1)
         message = Message(MessageId(sender, name.number), (), 1, Buffers())

@@ -18,8 +18,8 @@ from antiphon.bench import ends, worker
 from antiphon.bench.cluster import Percentiles
 from antiphon.bench.peers import PEERS, Antiphon, Figures, Peer, Served, Work, etcd, http2, nats, redis
 from antiphon.bench.peers.compare import compare, works
-from antiphon.bench.peers.contract import Append, Reads
-from antiphon.bench.task import HEAD, Task, new_mark
+from antiphon.bench.peers.contract import AppendBatch, Reads
+from antiphon.bench.task import HEAD, WorkerTask, new_mark
 from antiphon.core.errors import Unavailable
 from antiphon.protocols import DEFAULT_PROTOCOL
 
@@ -77,9 +77,9 @@ def test_a_message_reaches_all_groups(tmp_path: Path) -> None:
 # What is read is checked ---------------------------------------------------------------------------------------------
 
 
-def task(role: Any, **more: Any) -> Task:
+def task(role: Any, **more: Any) -> WorkerTask:
     words = {"target": "", "groups": ["g1"], "batch": 1, "size": 20, "outstanding": 3, "seconds": 0.05}
-    return Task(role=role, mark=new_mark(), **{**words, **more})
+    return WorkerTask(role=role, mark=new_mark(), **{**words, **more})
 
 
 class Forger(Served):
@@ -96,12 +96,12 @@ class Forger(Served):
         yield ""
 
     @asynccontextmanager
-    async def write(self, task: Task) -> AsyncIterator[Append]:
+    async def write(self, task: WorkerTask) -> AsyncIterator[AppendBatch]:
         raise NotImplementedError
         yield
 
     @asynccontextmanager
-    async def read(self, task: Task) -> AsyncIterator[Reads]:
+    async def read(self, task: WorkerTask) -> AsyncIterator[Reads]:
         async def reads() -> Reads:
             for number in self._numbers:
                 yield 1, task.heads(HEAD.pack(task.mark, number, 1) + bytes(4))
@@ -125,7 +125,7 @@ class Forger(Served):
 def test_what_is_missing_or_doubled_is_found(
     numbers: list[int], complaint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def begun(task: Task) -> None:
+    async def begun(task: WorkerTask) -> None:
         task.begin = asyncio.get_running_loop().time()
 
     monkeypatch.setattr(worker, "with_ends", lambda name: Forger(numbers))
@@ -235,7 +235,7 @@ def test_a_transaction_of_etcd_is_read_as_it_was_written() -> None:
 
 
 def test_messages_are_put_together_from_frames() -> None:
-    stream = http2.Stream(100)
+    stream = http2.Http2Stream(100)
     sent = b"".join(struct.pack(">BI", 0, len(text)) + text for text in (b"one", b"", b"three"))
     for byte in sent:
         stream.received(bytes([byte]))

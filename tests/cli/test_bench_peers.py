@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.bench.cluster import Percentiles
 from antiphon.bench.peers import PEERS, Figures, Served
-from antiphon.bench.peers.compare import Comparison
+from antiphon.bench.peers.compare import PeerComparison
 from cli.command import Command
 
 FIGURES = Figures(messages_per_second=1000.0, receipt_ms=Percentiles(1.0, 2.0), latency_ms=Percentiles(1.5, 3.0))
@@ -60,7 +60,7 @@ def test_machines_get_json(antiphon: Command) -> None:
         *(("wide", title) for title in ("Antiphon, tom", "Antiphon, skeen")),
     ]
     assert found["rows"][0]["figures"]["messages_per_second"] == 1000.0
-    assert set(Comparison.__struct_fields__) == set(found)
+    assert set(PeerComparison.__struct_fields__) == set(found)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from antiphon.reproduce import r5, r9
 from antiphon.reproduce.results import NAMES, SWEPT
 from antiphon.reproduce.table import (
-    Result,
-    Row,
-    Table,
+    PaperResult,
+    ResultRow,
+    ResultTable,
     at_least,
     at_most,
     below,
@@ -115,11 +115,11 @@ def test_java_is_asked_for_by_sweeps_only(antiphon: Command, tmp_path: Path, mon
         (grows((), "x", None, [1.0, 2.0, 3.0]), grows((), "x", None, [1.0, 3.0, 3.0])),
     ],
 )
-def test_each_bound_can_be_kept_and_missed(kept: Row, missed: Row) -> None:
+def test_each_bound_can_be_kept_and_missed(kept: ResultRow, missed: ResultRow) -> None:
     assert (kept.holds, missed.holds) == (True, False)
     assert kept.bound == missed.bound
-    table = Table(title="t", labels=(), rows=[kept, missed, only_shown((), "x", 2, 3)])
-    result = Result(name="r0", title="", source="", setting="", tables=[table])
+    table = ResultTable(title="t", labels=(), rows=[kept, missed, only_shown((), "x", 2, 3)])
+    result = PaperResult(name="r0", title="", source="", setting="", tables=[table])
     assert len(result.bounded) == 2
     (sentence,) = result.missed
     assert sentence.endswith(f"is not {missed.bound}.")

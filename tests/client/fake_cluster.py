@@ -22,13 +22,13 @@ from antiphon.runtime.net.frames import (
     Directory,
     FrameKind,
     Hello,
-    Marks,
     OrderKind,
-    Progress,
     ProgressAnswer,
+    ProgressQuestion,
     ReceiptKind,
     Refused,
     Rejected,
+    RouteMarks,
     RouteNumber,
     Subscribe,
     Subscribed,
@@ -179,7 +179,7 @@ class FakeConnection(FrameStream):
             self.on_request(number, parse_request(bytes(data)))
         elif kind == FrameKind.PROGRESS:
             sessions = member.cluster.groups[member.group].sessions
-            asked = [tuple(GroupId(name) for name in groups) for groups in decode(Progress, body).sets]
+            asked = [tuple(GroupId(name) for name in groups) for groups in decode(ProgressQuestion, body).sets]
             marks = [(list(g), member.tells(sessions.progress(SessionId(self.client, g)))) for g in asked]
             answer = ProgressAnswer(member.group, marks)
             self.write(encode(FrameKind.PROGRESS_ANSWER, answer))
@@ -227,13 +227,15 @@ class FakeConnection(FrameStream):
         member.expected[session] = taken
         cluster = member.cluster
         assured, timestamp = (taken, cluster.timestamp) if cluster.assures else (0, 0)
-        self.reply(encode_taken(number, Marks(taken, 0 if delivered is None else delivered.next, assured, timestamp)))
+        self.reply(
+            encode_taken(number, RouteMarks(taken, 0 if delivered is None else delivered.next, assured, timestamp))
+        )
 
     def assure(self, timestamp: int) -> None:
         """All that the member has taken."""
         for number, groups in self.routes.items():
             taken = self.member.expected.get(SessionId(self.client, groups), 0)
-            self.write(encode_taken(number, Marks(taken, 0, taken, timestamp)))
+            self.write(encode_taken(number, RouteMarks(taken, 0, taken, timestamp)))
 
     def reply(self, frame: bytes) -> None:
         if self.member.lag:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from antiphon.core import Process, Topology
-from antiphon.core.assurances import Assurances, Told
+from antiphon.core.assurances import Assurance, Assurances
 from antiphon.core.buffers import Buffers
 from antiphon.core.effects import AnyEffect, Assured, Reply
 from antiphon.core.errors import BadFrame, UsageError
@@ -29,7 +29,7 @@ def told(effects: list[AnyEffect]) -> list[tuple[int, int, tuple[int, ...]]]:
     return [(each.assured, each.timestamp, tuple(r.first for r in each.requests)) for each in found]
 
 
-def firsts(found: list[Told]) -> list[tuple[list[int], int]]:
+def firsts(found: list[Assurance]) -> list[tuple[list[int], int]]:
     return [([request.first for request in each.requests], each.timestamp) for each in found]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from antiphon.core import GroupId, Process, ProcessId, Topology
 from antiphon.core.effects import Forget, Monitor, Send
-from antiphon.core.inputs import Begin, Install, Multicast, decode_input, encode_input
+from antiphon.core.inputs import Begin, Multicast, NewRoster, decode_input, encode_input
 from antiphon.protocols.primcast import Primcast
 
 FIRST = Topology.sized({"a": 3, "b": 3})
@@ -40,11 +40,11 @@ def test_whoever_is_called_like_a_member_and_is_none_is_a_stranger() -> None:
 
 def test_a_topology_goes_through_a_journal_and_a_snapshot() -> None:
     topology, _ = FIRST.replacing(ProcessId("a.2"))
-    install = Install(5, topology.roster)
-    assert decode_input(encode_input(install).joined()) == install
+    new = NewRoster(5, topology.roster)
+    assert decode_input(encode_input(new).joined()) == new
     process = Process(ProcessId("a.1"), FIRST, Primcast)
     process.step(Begin(0, FIRST.roster))
-    process.step(install)
+    process.step(new)
     assert process.topology.groups == topology.groups
     again = Process(ProcessId("a.1"), FIRST, Primcast)
     again.restore(process.snapshot())
@@ -58,7 +58,7 @@ def test_a_process_begins_in_the_topology_of_its_journal() -> None:
     process.step(Begin(0, FIRST.roster))
     assert process.topology.epoch == 0
     sends = [e for e in process.step(Multicast(0, (GroupId("a"), GroupId("b")), (b"x",))) if isinstance(e, Send)]
-    process.step(Install(1, newest.roster))
+    process.step(NewRoster(1, newest.roster))
     assert ProcessId("b.1") in {p for send in sends for p in send.to}
     assert process.topology.epoch == 1
 
@@ -68,7 +68,7 @@ def test_who_was_replaced_is_forgotten() -> None:
     effects = process.step(Begin(0, FIRST.roster))
     assert [e.processes for e in effects if isinstance(e, Monitor)] == [("a.2", "a.3")]
     process.step(Multicast(0, (GroupId("a"),), (b"x",)))
-    effects = process.step(Install(1, FIRST.replacing(ProcessId("a.2"))[0].roster))
+    effects = process.step(NewRoster(1, FIRST.replacing(ProcessId("a.2"))[0].roster))
     assert [e.processes for e in effects if isinstance(e, Forget)] == [("a.2",)]
     assert [e.processes for e in effects if isinstance(e, Monitor)] == [("a.3", "a.4")]
     assert not any(channel.peer == "a.2" for channel in (*process.state.sent, *process.state.inboxes))
@@ -79,6 +79,6 @@ def test_an_older_topology_and_the_same_one_change_nothing() -> None:
     second, _ = first.replacing(newcomer)
     process = Process(ProcessId("a.1"), FIRST, Primcast)
     process.step(Begin(0, FIRST.roster))
-    process.step(Install(1, second.roster))
-    assert process.step(Install(2, first.roster)) == process.step(Install(2, second.roster)) == []
+    process.step(NewRoster(1, second.roster))
+    assert process.step(NewRoster(2, first.roster)) == process.step(NewRoster(2, second.roster)) == []
     assert process.topology.groups == second.groups

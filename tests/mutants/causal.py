@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from antiphon.core import Message, ProcessId
 from antiphon.protocols.causal import Causal, maxima
-from antiphon.services.numbered import Copy, NumberedMulticast, Past
+from antiphon.services.numbered import Copy, NumberedMulticast, PastCounts
 from mutants.parts import with_parts
 
 
@@ -143,13 +143,13 @@ class ForgetsWhatItHoldsBackOnRestart(Causal):
 class SendsThePastOfItsFirstMessage(NumberedMulticast):
     """The same vector travels with all messages."""
 
-    first: Past
+    first: PastCounts
 
     def initialise(self) -> None:
         super().initialise()
         self.first = {}
 
-    def multicast(self, m: Message, past: Past) -> Copy:
+    def multicast(self, m: Message, past: PastCounts) -> Copy:
         self.first = self.first or past
         super().multicast(m, self.first)
         return Copy(m, tuple(self.sent[group] for group in m.destinations), past)

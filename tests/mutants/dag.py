@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from antiphon.core import Component, Message, ProcessId
 from antiphon.services.causal_graph import Answer, CausalGraph, Fetch, Have, Idle, Missing, Watch
-from antiphon.services.dag import Ack, Cast, Service
+from antiphon.services.dag import Ack, Cast, NodeService
 
 
 class EntersBeforeItsPredecessors(CausalGraph):
@@ -13,14 +13,14 @@ class EntersBeforeItsPredecessors(CausalGraph):
 
 
 class NamesOneOfThoseItFollows(CausalGraph):
-    def multicast(self, service: Service, m: Message) -> None:
+    def multicast(self, service: NodeService, m: Message) -> None:
         self.emit(Cast(self.next_name(), service, tuple(self.dag.leaves)[-1:], m))
 
 
 class NamesWhatItFollowedBefore(CausalGraph):
     """And not what came since: a message follows only its sender's own."""
 
-    def multicast(self, service: Service, m: Message) -> None:
+    def multicast(self, service: NodeService, m: Message) -> None:
         own = tuple(leaf for leaf in self.dag.leaves if leaf.sender == self.me)
         self.emit(Cast(self.next_name(), service, own, m))
 

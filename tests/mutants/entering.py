@@ -19,8 +19,8 @@ from antiphon.services.entering import (
     Locked,
     Moving,
     OrderedByMovableSwap,
-    Piece,
     Progress,
+    StandingPiece,
     Unlock,
 )
 from mutants.parts import with_parts
@@ -264,7 +264,7 @@ class IsNotToldWhatWaits(Moving):
     def say(self, to: ProcessId | tuple[ProcessId, ...], message: Wire) -> None:
         if isinstance(message, Joined):
             message = Joined(message.last, message.delivered, message.standing._replace(waiting=()))
-        if not isinstance(message, Piece):
+        if not isinstance(message, StandingPiece):
             super().say(to, message)
 
 

@@ -7,22 +7,22 @@ from antiphon.core.sessions import Mark
 from antiphon.protocols.transis import Transis
 from antiphon.services.dag import Node, Note
 from antiphon.services.marks import Marks
-from antiphon.services.membership import View
+from antiphon.services.membership import MachineView
 from mutants.parts import with_parts
 
 
 class SaysNothingWhereSidesMeet(Marks):
     """What was common on its side is taken for common."""
 
-    def begin_view(self, view: View) -> None:
+    def begin_view(self, view: MachineView) -> None:
         self.unheard = {}
-        super().begin_view(View(view.number, view.machines))
+        super().begin_view(MachineView(view.number, view.machines))
 
 
 class DoesNotWaitForWhereTheOthersAre(Marks):
     """Tells, but messages go out at once."""
 
-    def begin_view(self, view: View) -> None:
+    def begin_view(self, view: MachineView) -> None:
         super().begin_view(view)
         if self.unheard and not self.graph().still:
             self.unheard = {}
@@ -30,7 +30,7 @@ class DoesNotWaitForWhereTheOthersAre(Marks):
 
 
 class ForgetsThatAMeetingWasInterrupted(Marks):
-    def begin_view(self, view: View) -> None:
+    def begin_view(self, view: MachineView) -> None:
         self.unheard = {}
         super().begin_view(view)
 

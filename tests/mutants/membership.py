@@ -13,12 +13,12 @@ from antiphon.services.membership import (
     Goal,
     Install,
     Invite,
+    MachineView,
     Membership,
     Patience,
     Ready,
     Settle,
     State,
-    View,
     Word,
 )
 from mutants.parts import with_parts
@@ -46,7 +46,7 @@ class RaisesCrashTooEarly(ToTo):
 
 
 class DropsWhatWaitsForTheNextView(ToTo):
-    def when_begun(self, view: View) -> None:
+    def when_begun(self, view: MachineView) -> None:
         self.waiting_multicasts = []
         super().when_begun(view)
 
@@ -124,7 +124,7 @@ class GoesOnThoughInvited(ToTo):
     """Who goes the way of a view that it missed sends in that view, though it was invited to a later one. Breaks no
     promise: nobody will settle the later one (docs/protocols/membership.md). A test of its own shows it."""
 
-    def when_begun(self, view: View) -> None:
+    def when_begun(self, view: MachineView) -> None:
         self.graph.still = False
         super().when_begun(view)
 
@@ -161,7 +161,7 @@ class TakesMessagesOfOtherViews(CausalGraph):
 class ForgetsItsViewOnRestart(Membership):
     def restore(self, data: bytes) -> None:
         super().restore(data)
-        self.view = View(1, self.topology.processes)
+        self.view = MachineView(1, self.topology.processes)
 
 
 class ForgetsItsPromiseOnRestart(Membership):

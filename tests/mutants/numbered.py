@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from antiphon.core import Component, GroupId, Message, ProcessId
-from antiphon.services.numbered import Answer, Copy, Have, NumberedMulticast, Past, Repeat
+from antiphon.services.numbered import Answer, Copy, Have, NumberedMulticast, PastCounts, Repeat
 
 
 class NumbersAllGroupsTogether(NumberedMulticast):
     """One number for a message, whichever groups it addresses: a member waits for what is not for its group."""
 
-    def multicast(self, m: Message, past: Past) -> Copy:
+    def multicast(self, m: Message, past: PastCounts) -> Copy:
         highest = max(self.sent.values(), default=0)
         self.sent.update(dict.fromkeys(m.destinations, highest))
         return super().multicast(m, past)
@@ -99,7 +99,7 @@ class AnswersEverybodyAlike(NumberedMulticast):
 
 
 class ShowsTheMessageToABystander(NumberedMulticast):
-    def multicast(self, m: Message, past: Past) -> Copy:
+    def multicast(self, m: Message, past: PastCounts) -> Copy:
         copy = super().multicast(m, past)
         self.send([p for p in self.topology.processes if self.topology.group_of[p] not in m.destinations][:1], copy)
         return copy

@@ -8,7 +8,7 @@ from antiphon.core import GroupId, ProcessId, Topology
 from antiphon.protocols.primcast import Primcast
 from antiphon.services.epochs import Elect, NewEpoch, Promised, StartEpoch
 from antiphon.services.label import Labels, majority
-from antiphon.services.retention import Adoption, Handed, Tell
+from antiphon.services.retention import Adoption, Handed, SayDelivered
 
 
 class CountsAtOnce(Primcast):
@@ -127,9 +127,9 @@ class GivesWhatItHasAtOnce(Primcast):
 
 
 class NeverStartsItsPupils(Primcast):
-    def on_tell(self, timer: Tell) -> None:
+    def on_say_delivered(self, timer: SayDelivered) -> None:
         self.pupils = {}
-        super().on_tell(timer)
+        super().on_say_delivered(timer)
 
 
 class ForgetsEarlyElections(Primcast):

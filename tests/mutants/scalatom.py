@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.core import Message, MessageId, ProcessId, Wire
 from antiphon.core.keys import Key
-from antiphon.protocols.scalatom import History, KnownHistory, Received, RecTs, Scalatom
+from antiphon.protocols.scalatom import Buffered, History, KnownHistory, RecTs, Scalatom
 from antiphon.services.label import Label, has_qualified_majority, majority
 from mutants.parts import (
     CtDecidesItsOwnValueOnSuspicion,
@@ -171,7 +171,7 @@ class DoesNotWaitForWhatIsNotHere(Opened):
 class BreaksTiesByArrival(Opened):
     """Among equal sequence numbers, the one R-delivered here first."""
 
-    entries: dict[MessageId, Received]  # here their order shows
+    entries: dict[MessageId, Buffered]  # here their order shows
 
     def deliver_in_order(self) -> None:
         while self.queue:

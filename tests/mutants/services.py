@@ -22,7 +22,7 @@ from antiphon.services.reliable import (
     Fetch,
     LazyReliableMulticast,
     Spreading,
-    Tell,
+    TimeToAcknowledge,
     UniformReliableMulticast,
 )
 from mutants.parts import with_parts
@@ -58,7 +58,7 @@ class LazyForwardsTheOldestOnly(LazyReliableMulticast):
 class LazyTellsBeyondAGap(LazyReliableMulticast):
     """Says that it has everything up to the newest number that came, whatever is missing before it."""
 
-    def on_tell(self, timer: Tell) -> None:
+    def on_time_to_acknowledge(self, timer: TimeToAcknowledge) -> None:
         untold, self.untold, self.timing = self.untold, [], False
         for group in self.topology.groups:
             to_group = [(id, label) for id, label in untold if group in label.groups]

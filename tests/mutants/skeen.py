@@ -15,8 +15,8 @@ from antiphon.protocols.skeen import (
     Skeen,
     Start,
     TakeOver,
-    Timestamp,
 )
+from antiphon.services.timestamp import Timestamp
 
 
 class DeliversBeforeTheFinalTimestamp(Skeen):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from antiphon.core import Message, ProcessId
-from antiphon.protocols.symmetric import Acknowledge, Flush, Hand, Relay, Stamped, Symmetric, Timestamp
+from antiphon.protocols.symmetric import Acknowledge, Flush, Hand, Relay, Stamped, Symmetric
+from antiphon.services.timestamp import Timestamp
 
 
 class DeliversOnReceipt(Symmetric):

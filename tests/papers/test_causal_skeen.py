@@ -9,7 +9,8 @@ from antiphon.core.errors import BadFrame
 from antiphon.core.inputs import Receive
 from antiphon.core.model import GroupId, Message, MessageId
 from antiphon.core.requests import encode_request
-from antiphon.protocols.skeen import Final, Know, Propose, Skeen, Start, TakeOver, Timestamp
+from antiphon.protocols.skeen import Final, Know, Propose, Skeen, Start, TakeOver
+from antiphon.services.timestamp import Timestamp
 from antiphon.simulation import Plan, Scenario, simulate
 from mutants.skeen import (
     CausalBeginsAtOnce,

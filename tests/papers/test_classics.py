@@ -11,8 +11,9 @@ from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.inputs import Receive, TurnEnd
 from antiphon.core.model import GroupId, Message, MessageId
 from antiphon.core.requests import encode_request
-from antiphon.protocols.symmetric import TIME_MAX, Acknowledge, Done, Flush, Hand, Relay, Stamped, Symmetric
+from antiphon.protocols.symmetric import Acknowledge, Done, Flush, Hand, Relay, Stamped, Symmetric
 from antiphon.runtime import cluster
+from antiphon.services.timestamp import TIME_MAX
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Plan, Scenario, simulate
 from mutants.symmetric import FlushesTheNewestDeadOnly
 from papers.wires import Wires

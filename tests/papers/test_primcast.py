@@ -12,7 +12,7 @@ from antiphon.core.inputs import Fire
 from antiphon.core.requests import encode_request
 from antiphon.protocols.primcast import Primcast, Retry
 from antiphon.services.epochs import Patience
-from antiphon.services.retention import Tell
+from antiphon.services.retention import SayDelivered
 from antiphon.simulation import (
     MILLISECOND,
     Constant,
@@ -389,7 +389,7 @@ def begins_behind_a_cut(kind: type[Primcast]) -> Wires:
     for source, at in (("c", "a.1"), ("a.1", "a.2"), ("a.1", "a.3")):
         wires.arrive(source, at)
     for member in ("a.1", "a.2", "a.3", "a.5"):
-        ring(wires, member, Tell)
+        ring(wires, member, SayDelivered)
     for source, frames in (("a.1", 2), ("a.2", 2), ("a.3", 2), ("a.5", 1)):
         for _ in range(frames):
             wires.arrive(source, "a.4")  # an entry or an acknowledgement of c:2, which it ignores, and a mark of c:1

@@ -10,7 +10,7 @@ from antiphon.core.errors import UsageError
 from antiphon.core.requests import encode_request
 from antiphon.protocols.primcast import Primcast, Retry
 from antiphon.services.epochs import Patience
-from antiphon.services.retention import Tell
+from antiphon.services.retention import SayDelivered
 from antiphon.simulation import (
     MILLISECOND,
     Crash,
@@ -146,7 +146,7 @@ def test_nothing_is_let_go_before_a_newcomer_has_said_how_far_it_is(kind: type[P
         wires.multicast("c", "a")
         wires.drain("c", "a.1", "a.3")
         for member in ("a.1", "a.3"):
-            ring(wires, member, Tell)
+            ring(wires, member, SayDelivered)
         wires.drain("a.1", "a.3")
     assert delivered(wires, "a.1") == ["c:1", "c:2", "c:3", "c:4"]
     assert (wires.processes["a.1"].protocol.cut == 0) == keeps
@@ -162,7 +162,7 @@ def tick(wires: Wires, *processes: str) -> None:
     """Time goes by: timers ring, and all that is under way among these arrives."""
     for _ in range(5):
         for process in processes:
-            for kind in (Retry, Tell, Patience):
+            for kind in (Retry, SayDelivered, Patience):
                 with suppress(ValueError):  # it is not set
                     ring(wires, process, kind)
         wires.drain(*processes)
@@ -182,7 +182,7 @@ def test_a_newcomer_keeps_what_a_slow_member_lacks(kind: type[Primcast], keeps: 
     flow(wires, "a.3", "a.2")
     wires.drain("a.2", "a.4")
     assert counts(wires, "a.4")
-    ring(wires, "a.4", Tell)
+    ring(wires, "a.4", SayDelivered)
     lose(wires, "a.2")
     for member in ("a.3", "a.4"):
         wires.suspect(member, "a.2")

@@ -9,7 +9,8 @@ from antiphon.core.errors import BadFrame
 from antiphon.core.inputs import Receive
 from antiphon.core.model import GroupId, Message, MessageId
 from antiphon.core.requests import encode_request
-from antiphon.protocols.skeen import TIME_MAX, Final, Know, Propose, Skeen, Start, TakeOver, Timestamp
+from antiphon.protocols.skeen import Final, Know, Propose, Skeen, Start, TakeOver
+from antiphon.services.timestamp import TIME_MAX, Timestamp
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Plan, Scenario, simulate
 from mutants.skeen import (
     DoesNotAskAgain,

@@ -12,7 +12,7 @@ import pytest
 from antiphon.core.keys import encode_key
 from antiphon.protocols.tom import Decision, Tom
 from antiphon.reproduce import r3, r4
-from antiphon.reproduce.tom import SIZES, Point, Reproduction
+from antiphon.reproduce.tom import SIZES, MeasuredPoint, Reproduction
 from antiphon.services.label import Label
 from antiphon.simulation import MILLISECOND, Crash, Outcome, Plan, Scenario, Uniform, random_scenario, simulate
 from mutants.tom import SkipsTheConsensusWithoutSets
@@ -302,7 +302,7 @@ def test_the_recorded_reproduction_has_every_curve_and_reaches_the_paper() -> No
     assert {(t.size, t.groups) for t in found.delivery_times} == {(size, g) for size in SIZES for g in (1, 2, 3)}
 
 
-def changed(point: Point, **values: float) -> Point:
+def changed(point: MeasuredPoint, **values: float) -> MeasuredPoint:
     return msgspec.structs.replace(point, **values)
 
 
@@ -321,7 +321,9 @@ def changed(point: Point, **values: float) -> Point:
     ],
     ids=["too slow with sets", "executions do not fall", "too slow after a crash"],
 )
-def test_a_reproduction_that_falls_short_says_so(forge: Callable[[Point], Point], sentence: str) -> None:
+def test_a_reproduction_that_falls_short_says_so(
+    forge: Callable[[MeasuredPoint], MeasuredPoint], sentence: str
+) -> None:
     found = recorded()
     found.points = [forge(point) for point in found.points]
     assert any(sentence in words for words in missed(found)), missed(found)

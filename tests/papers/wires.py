@@ -8,7 +8,7 @@ from antiphon.core import Buffers, OrderingProtocol, Process, ProcessId, Topolog
 from antiphon.core.channel import Transport
 from antiphon.core.effects import Log, Send
 from antiphon.core.events import Delivered
-from antiphon.core.inputs import AnyInput, Begin, Install, Multicast, Receive, Suspect, TurnEnd
+from antiphon.core.inputs import AnyInput, Begin, Multicast, NewRoster, Receive, Suspect, TurnEnd
 
 
 class Wires:
@@ -58,7 +58,7 @@ class Wires:
 
     def install(self, *processes: str) -> None:
         for at in processes:
-            self.step(at, Install(0, self.topology.roster))
+            self.step(at, NewRoster(0, self.topology.roster))
 
     def suspect(self, at: str, dead: str) -> list[str]:
         return self.step(at, Suspect(0, ProcessId(dead)))

@@ -18,7 +18,7 @@ from antiphon.pipeline.glance.arrays import hashed, pieces, put_together, top_be
 from antiphon.pipeline.glance.doubled import _doubled, _words
 from antiphon.pipeline.glance.history import judge_history
 from antiphon.pipeline.glance.merge import Merge
-from antiphon.pipeline.glance.world import World
+from antiphon.pipeline.glance.run_index import RunIndex
 from antiphon.pipeline.read import open_trace
 from antiphon.pipeline.verify import verify
 from antiphon.trace import Row, RunFacts, write_facts
@@ -34,7 +34,7 @@ Histories = dict[str, list[str]]  # of each process: "a" delivers a, "a!" multic
 def merged(histories: Histories, addressed: dict[str, str] | None = None, *, at_once: int = 1) -> Merge:
     """Messages come one after the other, by where they stand on average."""
     bits = {process: 1 << place for place, process in enumerate(histories)}
-    found = Merge(World(), "r")
+    found = Merge(RunIndex(), "r")
     sizes = [(process, 0, len(history)) for process, history in histories.items()]
     found.sizes(pa.table(dict(zip(("process", "block", "size"), zip(*sizes, strict=True), strict=True))))
     rows: dict[str, list[tuple[str, str, int, int, bool, int, int]]] = {}
@@ -90,7 +90,7 @@ def test_what_is_twice_there_is_odd() -> None:
 
 def test_what_comes_in_parts_is_odd() -> None:
     """Each part could be merged as a message of its own, though the whole is a cycle."""
-    found = Merge(World(), "r")
+    found = Merge(RunIndex(), "r")
     found.sizes(pa.table({"process": ["p", "q"], "block": [0, 0], "size": [2, 2]}))
     for process, history in {"p": ["a", "b"], "q": ["b", "a"]}.items():
         cells = {"process": [process] * 2, "block": [0, 0], "place": [0, 1], "sent": [False] * 2}

@@ -18,7 +18,7 @@ from antiphon.core.events import Adopted, Delivered, encode_event
 from antiphon.core.keys import encode_key
 from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import encode_request, parse_request
-from antiphon.merge import Merged, MergeError, Table, find_logs, floors_of, merge
+from antiphon.merge import Merged, MergedTable, MergeError, find_logs, floors_of, merge
 from antiphon.merge.increment import COLUMNS
 from antiphon.merge.logs import reach_of
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
@@ -126,7 +126,7 @@ class Shop:
 
 def merged(spark: SparkSession, shop: Shop, out: Path, bucket_bytes: int = 1 << 20) -> Merged:
     config, logs = find_logs([shop.path])
-    table = Table.prepare(out, config)
+    table = MergedTable.prepare(out, config)
     return merge(spark, floors_of(config, logs, before=table.newest()), table, bucket_bytes=bucket_bytes)
 
 
@@ -304,7 +304,7 @@ def test_a_merge_that_was_killed_leaves_the_table_as_it_was(spark: SparkSession,
     shop = Shop(tmp_path / "shop")
     shop.deliver(events, {}, dict.fromkeys(shop.config.processes, 99))
     out = tmp_path / "table"
-    Table.prepare(out, shop.config)
+    MergedTable.prepare(out, shop.config)
     (out / "_unfinished").mkdir()
     shutil.copy(__file__, out / "_unfinished" / "part-00000.parquet")
     found = merged(spark, shop, out)

@@ -9,8 +9,8 @@ import pytest
 from antiphon.reproduce import r2, r6, r8, swap_runs
 from antiphon.reproduce.lab import Lab
 from antiphon.reproduce.results import prepare, reproduce
-from antiphon.reproduce.swap_runs import Compared, Latency, Load, Moves
-from antiphon.reproduce.table import Result
+from antiphon.reproduce.swap_runs import Compared, Moves, SwapCase, SwapFigures, SwapLatency, SwapLoad
+from antiphon.reproduce.table import PaperResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,14 +41,14 @@ def test_r2_is_counted_in_the_trace_and_a_wrong_number_is_found(lab: Lab, monkey
 
 
 @pytest.fixture(scope="module")
-def swaps(lab: Lab) -> r8.Found:
+def swaps(lab: Lab) -> r8.Simulated:
     cases = [case for case in r8._cases((N,)) if not isinstance(case, Moves)]
     cases += [Moves(protocol, n, mover.name) for protocol in r8.MOVED for mover in r8.MOVERS for n in MOVING_IN]
     swept = lab.sweep("swap-slice", cases)
-    return r8.Found(swap_runs.measured(swept), swap_runs.compared(swept))
+    return r8.Simulated(swap_runs.measured(swept), swap_runs.compared(swept))
 
 
-def test_r8_the_curves_show_what_the_paper_says(swaps: r8.Found) -> None:
+def test_r8_the_curves_show_what_the_paper_says(swaps: r8.Simulated) -> None:
     for rows in (r8._hops(swaps, (N,)), r8._latencies(swaps, (N,)), r8._alone(swaps, (N,)), r8._halves(swaps, (N,))):
         found = list(rows)
         assert any(row.holds for row in found)
@@ -56,7 +56,7 @@ def test_r8_the_curves_show_what_the_paper_says(swaps: r8.Found) -> None:
 
 
 def test_the_cost_of_leaving_depends_on_the_degree_of_the_node_and_not_on_the_size_of_the_group(
-    swaps: r8.Found,
+    swaps: r8.Simulated,
 ) -> None:
     for mover in r8.MOVERS:
         for n in MOVING_IN:
@@ -66,22 +66,22 @@ def test_the_cost_of_leaving_depends_on_the_degree_of_the_node_and_not_on_the_si
                 assert 1 < point.concerned <= degree + 1
 
 
-def test_r8_forged_measurements_are_found(swaps: r8.Found) -> None:
-    def missed(cases: dict[r8.Case, r8.Measured], pair: Compared | None = None) -> str:
+def test_r8_forged_measurements_are_found(swaps: r8.Simulated) -> None:
+    def missed(cases: dict[SwapCase, SwapFigures], pair: Compared | None = None) -> str:
         pairs = {key: pair or value for key, value in swaps.pairs.items()}
-        forged = r8.Found({**swaps.cases, **cases}, pairs)
+        forged = r8.Simulated({**swaps.cases, **cases}, pairs)
         parts = (r8._hops, r8._latencies, r8._alone, r8._halves, r8._moves)
         rows = [row for part in parts for row in part(forged, (N,))]
         return " ".join(row.missed() for row in rows if row.holds is False)
 
     assert missed({}) == ""
-    hops = Latency("arrow, swap", N, "concurrent")
+    hops = SwapLatency("arrow, swap", N, "concurrent")
     assert "hops: 99 (the paper: ≤ diameter)" in missed({hops: swaps.cases[hops]._replace(hops=99)})
-    alone = Load("arrow", N, "star", r8.ONE_SENDER)
+    alone = SwapLoad("arrow", N, "star", r8.ONE_SENDER)
     assert "after the first message: 1" in missed({alone: swaps.cases[alone]._replace(after_first=1)})
-    root = Load("combining", N, "star", r8.ONE_SENDER)
+    root = SwapLoad("combining", N, "star", r8.ONE_SENDER)
     assert "pass the root: 3" in missed({root: swaps.cases[root]._replace(at_root=3)})
-    hybrid = Load("hybrid, root=4", N, "star", r8.AT_ONCE)
+    hybrid = SwapLoad("hybrid, root=4", N, "star", r8.AT_ONCE)
     assert "frames at the busiest node: 1.00" in missed({hybrid: swaps.cases[hybrid]._replace(busiest=r8.LOAD)})
     moving = Moves("arrow", N, "a leaf")
     assert "processes concerned: 3" in missed({moving: swaps.cases[moving]._replace(concerned=3)})
@@ -106,5 +106,5 @@ def test_a_result_that_is_read_back_is_the_same(lab: Lab) -> None:
     from antiphon.reproduce.write import as_json, read_result
 
     (result,) = reproduce(lab, ["r9"])
-    assert isinstance(result, Result)
+    assert isinstance(result, PaperResult)
     assert as_json(read_result(lab.folder / "r9")) == as_json(result)

@@ -29,7 +29,7 @@ from antiphon.runtime.cluster import ClusterFolder, ask, processes
 from antiphon.runtime.disk import DiskWatch, UnderWay
 from antiphon.runtime.disk.watch import LOOK_SECONDS
 from antiphon.runtime.net.frames import MAGIC, VERSION, ChannelMarks, FrameKind, Hello, Subscribe, Welcome, encode
-from antiphon.runtime.node import Node, links
+from antiphon.runtime.node import ClusterNode, links
 from antiphon.runtime.node import node as node_module
 from antiphon.runtime.node.company import awaited
 from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
@@ -590,7 +590,7 @@ def test_a_connection_that_is_open_but_passes_nothing_is_given_up(
 
     async def run() -> None:
         server = await asyncio.start_server(welcome_and_fall_silent, *folder.config.address("a.2"))
-        node = Node(folder, folder.config.known("a.1"))
+        node = ClusterNode(folder, folder.config.known("a.1"))
         running = asyncio.create_task(node.run())
         async with antiphon.connect(folder.path) as client:
             await client.multicast("a", b"for a.2 too")

@@ -16,13 +16,14 @@ from antiphon.core import MessageId, Process, ProcessId, Topology, Transport
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import JournalError
 from antiphon.core.inputs import Fire, Multicast, Receive
-from antiphon.protocols.skeen import Propose, Skeen, Timestamp
+from antiphon.protocols.skeen import Propose, Skeen
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, ask
 from antiphon.runtime.disk import Committer, JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.disk import committer as committer_module
 from antiphon.runtime.disk.committer import LATER_SECONDS, QUICK_IN_A_ROW
 from antiphon.runtime.node.driver import Driver
+from antiphon.services.timestamp import Timestamp
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 from waiting import IN_TIME_SECONDS

@@ -29,11 +29,11 @@ from antiphon.runtime.net.frames import (
     Control,
     FrameKind,
     Hello,
-    Marks,
     Oversized,
-    Progress,
     ProgressAnswer,
+    ProgressQuestion,
     Refused,
+    RouteMarks,
     RouteNumber,
     Subscribe,
     Welcome,
@@ -56,8 +56,11 @@ FRAMES = st.lists(st.tuples(st.integers(1, KIND_MAX), st.binary(max_size=300)), 
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (Progress, b"\x91\xdd" + (1 << 20).to_bytes(4, "big") + b"\x90" * (1 << 20)),  # a million empty sets
-        (Progress, b"\x91\x91\xdd" + (1 << 20).to_bytes(4, "big") + b"\xa1a" * (1 << 20)),  # one of a million groups
+        (ProgressQuestion, b"\x91\xdd" + (1 << 20).to_bytes(4, "big") + b"\x90" * (1 << 20)),  # a million empty sets
+        (
+            ProgressQuestion,
+            b"\x91\x91\xdd" + (1 << 20).to_bytes(4, "big") + b"\xa1a" * (1 << 20),
+        ),  # one of a million groups
         (RouteNumber, encode(FrameKind.ROUTE, RouteNumber(0, ["\1" * 10**6]))[HEADER.size :]),
         (RouteNumber, encode(FrameKind.ROUTE, RouteNumber(0, ["a"] * 10**6))[HEADER.size :]),
         (Subscribe, encode(FrameKind.SUBSCRIBE, Subscribe("\1" * 10**6, 0))[HEADER.size :]),
@@ -222,7 +225,7 @@ def test_requests_and_receipts_come_back_as_they_were(route: int, number: int, r
     ((kind, body),) = fed(request_head(route, len(request)) + request).found
     found, view = decode_request(body)
     assert (kind, found, bytes(view)) == (FrameKind.REQUEST, route, request)
-    marks = Marks(number, number // 2, number // 3, number // 4)
+    marks = RouteMarks(number, number // 2, number // 3, number // 4)
     ((kind, body),) = fed(encode_taken(route, marks)).found
     assert (kind, decode_taken(body)) == (FrameKind.TAKEN, (route, marks))
 

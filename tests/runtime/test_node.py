@@ -40,7 +40,7 @@ from antiphon.runtime.net.frames import (
     VERSION,
     FrameKind,
     Hello,
-    Progress,
+    ProgressQuestion,
     RouteNumber,
     StatusAnswer,
     Subscribe,
@@ -50,7 +50,7 @@ from antiphon.runtime.net.frames import (
 )
 from antiphon.runtime.net.port import Shares
 from antiphon.runtime.net.stream import FRAMES_AT_ONCE
-from antiphon.runtime.node import Node, detector, links
+from antiphon.runtime.node import ClusterNode, detector, links
 from antiphon.runtime.node import gateway as gateway_module
 from antiphon.runtime.node import node as node_module
 from antiphon.runtime.node.clients import ClientCaller
@@ -70,8 +70,8 @@ def folder(tmp_path: Path) -> ClusterFolder:
     return made
 
 
-def open_node(folder: ClusterFolder) -> Node:
-    return Node(folder, folder.config.known("a.1"))
+def open_node(folder: ClusterFolder) -> ClusterNode:
+    return ClusterNode(folder, folder.config.known("a.1"))
 
 
 def test_a_failed_sync_stops_the_process_and_is_never_retried(
@@ -649,7 +649,7 @@ def test_who_gives_its_peers_time_to_speak_says_so(tmp_path: Path, monkeypatch: 
 
 
 def test_who_finds_its_address_taken_says_who_it_is(folder: ClusterFolder) -> None:
-    async def run(node: Node) -> None:
+    async def run(node: ClusterNode) -> None:
         with socket.socket() as squatter:
             squatter.bind(folder.config.address("a.1"))
             squatter.listen()
@@ -689,7 +689,7 @@ def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
 ) -> None:
     monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 0.5)
     monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
-    question = encode(FrameKind.PROGRESS, Progress([["a"]] * PROGRESS_MAX)) * 5
+    question = encode(FrameKind.PROGRESS, ProgressQuestion([["a"]] * PROGRESS_MAX)) * 5
 
     async def run() -> tuple[int, int]:
         node = open_node(folder)
@@ -712,7 +712,7 @@ def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
     assert handed > waiting, "much more was asked than is kept"
 
 
-async def call(node: Node, role: str) -> socket.socket:
+async def call(node: ClusterNode, role: str) -> socket.socket:
     """A connection to a process of this event loop that has said who it is, and reads nothing from then on."""
     loop, config = asyncio.get_running_loop(), node._config
     async with asyncio.timeout(60):

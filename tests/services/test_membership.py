@@ -19,7 +19,7 @@ from antiphon.protocols import protocol_named, protocols
 from antiphon.protocols.toto import ToTo
 from antiphon.services import causal_graph
 from antiphon.services.dag import Ack, Name, Note
-from antiphon.services.membership import Goal, Install, Invite, Membership, Ready, Settle, State, View, Word
+from antiphon.services.membership import Goal, Install, Invite, MachineView, Membership, Ready, Settle, State, Word
 from antiphon.simulation import (
     MILLISECOND,
     Crash,
@@ -329,7 +329,7 @@ def test_a_process_tells_all_its_clients_in_notes_of_a_bounded_size() -> None:
         process.state.sessions.known[session] = Session(next=1)
     protocol: Any = process.protocol
     process.step(Multicast(1, (GroupId("a"),), (b"",)))  # whatever it does, effects are gathered from here on
-    protocol.marks.begin_view(View(5, process.topology.processes, meets=True))
+    protocol.marks.begin_view(MachineView(5, process.topology.processes, meets=True))
     notes = [node.note for node in protocol.graph.dag.rows["a.1"].values() if node.note is not None]
     assert [(len(note.marks), note.more) for note in notes] == [(256, True), (256, True), (88, False)]
     assert list(protocol.marks.unheard) == ["a.2"]

@@ -28,7 +28,7 @@ from antiphon.core.commands import parse_command
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.inputs import Begin, Receive, Tell, TurnEnd
 from antiphon.core.requests import encode_request
-from antiphon.core.sessions import Mark, Standing, Waiting
+from antiphon.core.sessions import Mark, Standing, WaitingRequest
 from antiphon.protocols import protocols
 from antiphon.protocols.arrow import ArrowMulticast
 from antiphon.protocols.combining import CombiningMulticast
@@ -36,7 +36,7 @@ from antiphon.protocols.counting import Ask, CombiningCounter, Counting, Find, G
 from antiphon.protocols.hybrid import HybridMulticast
 from antiphon.runtime import cluster
 from antiphon.services.combining import Combining, Window
-from antiphon.services.entering import Carried, Found, HandOver, Join, Joined, Lock, Locked, Piece, Unlock
+from antiphon.services.entering import Carried, Found, HandOver, Join, Joined, Lock, Locked, StandingPiece, Unlock
 from antiphon.services.hybrid import Hybrid
 from antiphon.services.numbered import Copy
 from antiphon.services.reduction import Hand
@@ -601,11 +601,16 @@ def carried(wire: Wire) -> Carried:
 MOVING = {"moving": "true", "multicast": "tree"}
 ONE, TWO, THREE = nodes(3)
 MARK = Mark("c", (GroupId("a"),), 7)
-WAITS = Waiting((GroupId("a"),), Buffers(encode_request("c", 9, 0, [b"x"])))
+WAITS = WaitingRequest((GroupId("a"),), Buffers(encode_request("c", 9, 0, [b"x"])))
 GOOD_MOVES: list[Wire] = [
     *(Lock(), Locked(), HandOver((TWO, THREE), None), HandOver((), ID), HandOver((TWO,), BOTTOM), Unlock(TWO)),
-    *(Join(TWO), Joined(BOTTOM, 0, Standing()), Joined(ID, 7, Standing((MARK,))), Piece(Standing((MARK,) * 256))),
-    *(Piece(Standing(waiting=(WAITS,))), Joined(ID, 7, Standing((MARK,), (WAITS,)))),
+    *(
+        Join(TWO),
+        Joined(BOTTOM, 0, Standing()),
+        Joined(ID, 7, Standing((MARK,))),
+        StandingPiece(Standing((MARK,) * 256)),
+    ),
+    *(StandingPiece(Standing(waiting=(WAITS,))), Joined(ID, 7, Standing((MARK,), (WAITS,)))),
     *(carried(Hand(M)), carried(Pair(ID, M)), carried(Swap(M, ID, ID))),
 ]
 BAD_MOVES: list[Wire] = [
@@ -620,13 +625,13 @@ BAD_MOVES: list[Wire] = [
     Joined(ID, -1, Standing()),
     Joined(ID, NUMBER_MAX, Standing()),
     Joined(MessageId(ProcessId("c"), 0), 1, Standing()),
-    Piece(Standing((MARK,) * 257)),
-    Piece(Standing((MARK._replace(number=-1),))),
-    Piece(Standing((MARK._replace(client="c" * 65),))),
+    StandingPiece(Standing((MARK,) * 257)),
+    StandingPiece(Standing((MARK._replace(number=-1),))),
+    StandingPiece(Standing((MARK._replace(client="c" * 65),))),
     Joined(ID, 7, Standing((MARK._replace(destinations=(GroupId("z"),)),))),
-    Piece(Standing(waiting=(WAITS, WAITS))),
-    Piece(Standing(waiting=(WAITS._replace(destinations=()),))),
-    Piece(Standing(waiting=(WAITS._replace(request=Buffers(b"")),))),
+    StandingPiece(Standing(waiting=(WAITS, WAITS))),
+    StandingPiece(Standing(waiting=(WAITS._replace(destinations=()),))),
+    StandingPiece(Standing(waiting=(WAITS._replace(request=Buffers(b"")),))),
     Joined(ID, 7, Standing(waiting=(WAITS._replace(request=Buffers(bytes(WAITS.request), b"more")),))),
     carried(Pair(ID, message("b"))),
     carried(Found(ID, M)),  # nobody else says that

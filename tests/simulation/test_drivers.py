@@ -17,7 +17,7 @@ from antiphon.core.sessions import Session, SessionId, Sessions
 from antiphon.protocols.skeen import Skeen
 from antiphon.simulation import INVARIANT, Scenario, run, simulate, site, world
 from antiphon.simulation.campaign import scenarios
-from antiphon.simulation.clients import MemberClient, Stream
+from antiphon.simulation.clients import ClientStream, MemberClient
 from antiphon.simulation.links import Link
 from antiphon.simulation.site import Site
 from antiphon.simulation.world import World
@@ -96,11 +96,11 @@ class MortalClient(MemberClient):
     def _on_crash(self, crashed: Site) -> None:
         self.dead = self.dead or any(stream.member is crashed for stream in self.streams.values())
 
-    def _hand_over(self, stream: Stream, *requests: bytes) -> None:
+    def _hand_over(self, stream: ClientStream, *requests: bytes) -> None:
         if not self.dead:
             super()._hand_over(stream, *requests)
 
-    def _look(self, stream: Stream) -> None:
+    def _look(self, stream: ClientStream) -> None:
         if not self.dead:
             super()._look(stream)
 

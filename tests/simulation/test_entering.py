@@ -20,6 +20,7 @@ from antiphon.simulation import (
     Crash,
     Exponential,
     Fault,
+    Instruction,
     Latency,
     Outcome,
     Partition,
@@ -27,7 +28,6 @@ from antiphon.simulation import (
     Plan,
     Scenario,
     Slow,
-    Tell,
     Uniform,
     as_code,
     random_scenario,
@@ -73,8 +73,8 @@ def restless_run(name: str, seed: int) -> Scenario:
     commands = []
     for _ in range(rng.choice((2, 6, 15))):
         at, told = rng.randrange(span), rng.sample(restless, rng.randint(1, len(restless)))
-        commands += [Tell(p, at, rng.choice(("leave", "leave", "enter"))) for p in told]
-    commands += [Tell(p, CALM - 500 * MILLISECOND, "enter") for p in restless]
+        commands += [Instruction(p, at, rng.choice(("leave", "leave", "enter"))) for p in told]
+    commands += [Instruction(p, CALM - 500 * MILLISECOND, "enter") for p in restless]
     plans = [Plan(rng.choice(senders), rng.randrange(span), ("a",)) for _ in range(rng.choice((5, 20, 60)))]
     plans += [Plan(sender, CALM + rng.randrange(5 * MILLISECOND), ("a",)) for sender in senders]
     faults: list[Fault] = []
@@ -267,7 +267,7 @@ def test_what_is_not_promised_where_members_move(name: str, promise: Promise) ->
     if (
         promise is Promise.GENUINENESS
     ):  # who leaves a group to which nobody multicasts sends frames for nobody's message
-        assert breaks(run(name, 3, "line", (), (Tell("a.3", 0, "leave"),)))
+        assert breaks(run(name, 3, "line", (), (Instruction("a.3", 0, "leave"),)))
     else:
         assert any(breaks(restless_run(name, seed)) for seed in range(SEEDS))
 
@@ -277,7 +277,7 @@ def test_what_is_not_promised_where_members_move(name: str, promise: Promise) ->
 MS = MILLISECOND
 
 
-def run(name: str, n: int, tree: str, plans: Any, commands: tuple[Tell, ...]) -> Scenario:
+def run(name: str, n: int, tree: str, plans: Any, commands: tuple[Instruction, ...]) -> Scenario:
     """``plans``: who multicasts, and when in milliseconds."""
     made = tuple(Plan(sender, at * MS, ("a",)) for sender, at in plans)
     return Scenario(protocol=name, options={**MOVING, "tree": tree}, groups={"a": n}, plans=made, commands=commands)
@@ -312,7 +312,7 @@ def everywhere(n: int, at: int) -> list[tuple[str, int]]:
 def test_one_leaves_and_comes_back(name: str, n: int, tree: str, leaver: str, degree: int | None) -> None:
     """It costs three messages for each neighbour, and two to come back."""
     plans = [*everywhere(n, 0), *everywhere(n, 200), *everywhere(n, 400)]
-    scenario = run(name, n, tree, plans, (Tell(leaver, 100 * MS, "leave"),))
+    scenario = run(name, n, tree, plans, (Instruction(leaver, 100 * MS, "leave"),))
     outcome = simulate(scenario)
     assert broken(outcome) == []
     left = frames(outcome)
@@ -320,7 +320,7 @@ def test_one_leaves_and_comes_back(name: str, n: int, tree: str, leaver: str, de
     assert left == 3 * degree if degree is not None else left
     assert logs(outcome)[leaver] == logs(outcome)["a.1" if leaver != "a.1" else "a.2"][:n]
 
-    commands = (*scenario.commands, Tell(leaver, 300 * MS, "enter"))
+    commands = (*scenario.commands, Instruction(leaver, 300 * MS, "enter"))
     outcome = simulate(msgspec.structs.replace(scenario, commands=commands))
     assert broken(outcome) == []
     assert frames(outcome) == left + 2
@@ -335,7 +335,9 @@ def test_one_leaves_and_comes_back(name: str, n: int, tree: str, leaver: str, de
 def test_two_neighbours_leave_at_the_same_instant(name: str, at: int, n: int, tree: str) -> None:
     """While all multicast; the last of two stays, whoever it is told to leave."""
     plans = [*everywhere(n, 0), *everywhere(n, 2), *everywhere(n, 4), *everywhere(n, 100)]
-    outcome = simulate(run(name, n, tree, plans, (Tell("a.1", at * MS, "leave"), Tell("a.2", at * MS, "leave"))))
+    outcome = simulate(
+        run(name, n, tree, plans, (Instruction("a.1", at * MS, "leave"), Instruction("a.2", at * MS, "leave")))
+    )
     assert broken(outcome) == []
     log = logs(outcome)
     assert len(log[f"a.{n}"]) == 4 * n
@@ -347,7 +349,7 @@ def test_two_neighbours_leave_at_the_same_instant(name: str, at: int, n: int, tr
 def test_the_whole_path_leaves_but_one(name: str, stays: int) -> None:
     """At the same instant, under traffic; then they come back, and one of them multicasts for the last time."""
     others = [f"a.{i}" for i in range(1, 6) if i != stays]
-    commands = (*(Tell(p, MS, "leave") for p in others), *(Tell(p, 200 * MS, "enter") for p in others))
+    commands = (*(Instruction(p, MS, "leave") for p in others), *(Instruction(p, 200 * MS, "enter") for p in others))
     plans = [*everywhere(5, 0), *everywhere(5, 2), *everywhere(5, 100), (others[0], 300)]
     outcome = simulate(run(name, 5, "line", plans, commands))
     assert broken(outcome) == []
@@ -358,13 +360,13 @@ def test_the_whole_path_leaves_but_one(name: str, stays: int) -> None:
 
 @pytest.mark.parametrize("name", MOVABLE)
 def test_when_all_leave_one_stays_until_another_has_come(name: str) -> None:
-    everybody = tuple(Tell(f"a.{i}", 10 * MS, "leave") for i in range(1, 5))
+    everybody = tuple(Instruction(f"a.{i}", 10 * MS, "leave") for i in range(1, 5))
     plans = [*everywhere(4, 0), *everywhere(4, 100), ("c1", 120)]
     outcome = simulate(run(name, 4, "balanced", plans, everybody))
     assert outcome.violations == []
     (whole,) = [log for log in logs(outcome).values() if len(log) == 9]
     assert all(log == whole[:4] for log in logs(outcome).values() if log != whole)
-    outcome = simulate(run(name, 4, "balanced", plans, (*everybody, Tell("a.1", 110 * MS, "enter"))))
+    outcome = simulate(run(name, 4, "balanced", plans, (*everybody, Instruction("a.1", 110 * MS, "enter"))))
     assert outcome.violations == []
     assert logs(outcome)["a.1"][-2:] == ["gap", "c1:1"]
     assert [p for p, log in logs(outcome).items() if "c1:1" in log] == ["a.1"]
@@ -373,9 +375,9 @@ def test_when_all_leave_one_stays_until_another_has_come(name: str) -> None:
 def last_who_would_leave(name: str) -> Scenario:
     """a.3 is outside. a.1 and a.2 leave; a.1 is first, and meanwhile a.2 multicasts and a.3 asks it to enter."""
     commands = (
-        *(Tell("a.3", 0, "leave"), Tell("a.1", 20 * MS, "leave"), Tell("a.2", 20 * MS, "leave")),
-        Tell("a.3", 20 * MS, "enter"),
-        *(Tell(p, 100 * MS, "enter") for p in ("a.1", "a.2")),
+        *(Instruction("a.3", 0, "leave"), Instruction("a.1", 20 * MS, "leave"), Instruction("a.2", 20 * MS, "leave")),
+        Instruction("a.3", 20 * MS, "enter"),
+        *(Instruction(p, 100 * MS, "enter") for p in ("a.1", "a.2")),
     )
     return run(name, 3, "line", [("a.2", 22), ("a.1", CALM // MS)], commands)
 
@@ -402,20 +404,22 @@ def test_what_cannot_move_is_refused(name: str, options: dict[str, str], needed:
 
 
 def test_only_who_can_move_is_told_to() -> None:
-    told = Scenario(protocol="arrow", groups={"a": 2}, plans=(), commands=(Tell("a.1", 0, "leave"),))
+    told = Scenario(protocol="arrow", groups={"a": 2}, plans=(), commands=(Instruction("a.1", 0, "leave"),))
     with pytest.raises(UsageError, match="has no command 'leave'; with these options it has no commands"):
         simulate(told)
     with pytest.raises(UsageError, match="has no command 'jump'; it can be told to enter or leave"):
-        simulate(msgspec.structs.replace(told, options=MOVING, commands=(Tell("a.1", 0, "jump"),)))
+        simulate(msgspec.structs.replace(told, options=MOVING, commands=(Instruction("a.1", 0, "jump"),)))
 
 
 @pytest.mark.parametrize("name", MOVABLE)
 def test_what_it_costs_does_not_depend_on_the_group(name: str) -> None:
     """But on the node: one of a line with two neighbours, and the middle of a star."""
-    commands = (Tell("a.2", 0, "leave"), Tell("a.2", 50 * MS, "enter"))
+    commands = (Instruction("a.2", 0, "leave"), Instruction("a.2", 50 * MS, "enter"))
     assert {frames(simulate(run(name, n, "line", (), commands))) for n in (4, 16, 64)} == {3 * 2 + 2}
     for n in (4, 16, 64):
-        outcome = simulate(run(name, n, "star", (), (Tell("a.1", 0, "leave"), Tell("a.1", 50 * MS, "enter"))))
+        outcome = simulate(
+            run(name, n, "star", (), (Instruction("a.1", 0, "leave"), Instruction("a.1", 50 * MS, "enter")))
+        )
         assert frames(outcome) == 3 * (n - 1) + 2
         talking = {row.process for row in outcome.rows if row.kind == "send"}
         assert len(talking) == n
@@ -431,7 +435,7 @@ def test_who_enters_again_goes_on_with_the_clients_that_it_knew(name: str) -> No
         options=MOVING,
         groups={"a": 3},
         plans=tuple(Plan("c1", i * MILLISECOND, ("a",)) for i in range(150)),
-        commands=(Tell("a.2", 20 * MILLISECOND, "leave"), Tell("a.2", 60 * MILLISECOND, "enter")),
+        commands=(Instruction("a.2", 20 * MILLISECOND, "leave"), Instruction("a.2", 60 * MILLISECOND, "enter")),
         through_members=True,
         gather=1,
     )
@@ -451,6 +455,6 @@ def test_who_enters_again_goes_on_with_the_clients_that_it_knew(name: str) -> No
 
 def test_commands_are_for_members() -> None:
     plans = (Plan("c1", 0, ("a",)),)
-    commands = (Tell("c1", MILLISECOND, "enter"),)
+    commands = (Instruction("c1", MILLISECOND, "enter"),)
     with pytest.raises(UsageError, match="c1 is in no group"):
         simulate(Scenario(protocol="arrow", options=MOVING, groups={"a": 2}, plans=plans, commands=commands))

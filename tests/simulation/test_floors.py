@@ -18,7 +18,7 @@ from antiphon.core.process import Process
 from antiphon.protocols import protocols
 from antiphon.protocols.skeen import Skeen
 from antiphon.simulation import INVARIANT, MILLISECOND, Outcome, Plan, Scenario, random_scenario, simulate
-from antiphon.simulation.values import FLOOR, Tell
+from antiphon.simulation.values import FLOOR, Instruction
 
 ADVANCING = sorted(name for name, kind in protocols().items() if kind.can_advance(parse_options(kind, {})))
 HOMES = dict.fromkeys(("toto", "allack"), "antiphon.services.configuration") | {
@@ -55,7 +55,7 @@ def test_an_idle_group_comes_as_far_as_it_is_asked(name: str) -> None:
             protocol=name,
             groups={"g1": 2, "g2": 3},
             plans=(*busy, *later),
-            commands=(Tell("g2.2", 500 * MILLISECOND, "advance floor=1000"),),
+            commands=(Instruction("g2.2", 500 * MILLISECOND, "advance floor=1000"),),
             limit_ns=60_000 * MILLISECOND,
         )
     )

@@ -12,18 +12,18 @@ from antiphon.core.requests import encode_request, parse_request
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
-from antiphon.soak.judge import Entry
-from antiphon.soak.records import Told, payload_of
+from antiphon.soak.judge import LoggedPayload
+from antiphon.soak.records import RecordLine, payload_of
 
 CLIENT, TAG = "c1-00", "c1.0"
 BOTH = ("a", "b")
 ROUTES = (("a",), BOTH, ("b",), BOTH)
 ROUNDS = 4
 
-Logs = dict[str, list[Entry]]
+Logs = dict[str, list[LoggedPayload]]
 
 
-def honest() -> tuple[Logs, list[Told]]:
+def honest() -> tuple[Logs, list[RecordLine]]:
     """A client sends by turns to a, both, b and both again; each group delivers in the order of its calls."""
     logs: Logs = {"a": [], "b": []}
     receipts = []
@@ -31,13 +31,15 @@ def honest() -> tuple[Logs, list[Told]]:
     for serial, route in enumerate(ROUTES * ROUNDS):
         number = numbers.get(route, 0)
         numbers[route] = number + 1
-        receipts.append(Told(float(serial), route, serial, 1, CLIENT, number))
+        receipts.append(RecordLine(float(serial), route, serial, 1, CLIENT, number))
         for group in route:
-            logs[group].append(Entry(CLIENT, route, number, payload_of(TAG, serial)))
+            logs[group].append(LoggedPayload(CLIENT, route, number, payload_of(TAG, serial)))
     return logs, receipts
 
 
-def written(path: Path, logs: Mapping[str, Sequence[Entry]], begins: Mapping[str, int] | None = None) -> ClusterFolder:
+def written(
+    path: Path, logs: Mapping[str, Sequence[LoggedPayload]], begins: Mapping[str, int] | None = None
+) -> ClusterFolder:
     """A cluster of two groups of two that is down, whose members have these logs on disk, by process or by group.
 
     ``begins``: of those that took another's place, the position with which their logs begin.
@@ -57,7 +59,7 @@ def written(path: Path, logs: Mapping[str, Sequence[Entry]], begins: Mapping[str
     return folder
 
 
-def _record(position: int, each: Entry) -> Buffers:
+def _record(position: int, each: LoggedPayload) -> Buffers:
     request = parse_request(encode_request(each.client, each.number, 0, [each.payload]))
     groups = tuple(GroupId(group) for group in each.destinations)
     id = MessageId(ProcessId("a.1"), position)

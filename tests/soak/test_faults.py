@@ -16,8 +16,8 @@ from antiphon.core import Topology
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.net.frames import HEADER, MAGIC, VERSION, FrameKind, Hello, encode
-from antiphon.soak import Settings, create, plan
-from antiphon.soak.network import FrameEnds, Network, NetworkFault, Trouble, Wire
+from antiphon.soak import SoakSettings, create, plan
+from antiphon.soak.network import FrameEnds, Network, NetworkFault, Trouble, WireEnds
 from antiphon.soak.stage import routes_of
 from waiting import IN_TIME_SECONDS
 
@@ -107,7 +107,7 @@ def try_out(story: Callable[[Network, Caller, Callable[[], Awaitable[Caller]]], 
 
 
 def struck(
-    network: Network, kind: NetworkFault, seconds: float = 60.0, wires: Sequence[Wire] = (WIRE,), **how: object
+    network: Network, kind: NetworkFault, seconds: float = 60.0, wires: Sequence[WireEnds] = (WIRE,), **how: object
 ) -> asyncio.Task[None]:
     trouble = Trouble(kind, frozenset(wires), **how)  # type: ignore[arg-type]
     return asyncio.create_task(network.strike(trouble, seconds))
@@ -300,8 +300,8 @@ def test_a_seed_is_a_plan() -> None:
 
 def test_a_plan_has_every_fault_and_words_for_it() -> None:
     faults = [fault for episode in episodes(3, 60) for fault in episode.faults]
-    assert {type(fault) for fault in faults} == set(plan.Fault.__subclasses__())
-    struck = {(f.kind, f.wires[0][0].startswith("c")) for f in faults if isinstance(f, plan.Network)}
+    assert {type(fault) for fault in faults} == set(plan.SoakFault.__subclasses__())
+    struck = {(f.kind, f.wires[0][0].startswith("c")) for f in faults if isinstance(f, plan.BadNetwork)}
     assert struck == {(kind, of_clients) for kind in NetworkFault for of_clients in (True, False)}
     assert all(plan.describe(fault) for fault in faults)
     killed = {len(fault.processes) for fault in faults if isinstance(fault, plan.Kill)}
@@ -320,7 +320,7 @@ def test_the_first_of_each_group_keeps_its_disk_and_a_plan_strikes_who_has_the_p
 
 
 def test_every_process_of_the_cluster_listens_behind_a_proxy(tmp_path: Path) -> None:
-    config = create(tmp_path / "cluster", Settings(protocol="tom", groups={"a": 2, "b": 1})).config
+    config = create(tmp_path / "cluster", SoakSettings(protocol="tom", groups={"a": 2, "b": 1})).config
     assert ClusterFolder.load(tmp_path / "cluster").config == config
     dialled, own = ({f(process) for process in config.processes} for f in (config.address, config.listens_on))
     assert len(dialled | own) == 6
@@ -335,4 +335,4 @@ def test_every_process_of_the_cluster_listens_behind_a_proxy(tmp_path: Path) -> 
     ],
 )
 def test_clients_send_to_what_the_protocol_takes(protocol: str, routes: list[tuple[str, ...]]) -> None:
-    assert routes_of(Settings(protocol=protocol, groups={"a": 1, "b": 1, "c": 1})) == routes
+    assert routes_of(SoakSettings(protocol=protocol, groups={"a": 1, "b": 1, "c": 1})) == routes

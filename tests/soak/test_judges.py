@@ -16,26 +16,26 @@ from antiphon.cli.soak import judge_trace, show, take_verdicts
 from antiphon.core.errors import AntiphonError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster.folder import ProcessFolder
-from antiphon.soak import Outcome, Settings, plan
+from antiphon.soak import SoakReport, SoakSettings, plan
 from antiphon.soak.clients import LoadClient, wait_for_receipts
 from antiphon.soak.judge import Digest, judge_logs
 from antiphon.soak.memory import PEAK_MIB_MAX, THIRD_SECONDS_MIN, MemorySamples, judge_memory
 from antiphon.soak.network import Network
-from antiphon.soak.records import RecordReader, RecordWriter, Told, payload_of
+from antiphon.soak.records import RecordLine, RecordReader, RecordWriter, payload_of
 from antiphon.soak.strikes import Strikes
 from antiphon.soak.values import DELIVERY_SECONDS_MAX, Memory, judge_delivery
-from antiphon.soak.worker import Task
+from antiphon.soak.worker import ClientTask
 from soak.forged import BOTH, CLIENT, TAG, Logs, honest, written
 
 replace = msgspec.structs.replace
 
 
-def faults_of(path: Path, logs: Logs, receipts: list[Told], read: Logs | None = None) -> list[str]:
+def faults_of(path: Path, logs: Logs, receipts: list[RecordLine], read: Logs | None = None) -> list[str]:
     digests = {}
-    for group, entries in (read or {}).items():
+    for group, payloads in (read or {}).items():
         digests[group] = Digest()
-        for entry in entries:
-            digests[group].add(entry)
+        for each in payloads:
+            digests[group].add(each)
     faults, _ = judge_logs(written(path / "cluster", logs), {TAG: receipts}, digests)
     return faults
 
@@ -48,46 +48,46 @@ def test_nothing_is_found_in_an_honest_record(tmp_path: Path) -> None:
 # Each takes something honest and forges it; and what the judge has to say.
 
 
-def lose_the_last(logs: Logs, receipts: list[Told]) -> None:
+def lose_the_last(logs: Logs, receipts: list[RecordLine]) -> None:
     for group in BOTH:
         logs[group].pop()
 
 
-def lose_in_one_group(logs: Logs, receipts: list[Told]) -> None:
+def lose_in_one_group(logs: Logs, receipts: list[RecordLine]) -> None:
     logs["b"].remove(next(entry for entry in reversed(logs["b"]) if entry.destinations == BOTH))
 
 
-def double(logs: Logs, receipts: list[Told]) -> None:
+def double(logs: Logs, receipts: list[RecordLine]) -> None:
     logs["a"].append(logs["a"][2])
 
 
-def leave_a_hole(logs: Logs, receipts: list[Told]) -> None:
+def leave_a_hole(logs: Logs, receipts: list[RecordLine]) -> None:
     gone = next(entry for entry in logs["a"] if entry.destinations == ("a",) and entry.number == 1)
     logs["a"].remove(gone)
 
 
-def change_a_byte(logs: Logs, receipts: list[Told]) -> None:
+def change_a_byte(logs: Logs, receipts: list[RecordLine]) -> None:
     entry = logs["a"][0]
     logs["a"][0] = replace(entry, payload=entry.payload[:-1] + bytes([entry.payload[-1] ^ 1]))
 
 
-def swap_two_payloads(logs: Logs, receipts: list[Told]) -> None:
+def swap_two_payloads(logs: Logs, receipts: list[RecordLine]) -> None:
     """The names are in order, and the bytes behind them are not."""
     at = [k for k, entry in enumerate(logs["a"]) if entry.destinations == ("a",)]
     one, other = logs["a"][at[0]], logs["a"][at[1]]
     logs["a"][at[0]], logs["a"][at[1]] = replace(one, payload=other.payload), replace(other, payload=one.payload)
 
 
-def mix_up_receipts(logs: Logs, receipts: list[Told]) -> None:
+def mix_up_receipts(logs: Logs, receipts: list[RecordLine]) -> None:
     """The client was told the number of another payload of its own."""
-    one, other = [k for k, told in enumerate(receipts) if told.destinations == BOTH][:2]
+    one, other = [k for k, line in enumerate(receipts) if line.destinations == BOTH][:2]
     receipts[one], receipts[other] = (
         replace(receipts[one], serial=receipts[other].serial),
         replace(receipts[other], serial=receipts[one].serial),
     )
 
 
-def swap_between_groups(logs: Logs, receipts: list[Told]) -> None:
+def swap_between_groups(logs: Logs, receipts: list[RecordLine]) -> None:
     """Two clients, whose messages b delivers the other way round."""
     for group, clients in (("a", ("c2-00", "c3-00")), ("b", ("c3-00", "c2-00"))):
         for client in clients:
@@ -96,11 +96,11 @@ def swap_between_groups(logs: Logs, receipts: list[Told]) -> None:
                 logs[group].append(replace(entry, client=client, payload=payload_of(tag, 0)))
 
 
-def differ_within_a_group(logs: Logs, receipts: list[Told]) -> None:
+def differ_within_a_group(logs: Logs, receipts: list[RecordLine]) -> None:
     logs["b.2"] = [*logs["b"][:-2], logs["b"][-1], logs["b"][-2]]
 
 
-FORGERIES: dict[Callable[[Logs, list[Told]], None], str] = {
+FORGERIES: dict[Callable[[Logs, list[RecordLine]], None], str] = {
     lose_the_last: "has a receipt and is lost in a",
     lose_in_one_group: "has a receipt and is lost in b",
     double: "is doubled in a",
@@ -114,7 +114,7 @@ FORGERIES: dict[Callable[[Logs, list[Told]], None], str] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
-def test_a_forged_record_is_found(tmp_path: Path, forge: Callable[[Logs, list[Told]], None]) -> None:
+def test_a_forged_record_is_found(tmp_path: Path, forge: Callable[[Logs, list[RecordLine]], None]) -> None:
     logs, receipts = honest()
     forge(logs, receipts)
     faults = faults_of(tmp_path, logs, receipts)
@@ -154,23 +154,23 @@ def test_a_log_that_cannot_be_read_is_found(tmp_path: Path) -> None:
 
 def test_a_route_without_receipts_is_found(tmp_path: Path) -> None:
     """A client of which one route is dead and the others are well, as its own record tells."""
-    client = LoadClient(Task(target="", name="c1", routes=[("a",), BOTH], pause_seconds=0.0), tmp_path)
+    client = LoadClient(ClientTask(target="", name="c1", routes=[("a",), BOTH], pause_seconds=0.0), tmp_path)
     client.read(tmp_path / TAG, TAG)
     record = RecordWriter(tmp_path / TAG)
-    record.write(Told(5.0, BOTH, 0, 1, CLIENT, 0))
-    record.write(Told(15.0, ("a",), 1, 1, CLIENT, 0))
-    record.write(Told(16.0, BOTH, 2, 1))  # this one came to nothing
+    record.write(RecordLine(5.0, BOTH, 0, 1, CLIENT, 0))
+    record.write(RecordLine(15.0, ("a",), 1, 1, CLIENT, 0))
+    record.write(RecordLine(16.0, BOTH, 2, 1))  # this one came to nothing
     assert asyncio.run(wait_for_receipts([client], since=10.0, patience=0.0, known=set())) == {("c1", BOTH)}
-    record.write(Told(17.0, BOTH, 3, 1, CLIENT, 1))
+    record.write(RecordLine(17.0, BOTH, 3, 1, CLIENT, 1))
     since = time.monotonic()
-    record.write(Told(since + 1, BOTH, 4, 1, CLIENT, 2))
-    record.write(Told(since + 1, ("a",), 5, 1, CLIENT, 1))
+    record.write(RecordLine(since + 1, BOTH, 4, 1, CLIENT, 2))
+    record.write(RecordLine(since + 1, ("a",), 5, 1, CLIENT, 1))
     assert asyncio.run(wait_for_receipts([client], since, patience=5.0, known=set())) == set()
 
 
 def test_a_client_that_cannot_send_once_more_is_found(tmp_path: Path) -> None:
     folder = cluster.create(tmp_path / "cluster", {"a": 1})  # nobody is there
-    task = Task(
+    task = ClientTask(
         target=str(folder.path), name="c1", routes=[("a",)], pause_seconds=0.0, timeouts=(0.5,), last_seconds=0.5
     )
     client = LoadClient(task, tmp_path)
@@ -184,7 +184,7 @@ def test_a_client_that_cannot_send_once_more_is_found(tmp_path: Path) -> None:
 
 def test_a_record_outlives_its_client_and_a_line_that_was_cut_short(tmp_path: Path) -> None:
     path = tmp_path / TAG
-    RecordWriter(path).write(Told(1.0, BOTH, 0, 1, CLIENT, 0))
+    RecordWriter(path).write(RecordLine(1.0, BOTH, 0, 1, CLIENT, 0))
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:-5])
     reader = RecordReader(path)
@@ -196,7 +196,7 @@ def test_a_record_outlives_its_client_and_a_line_that_was_cut_short(tmp_path: Pa
 # What is struck -------------------------------------------------------------------------------------------------
 
 
-def struck(path: Path, fault: plan.Fault, *, alone: bool) -> tuple[list[tuple[str, str]], dict[str, int]]:
+def struck(path: Path, fault: plan.SoakFault, *, alone: bool) -> tuple[list[tuple[str, str]], dict[str, int]]:
     """What is found, and what came to nothing, when a cluster that never ran is struck."""
     found: list[tuple[str, str]] = []
     folder = written(path / "cluster", honest()[0])
@@ -220,7 +220,7 @@ def test_a_member_that_down_has_to_kill_is_found(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     "fault",
     [
-        plan.Pause(processes=("a.1", "a.2"), seconds=0.0),
+        plan.PauseMembers(processes=("a.1", "a.2"), seconds=0.0),
         plan.Kill(processes=("a.1",), seconds=0.0),
         plan.FailedDisk(process="a.1"),
         plan.DownUp(seconds=0.0),
@@ -229,7 +229,7 @@ def test_a_member_that_down_has_to_kill_is_found(tmp_path: Path, monkeypatch: py
     ids=plan.kind_of,
 )
 def test_faults_that_strike_nobody_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: plan.Fault
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: plan.SoakFault
 ) -> None:
     monkeypatch.setattr(cluster, "start", lambda folder, processes: [])
     assert struck(tmp_path, fault, alone=True) == ([], {plan.kind_of(fault): 1})
@@ -309,43 +309,43 @@ def test_a_high_peak_is_found_however_short_it_is() -> None:
 # The trace ------------------------------------------------------------------------------------------------------
 
 
-def an_outcome() -> Outcome:
-    return Outcome(settings=Settings(protocol="tom", groups={"a": 1}, seed=7))
+def a_report() -> SoakReport:
+    return SoakReport(settings=SoakSettings(protocol="tom", groups={"a": 1}, seed=7))
 
 
 @pytest.mark.parametrize("status", list(Status))
 def test_a_promise_that_does_not_hold_is_found(status: Status) -> None:
-    outcome = an_outcome()
+    report = a_report()
     broken = [{"property": "integrity", "detail": "a.1 delivers a.1:1 twice"}] if status is Status.BROKEN else []
-    take_verdicts(outcome, [{"property": "integrity", "status": status.value}], broken)
-    assert outcome.verdicts == {"integrity": status.value}
-    assert outcome.holds == (status in (Status.HOLDS, Status.NOT_PROMISED))
+    take_verdicts(report, [{"property": "integrity", "status": status.value}], broken)
+    assert report.verdicts == {"integrity": status.value}
+    assert report.holds == (status in (Status.HOLDS, Status.NOT_PROMISED))
 
 
 def test_a_finding_names_the_seed_and_the_episode(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = an_outcome()
-    outcome.add("late", "Deliveries were on only 12.0 s after the last fault.", 3)
-    show(Console(width=120), outcome)
+    report = a_report()
+    report.add("late", "Deliveries were on only 12.0 s after the last fault.", 3)
+    show(Console(width=120), report)
     out = capsys.readouterr().out
     assert "FOUND late (seed 7, episode 3): Deliveries were on only 12.0 s after the last fault." in out
     assert "Nothing lost" not in out
 
 
 def test_memory_that_was_not_compared_is_not_called_flat(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = an_outcome()
-    outcome.memory["a.1"] = Memory(None, None, 120.0)
-    show(Console(width=120), outcome)
+    report = a_report()
+    report.memory["a.1"] = Memory(None, None, 120.0)
+    show(Console(width=120), report)
     short = capsys.readouterr().out
     assert "120 MiB at most; the time was too short to see it grow" in short
     assert "flat" not in short
-    outcome.memory["a.1"] = Memory(100.0, 103.0, 120.0)
-    show(Console(width=120), outcome)
+    report.memory["a.1"] = Memory(100.0, 103.0, 120.0)
+    show(Console(width=120), report)
     long = capsys.readouterr().out
     assert "120 MiB at most; grew by 3 MiB at most" in long
     assert "memory flat" in long
 
 
 def test_what_is_no_trace_is_not_passed_over(tmp_path: Path) -> None:
-    outcome = an_outcome()
+    report = a_report()
     with pytest.raises(AntiphonError, match="is not a trace"):
-        judge_trace(tmp_path, outcome)
+        judge_trace(tmp_path, report)

@@ -19,19 +19,19 @@ def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path) -> None:
     command += ["--seed", str(SEED), "--dir", str(folder)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
     assert ended.stdout, ended.stderr
-    outcome = json.loads(ended.stdout)
+    report = json.loads(ended.stdout)
     # How fast deliveries go on is judged where a soak is recorded: what runs beside a test may take all the time.
-    found = [finding for finding in outcome["findings"] if finding["kind"] != "late"]
+    found = [finding for finding in report["findings"] if finding["kind"] != "late"]
     assert found == [], ended.stderr
-    assert outcome["came_to_its_end"]
-    assert ended.returncode == (1 if outcome["findings"] else 0)
-    assert len(outcome["episodes"]) >= 3
-    assert sum(outcome["faults"].values()) >= 4
-    assert outcome["receipts"] > 1000
-    assert set(outcome["verdicts"].values()) == {"holds", "not promised"}
+    assert report["came_to_its_end"]
+    assert ended.returncode == (1 if report["findings"] else 0)
+    assert len(report["episodes"]) >= 3
+    assert sum(report["faults"].values()) >= 4
+    assert report["receipts"] > 1000
+    assert set(report["verdicts"].values()) == {"holds", "not promised"}
     at_first = {"g1.1", "g1.2", "g1.3", "g2.1", "g2.2", "g2.3", "c1", "c2", "c3"}
-    replaced = outcome["faults"].get("lost disk", 0) - outcome["unfelt"].get("lost disk", 0)
-    assert at_first <= set(outcome["memory"])
-    assert len(outcome["memory"]) == len(at_first) + replaced
+    replaced = report["faults"].get("lost disk", 0) - report["unfelt"].get("lost disk", 0)
+    assert at_first <= set(report["memory"])
+    assert len(report["memory"]) == len(at_first) + replaced
     assert not list(folder.glob("*.kept")), "what was on the small disks is in its place"
     assert all((folder / process / "delivered").is_dir() for process in ("g1.3", "g2.3"))

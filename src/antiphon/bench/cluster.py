@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from antiphon.bench import ends
-from antiphon.bench.ends import Seen
-from antiphon.bench.task import HEAD, Task, new_mark
+from antiphon.bench.ends import BothEnds
+from antiphon.bench.task import HEAD, WorkerTask, new_mark
 from antiphon.core.errors import UsageError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
@@ -50,7 +50,7 @@ class Percentiles(msgspec.Struct, frozen=True):
     p99: float
 
 
-class Measured(msgspec.Struct, kw_only=True):
+class ClusterFigures(msgspec.Struct, kw_only=True):
     """The figures, as `antiphon bench cluster --json` prints them."""
 
     protocol: str
@@ -71,7 +71,7 @@ def measure(
     load: ClusterLoad,
     beside: Callable[[float], None] = lambda begin: None,
     to: Sequence[str] | None = None,
-) -> Measured:
+) -> ClusterFigures:
     """Put a load on a running cluster, and look at it for ``load.seconds``; ``beside`` is called meanwhile, in a thread
     of its own, and told when that begins. ``to``: other groups than the first ones."""
     load.check()
@@ -79,7 +79,7 @@ def measure(
     if load.fanout is not None and not 1 <= load.fanout <= len(groups):
         raise UsageError(f"A fanout must be 1 to {len(groups)}, the number of groups, not {load.fanout}.")
     destinations = groups[: load.fanout] if to is None else list(to)
-    sending = Task(
+    sending = WorkerTask(
         role="client",
         target=str(folder.path.resolve()),
         groups=destinations,
@@ -140,9 +140,9 @@ def _summary(
     folder: ClusterFolder,
     load: ClusterLoad,
     destinations: list[str],
-    seen: Seen,
+    seen: BothEnds,
     members: _Members,
-) -> Measured:
+) -> ClusterFigures:
     client, readers, slowest = seen.client, seen.readers, seen.slowest
     delivered = slowest.payloads
     payload_bytes = delivered * load.size
@@ -150,7 +150,7 @@ def _summary(
     def per_message(seconds: float) -> float:
         return round(seconds / delivered * 1e6, 4)
 
-    return Measured(
+    return ClusterFigures(
         protocol=folder.config.protocol,
         groups={group: len(names) for group, names in folder.config.groups.items()},
         destinations=destinations,

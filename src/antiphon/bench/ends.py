@@ -11,25 +11,27 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from antiphon.bench.task import Report, Task
+from antiphon.bench.task import WorkerReport, WorkerTask
 from antiphon.core.errors import Unavailable
 
 WARM_UP_SECONDS = 1.5  # until the load is steady
 GRACE_SECONDS = 30.0
 _RUN = "from antiphon.bench.worker import main; main()"
-Watched = TypeVar("Watched")
+WatchedValue = TypeVar("WatchedValue")
 
 
-class Seen(NamedTuple):
-    client: Report
-    readers: list[Report]
+class BothEnds(NamedTuple):
+    client: WorkerReport
+    readers: list[WorkerReport]
 
     @property
-    def slowest(self) -> Report:
+    def slowest(self) -> WorkerReport:
         return min(self.readers, key=lambda report: report.payloads)
 
 
-def load(client: Task, readers: Sequence[Task], watch: Callable[[float], Watched]) -> tuple[Seen, Watched]:
+def load(
+    client: WorkerTask, readers: Sequence[WorkerTask], watch: Callable[[float], WatchedValue]
+) -> tuple[BothEnds, WatchedValue]:
     """Run both ends, and ``watch`` meanwhile, which is told when what is measured begins."""
     with ExitStack() as stack:
         workers = []
@@ -39,13 +41,13 @@ def load(client: Task, readers: Sequence[Task], watch: Callable[[float], Watched
         begin = _begin(workers)
         watched = watch(begin)
         reports = [_report(worker, client.seconds) for worker in workers]
-    seen = Seen(reports[0], reports[1:])
-    if not seen.slowest.payloads:
+    ends = BothEnds(reports[0], reports[1:])
+    if not ends.slowest.payloads:
         raise Unavailable("Nothing was delivered in the time that was measured.")
-    return seen, watched
+    return ends, watched
 
 
-def _spawn(task: Task) -> subprocess.Popen[bytes]:
+def _spawn(task: WorkerTask) -> subprocess.Popen[bytes]:
     argument = msgspec.json.encode(task).decode()
     return subprocess.Popen([sys.executable, "-c", _RUN, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -65,14 +67,14 @@ def _begin(workers: Sequence[subprocess.Popen[bytes]]) -> float:
     return begin
 
 
-def _report(worker: subprocess.Popen[bytes], seconds: float) -> Report:
+def _report(worker: subprocess.Popen[bytes], seconds: float) -> WorkerReport:
     try:
         out, _ = worker.communicate(timeout=seconds + WARM_UP_SECONDS + GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         raise Unavailable("What was sent was not finished in time.") from None
     if worker.returncode != 0 or not out:
         raise Unavailable("A worker of the benchmark failed; what it printed is above.")
-    report = msgspec.json.decode(out.splitlines()[-1], type=Report)
+    report = msgspec.json.decode(out.splitlines()[-1], type=WorkerReport)
     if report.failure is not None:
         raise Unavailable(report.failure)
     return report

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from antiphon.bench.cluster import Measured
+from antiphon.bench.cluster import ClusterFigures
 from antiphon.bench.worker import BIN_SECONDS
 
 
-def draw_rate(measured: Measured, path: Path) -> None:
+def draw_rate(measured: ClusterFigures, path: Path) -> None:
     """Messages a second at the slowest reader over time."""
     import matplotlib as mpl
 

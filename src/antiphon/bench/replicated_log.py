@@ -43,8 +43,8 @@ MARGIN = 0.3  # the client goes on for so long after its interval, since those o
 _RUN = "from antiphon.bench.replicated_log import main; main()"
 LIMIT = 30.0  # for all but the interval: starting, filling the journals, draining
 
-Report = tuple[float, float, dict[str, float], int]  # CPU and batches per second, delays in ms, the last batch
-Turn = list[tuple[int, memoryview]]  # whole frames as they arrived in one turn, each with the number of its last batch
+BareReport = tuple[float, float, dict[str, float], int]  # CPU and batches per second, delays in ms, the last batch
+TurnFrames = list[tuple[int, memoryview]]  # whole frames that came in one turn, each with the number of its last batch
 
 
 class Measurement(TypedDict):
@@ -87,7 +87,7 @@ class Meter:
     def _mark(self) -> None:
         self._marks.append((time.monotonic(), time.process_time(), self.last, len(self.delays)))
 
-    def report(self) -> Report:
+    def report(self) -> BareReport:
         if len(self._marks) != 3:
             raise RuntimeError("the batches ended before the measured interval did")
         _, (begun, cpu_before, first, start), (ended, cpu, last, stop) = self._marks
@@ -96,7 +96,7 @@ class Meter:
         return (cpu - cpu_before) / seconds, (last - first) / seconds, {"p50": p50, "p99": p99}, self.last
 
 
-class Link(asyncio.BufferedProtocol):
+class BareLink(asyncio.BufferedProtocol):
     """One end of a connection. What arrives is handed on as views of whole frames, as many at once as are there."""
 
     def __init__(self, job: Job, received: Callable[[memoryview, int], None]) -> None:
@@ -154,15 +154,15 @@ class Link(asyncio.BufferedProtocol):
         self._view[: self._end] = rest
 
 
-class Journal:
+class BareJournal:
     """Takes what arrives in one turn of the event loop with one write and one sync, and then says so.
 
     Its segments are written in turn, and then over again. They have no names, and end with the process.
     """
 
-    def __init__(self, job: Job, meter: Meter, synced: Callable[[Turn], None]) -> None:
+    def __init__(self, job: Job, meter: Meter, synced: Callable[[TurnFrames], None]) -> None:
         self._meter, self._synced = meter, synced
-        self._turn: Turn = []
+        self._turn: TurnFrames = []
         self._files = deque(self._segment(job.folder) for _ in range(SEGMENTS))
         self._at = 0
 
@@ -199,10 +199,12 @@ class Journal:
 
 class Primary:
     def __init__(self, job: Job, meter: Meter) -> None:
-        journal = Journal(job, meter, self._forward)
-        self.client = Link(job, journal.append)
-        self.followers = [Link(job, functools.partial(self._acknowledged, i)) for i in range(ROLES.count("follower"))]
-        self.reader = Link(job, lambda view, last: None)
+        journal = BareJournal(job, meter, self._forward)
+        self.client = BareLink(job, journal.append)
+        self.followers = [
+            BareLink(job, functools.partial(self._acknowledged, i)) for i in range(ROLES.count("follower"))
+        ]
+        self.reader = BareLink(job, lambda view, last: None)
         for link in (*self.followers, self.reader):
             link.full = self._hold
         self._held = 0
@@ -217,7 +219,7 @@ class Primary:
         elif full and self._held == 1:
             self.client.transport.pause_reading()
 
-    def _forward(self, turn: Turn) -> None:
+    def _forward(self, turn: TurnFrames) -> None:
         self._uncommitted.extend(turn)
         for follower in self.followers:
             follower.transport.writelines([view for _, view in turn])
@@ -234,15 +236,15 @@ class Primary:
             self.client.transport.write(HEAD.pack(number, 0))
 
 
-class Follower(Link):
+class Follower(BareLink):
     def __init__(self, job: Job, meter: Meter) -> None:
-        super().__init__(job, Journal(job, meter, self._acknowledge).append)
+        super().__init__(job, BareJournal(job, meter, self._acknowledge).append)
 
-    def _acknowledge(self, turn: Turn) -> None:
+    def _acknowledge(self, turn: TurnFrames) -> None:
         self.transport.write(HEAD.pack(turn[-1][0], 0))
 
 
-class Client(Link):
+class BareClient(BareLink):
     """Keeps batches in flight until the time is over. The first answer is to nothing, and says that all are there."""
 
     def __init__(self, job: Job, meter: Meter) -> None:
@@ -272,7 +274,7 @@ class Client(Link):
         self.transport.writelines(buffers)
 
 
-class Reader(Link):
+class BareReader(BareLink):
     """Counts the batches, and sees to it that none is missing, doubled or out of order."""
 
     def __init__(self, job: Job, meter: Meter) -> None:
@@ -305,10 +307,14 @@ async def lead(job: Job, meter: Meter) -> None:
     await asyncio.gather(*(link.closed for link in others))
 
 
-PARTNERS: dict[str, Callable[[Job, Meter], Link]] = {"client": Client, "follower": Follower, "reader": Reader}
+PARTNERS: dict[str, Callable[[Job, Meter], BareLink]] = {
+    "client": BareClient,
+    "follower": Follower,
+    "reader": BareReader,
+}
 
 
-async def live(job: Job) -> Report:
+async def live(job: Job) -> BareReport:
     """A child's life: for all but the primary, one connection to it."""
     loop, meter = asyncio.get_running_loop(), Meter(job.seconds)
     loop.set_exception_handler(fail)
@@ -326,7 +332,7 @@ def fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     os._exit(1)
 
 
-def reports_of(children: Sequence[subprocess.Popen[bytes]], seconds: float) -> list[Report]:
+def reports_of(children: Sequence[subprocess.Popen[bytes]], seconds: float) -> list[BareReport]:
     """What the children tell when all have ended; an error at the first that fails, or after so many seconds."""
     deadline = time.monotonic() + seconds
     while None in (codes := [each.poll() for each in children]) and not any(codes) and time.monotonic() < deadline:
@@ -358,7 +364,7 @@ def measure(*, batch: int, size: int, outstanding: int, seconds: float, folder: 
         return summary(reports_of(children, seconds + LIMIT), batch)
 
 
-def summary(reports: Sequence[Report], batch: int) -> Measurement:
+def summary(reports: Sequence[BareReport], batch: int) -> Measurement:
     cpus, batches, delays, lasts = zip(*reports, strict=True)
     if len(set(lasts)) != 1 or not batches[-1]:
         raise RuntimeError(f"nothing was delivered, or not everybody has everything: {reports}")

@@ -17,7 +17,7 @@ def new_mark() -> bytes:
     return bytes(128 + secrets.randbelow(128) for _ in range(MARK_BYTES))
 
 
-class Task(msgspec.Struct, kw_only=True):
+class WorkerTask(msgspec.Struct, kw_only=True):
     """What a worker is to do. Times are of the monotonic clock."""
 
     role: Literal["client", "reader"]
@@ -57,7 +57,7 @@ class Task(msgspec.Struct, kw_only=True):
         return found
 
 
-class Report(msgspec.Struct, kw_only=True):
+class WorkerReport(msgspec.Struct, kw_only=True):
     """What came of it, in the time that was measured."""
 
     payloads: int = 0

@@ -21,7 +21,7 @@ import msgspec
 import uvloop
 
 from antiphon.bench.peers import with_ends
-from antiphon.bench.task import HEAD, Report, Task
+from antiphon.bench.task import HEAD, WorkerReport, WorkerTask
 
 BIN_SECONDS = 0.1
 SAMPLES_MAX = 200_000
@@ -29,10 +29,10 @@ QUANTILES_REPORTED = 1000
 AFTER_SECONDS = 0.2  # that a reader goes on for, beyond what is measured
 
 
-class Window:
+class ProcessorTime:
     """The processor time that this process spends between two moments."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: WorkerTask) -> None:
         loop = asyncio.get_running_loop()
         self.cpu = [0.0, 0.0]
         for index, moment in enumerate((task.begin, task.end)):
@@ -46,10 +46,10 @@ class Window:
         return (self.cpu[1] or time.process_time()) - self.cpu[0]
 
 
-class Pace:
+class Metronome:
     """When the next request may leave."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: WorkerTask) -> None:
         self._apart = 0.0 if task.rate is None else task.batch / task.rate
         self._due = time.monotonic()
 
@@ -85,7 +85,7 @@ class Sequence:
             self._ahead.add(number)
 
 
-async def run_client(task: Task) -> Report:
+async def run_client(task: WorkerTask) -> WorkerReport:
     """Keep so many requests outstanding until the end."""
     latencies = array("d")
     sent = 0
@@ -94,13 +94,13 @@ async def run_client(task: Task) -> Report:
 
     async with with_ends(task.peer).write(task) as send:
         await _begun(task)
-        window = Window(task)
+        processor = ProcessorTime(task)
         begin, end = int(task.begin * 1e9), int(task.end * 1e9)
-        pace = Pace(task)
+        metronome = Metronome(task)
 
         async def keep_sending() -> None:
             nonlocal sent
-            while (begun := await pace.next()) < end:
+            while (begun := await metronome.next()) < end:
                 await send([HEAD.pack(task.mark, next(numbers), begun) + padding, *rest])
                 if begun >= begin:
                     sent += task.batch
@@ -108,16 +108,16 @@ async def run_client(task: Task) -> Report:
                         latencies.append((time.monotonic_ns() - begun) / 1e6)
 
         await asyncio.gather(*(keep_sending() for _ in range(task.outstanding)))
-    return Report(payloads=sent, cpu_seconds=window.seconds, latencies_ms=_quantiles(latencies))
+    return WorkerReport(payloads=sent, cpu_seconds=processor.seconds, latencies_ms=_quantiles(latencies))
 
 
-async def run_reader(task: Task) -> Report:
+async def run_reader(task: WorkerTask) -> WorkerReport:
     """Read in order, and count."""
     latencies = array("d")
     counted, sequence = 0, Sequence(task.outstanding)
     async with with_ends(task.peer).read(task) as reads:
         await _begun(task)
-        window = Window(task)
+        processor = ProcessorTime(task)
         bins = [0] * (int((task.end - task.begin) / BIN_SECONDS) + 1)
         with suppress(TimeoutError):
             async with asyncio.timeout(task.end + AFTER_SECONDS - time.monotonic()):
@@ -133,10 +133,12 @@ async def run_reader(task: Task) -> Report:
                         if is_measured and len(latencies) < SAMPLES_MAX:
                             latencies.append((now_ns - sent) / 1e6)
     rates = [payloads / BIN_SECONDS for payloads in bins[:-1]]
-    return Report(payloads=counted, cpu_seconds=window.seconds, latencies_ms=_quantiles(latencies), rates=rates)
+    return WorkerReport(
+        payloads=counted, cpu_seconds=processor.seconds, latencies_ms=_quantiles(latencies), rates=rates
+    )
 
 
-async def _begun(task: Task) -> None:
+async def _begun(task: WorkerTask) -> None:
     asyncio.get_running_loop().set_exception_handler(_fail)
     print("ready", flush=True)
     task.begin = float(await asyncio.to_thread(sys.stdin.readline))
@@ -156,11 +158,11 @@ def _quantiles(values: array[float]) -> list[float]:
 
 
 def main() -> None:
-    task = msgspec.json.decode(sys.argv[1], type=Task)
+    task = msgspec.json.decode(sys.argv[1], type=WorkerTask)
     try:
         report = uvloop.run(run_client(task) if task.role == "client" else run_reader(task))
     except RuntimeError as error:  # what the other side did wrong
-        report = Report(failure=f"The {task.role} failed: {error}.")
+        report = WorkerReport(failure=f"The {task.role} failed: {error}.")
     print(msgspec.json.encode(report).decode(), flush=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from antiphon.checks.history import Frame, RunHistory
+from antiphon.checks.history import FrameRow, RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Status, Violation
 from antiphon.core.promises import REGISTRY, Promise, load
 from antiphon.trace import Row, RunFacts
@@ -59,7 +59,7 @@ def verdicts(facts: RunFacts, violations: Iterable[Violation]) -> dict[str, Stat
 __all__ = [
     "CHECKS",
     "VIOLATIONS_MAX",
-    "Frame",
+    "FrameRow",
     "RunHistory",
     "Status",
     "Violation",

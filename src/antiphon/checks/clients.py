@@ -12,7 +12,7 @@ from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 from antiphon.trace import MAJORITY, RequestCell, Row
 
-Asked = tuple[str, Destinations, int]  # a request: its client, the groups, the number of its first payload
+RequestId = tuple[str, Destinations, int]  # a request: its client, the groups, the number of its first payload
 
 
 def request_order(history: RunHistory) -> list[Violation]:
@@ -33,10 +33,10 @@ def _requests_follow_messages(history: RunHistory) -> bool:
 
 def _request_order(history: RunHistory) -> Iterator[Violation]:
     """A request that a process delivers again is integrity's business: it counts where it was delivered first."""
-    found: dict[str, dict[str, list[Asked]]] = {}  # by message and process: what is delivered with it, in order
-    carriers: dict[Asked, tuple[str, str]] = {}  # the message with which it is delivered, and a process that does
+    found: dict[str, dict[str, list[RequestId]]] = {}  # by message and process: what is delivered with it, in order
+    carriers: dict[RequestId, tuple[str, str]] = {}  # the message with which it is delivered, and a process that does
     for process, rows in history.deliveries.items():
-        seen: set[Asked] = set()
+        seen: set[RequestId] = set()
         for row in rows:
             if row.message is None:
                 continue
@@ -60,12 +60,12 @@ def _request_order(history: RunHistory) -> Iterator[Violation]:
                 break
 
 
-def _text(request: Asked) -> str:
+def _text(request: RequestId) -> str:
     client, groups, first = request
     return f"request {first} of {client} to {groups_text(groups)}"
 
 
-def _listed(requests: list[Asked]) -> str:
+def _listed(requests: list[RequestId]) -> str:
     return ", ".join(map(_text, requests)) or "no request"
 
 
@@ -112,9 +112,9 @@ def client_turn_order(history: RunHistory) -> list[Violation]:
     return list(islice(_turned_back(history, turns, history.deliveries), VIOLATIONS_MAX)) if found else []
 
 
-def _turns(history: RunHistory) -> dict[Asked, int]:
+def _turns(history: RunHistory) -> dict[RequestId, int]:
     """In which turn of its client a request was sent, as the members tell that took it."""
-    found: dict[Asked, int] = {}
+    found: dict[RequestId, int] = {}
     for row in history.receipts:
         if row.layer != MAJORITY:
             groups = history.resolve(row.destinations)[0]
@@ -124,10 +124,10 @@ def _turns(history: RunHistory) -> dict[Asked, int]:
     return found
 
 
-def _turned_back(history: RunHistory, turns: dict[Asked, int], processes: Iterable[str]) -> Iterator[Violation]:
+def _turned_back(history: RunHistory, turns: dict[RequestId, int], processes: Iterable[str]) -> Iterator[Violation]:
     for process in processes:
-        latest: dict[str, tuple[int, Asked]] = {}
-        seen: set[Asked] = set()
+        latest: dict[str, tuple[int, RequestId]] = {}
+        seen: set[RequestId] = set()
         for row in history.deliveries[process]:
             for cell in row.requests or ():
                 request = cell.client, history.resolve(row.destinations)[0], cell.first

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from antiphon.checks.history import Frame, RunHistory
+from antiphon.checks.history import FrameRow, RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 
-Found = dict[tuple[str, str | None], Violation]  # by process and message: one frame says enough
+FirstFound = dict[tuple[str, str | None], Violation]  # by process and message: one frame says enough
 
 
 def genuineness(history: RunHistory) -> list[Violation]:
     concerned = _concerned(history)
     together = _Together(concerned)
     whole = history.whole  # else the row that would say whom a frame may concern can be a missing one
-    found: Found = {}
+    found: FirstFound = {}
     for frame in history.traffic:
         process, kind, peers, about, _, _ = frame
         if not about:
@@ -57,7 +57,7 @@ class _Together:
         return known
 
 
-def _note_chat(found: Found, frame: Frame, peer: str) -> None:
+def _note_chat(found: FirstFound, frame: FrameRow, peer: str) -> None:
     process, _, peers, *_ = frame
     ends = tuple(dict.fromkeys((process, peer)))
     to = f" to {peer}" if peers else ""
@@ -65,7 +65,7 @@ def _note_chat(found: Found, frame: Frame, peer: str) -> None:
     found.setdefault((process, None), Violation(Promise.GENUINENESS.value, ends, (), detail))
 
 
-def _note_strangers(found: Found, frame: Frame, message: str, circle: frozenset[str]) -> None:
+def _note_strangers(found: FirstFound, frame: FrameRow, message: str, circle: frozenset[str]) -> None:
     process, kind, peers, *_ = frame
     ends = dict.fromkeys((process, *(peers or ())))
     strangers = tuple(p for p in ends if p not in circle)

@@ -28,8 +28,8 @@ _TRAFFIC = {str(EventKind.SEND), str(EventKind.RECEIVE)}
 
 
 # What the row of a frame says to the checks: process, kind (send or receive), peers, about, layer, bytes.
-Frame = tuple[str, str, tuple[str, ...] | None, tuple[str, ...] | None, str | None, int | None]
-_FRAME: Callable[[Row], Frame] = itemgetter(0, 3, 7, 8, 9, 10)
+FrameRow = tuple[str, str, tuple[str, ...] | None, tuple[str, ...] | None, str | None, int | None]
+_FRAME: Callable[[Row], FrameRow] = itemgetter(0, 3, 7, 8, 9, 10)
 
 
 class MulticastRow(NamedTuple):
@@ -66,7 +66,7 @@ class RunHistory:
     as if it had done that before all else.
     """
 
-    def __init__(self, facts: RunFacts, rows: Sequence[Row], traffic: Iterable[Frame] = ()) -> None:
+    def __init__(self, facts: RunFacts, rows: Sequence[Row], traffic: Iterable[FrameRow] = ()) -> None:
         self.facts = facts
         self.groups: dict[str, list[str]] = facts.groups
         self.whole = not facts.incomplete
@@ -75,7 +75,7 @@ class RunHistory:
             rows = self._trusted(rows)
             self.incomplete |= adoption.incomplete_too(self.incomplete, adoption.donors(adoption.beginnings(rows)))
         self.faulty = frozenset(facts.faulty) | self.incomplete
-        self.traffic: list[Frame] = [*traffic]
+        self.traffic: list[FrameRow] = [*traffic]
         self.receipts: list[Row] = []
         self.gaps: dict[str, list[Row]] = {}  # by process, in order: where messages may be missing
         self.views: dict[str, list[Row]] = {}  # by process, in order

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from antiphon.checks.history import Frame, RunHistory
+from antiphon.checks.history import FrameRow, RunHistory
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 
@@ -30,7 +30,7 @@ def locality(history: RunHistory) -> list[Violation]:
     return list(found.values())[:VIOLATIONS_MAX]
 
 
-def _left(frame: Frame, peer: str) -> Violation:
+def _left(frame: FrameRow, peer: str) -> Violation:
     process, _, _, messages, layer, _ = frame
     about = f" about {', '.join(messages)}" if messages else ""
     detail = f"{process} and {peer}, which are not in the same group, exchange a frame of {layer}{about}."

@@ -11,10 +11,10 @@ from antiphon.checks.history import RunHistory, SessionKey, groups_text, request
 from antiphon.checks.violation import VIOLATIONS_MAX, Violation
 from antiphon.core.promises import Promise
 
-Course = dict[str, "Stretch"]  # of a process: its views, in order
+Course = dict[str, "ViewStretch"]  # of a process: its views, in order
 
 
-class Stretch(NamedTuple):
+class ViewStretch(NamedTuple):
     """What a process delivers in one view."""
 
     process: str
@@ -23,7 +23,7 @@ class Stretch(NamedTuple):
     is_last: bool  # the process is up in this view at the end of a run that was given its time
     messages: list[str]
 
-    def goes_with(self, other: Stretch) -> bool:
+    def goes_with(self, other: ViewStretch) -> bool:
         """Whether the two, which deliver the same view, go on together."""
         return self.next == other.next and (self.next is not None or (self.is_last and other.is_last))
 
@@ -39,7 +39,7 @@ def _course(history: RunHistory, process: str) -> Course:
     stays = history.facts.drained and process not in history.faulty
     found: Course = {}
     for name, after in zip(names, (*names[1:], None), strict=True):
-        found[name] = Stretch(process, name, after, stays and after is None, [])
+        found[name] = ViewStretch(process, name, after, stays and after is None, [])
     seen: set[str] = set()
     at = 0
     for row in history.deliveries.get(process, ()):
@@ -52,9 +52,9 @@ def _course(history: RunHistory, process: str) -> Course:
     return found
 
 
-def _companies(known: dict[str, Course]) -> Iterator[list[Stretch]]:
+def _companies(known: dict[str, Course]) -> Iterator[list[ViewStretch]]:
     """The stretches of those that go on from a view together."""
-    found: dict[tuple[str, str | None], list[Stretch]] = {}
+    found: dict[tuple[str, str | None], list[ViewStretch]] = {}
     for stretch in chain.from_iterable(course.values() for course in known.values()):
         if stretch.next is not None or stretch.is_last:
             found.setdefault((stretch.view, stretch.next), []).append(stretch)

@@ -16,7 +16,7 @@ from antiphon.cli.printing import print_table
 from antiphon.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from antiphon.bench import Measured
+    from antiphon.bench import ClusterFigures
 
 
 def register(app: typer.Typer) -> None:
@@ -94,7 +94,7 @@ def cluster_command(
         _show_cluster(measured)
 
 
-def _show_cluster(measured: Measured) -> None:
+def _show_cluster(measured: ClusterFigures) -> None:
     load = measured.load
     kind = f"batches of {load.batch}" if load.batch > 1 else "single calls"
     title = (

@@ -14,7 +14,7 @@ from antiphon.cli.progress import StepsBar
 from antiphon.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from antiphon.bench.peers.compare import Comparison, Row
+    from antiphon.bench.peers.compare import PeerComparison, PeerRow
     from antiphon.bench.peers.contract import Work
 
 WORKS = ("rate", "idle", "wide")
@@ -73,7 +73,7 @@ def peers_command(
         _show(found)
 
 
-def _show(found: Comparison) -> None:
+def _show(found: PeerComparison) -> None:
     for each in found.works:
         rows = found.of(each.name)
         if rows:
@@ -94,7 +94,7 @@ def _title(work: Work) -> str:
     return f"{work.name}: {where}, {work.size} bytes, {work.outstanding} batches outstanding"
 
 
-def _rate_table(rows: list[Row]) -> Table:
+def _rate_table(rows: list[PeerRow]) -> Table:
     table = Table(box=None)
     table.add_column("system")
     for heading in ("processes", "batch", "messages/s", "Antiphon/this"):
@@ -108,7 +108,7 @@ def _rate_table(rows: list[Row]) -> Table:
     return table
 
 
-def _idle_table(rows: list[Row]) -> Table:
+def _idle_table(rows: list[PeerRow]) -> Table:
     table = Table(box=None)
     table.add_column("system")
     for heading in ("acknowledged p50", "p99", "Antiphon/this", "read p50", "p99", "Antiphon/this"):

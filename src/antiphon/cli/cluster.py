@@ -24,7 +24,7 @@ from antiphon.core.model import ProcessId, parse_groups
 from antiphon.core.options import parse_options
 from antiphon.protocols import DEFAULT_PROTOCOL, in_words, protocol_named
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import Answer, ClusterFolder
+from antiphon.runtime.cluster import Answered, ClusterFolder
 from antiphon.runtime.net.frames import Rejected, StatusAnswer
 
 REPLACE_STEPS = 4
@@ -202,7 +202,7 @@ def status_command(dir: DirFlag, json: JsonFlag = False) -> None:
 def _status_json(
     folder: ClusterFolder,
     pids: Mapping[ProcessId, int | None],
-    answers: Mapping[ProcessId, Answer],
+    answers: Mapping[ProcessId, Answered],
     stalled: Mapping[str, float | None],
     unreached: Mapping[ProcessId, list[ProcessId]],
 ) -> str:
@@ -221,7 +221,7 @@ def _status_json(
     return msgspec.json.encode(listed).decode()
 
 
-def _cells(pid: int | None, status: Answer, down: str = "no") -> list[str]:
+def _cells(pid: int | None, status: Answered, down: str = "no") -> list[str]:
     """``down``: what is said of a process that is."""
     if not isinstance(status, StatusAnswer):
         alive = "turns away" if status is not None else down if pid is None else "no answer"
@@ -246,7 +246,7 @@ def _cells(pid: int | None, status: Answer, down: str = "no") -> list[str]:
     ]
 
 
-def _notes(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
+def _notes(answers: Mapping[ProcessId, Answered]) -> Iterator[str]:
     """What does not fit into a cell."""
     for process, status in answers.items():
         if isinstance(status, Rejected):
@@ -279,7 +279,7 @@ def _comings(folder: ClusterFolder) -> Iterator[str]:
             yield f"{each.newcomer} is to take the place of {each.lost}, which was not seen to its end: call `{again}`."
 
 
-def _views(answers: Mapping[ProcessId, Answer]) -> Iterator[str]:
+def _views(answers: Mapping[ProcessId, Answered]) -> Iterator[str]:
     """Who goes on with whom, where the protocol has views. A member of a view may be elsewhere: it has gone on already,
     is not there yet, or is gone, and the others have not noticed."""
     parted: dict[str, list[str]] = {}
@@ -392,7 +392,7 @@ def down_command(dir: DirFlag, json: JsonFlag = False) -> None:
         raise typer.Exit(1)
 
 
-def _how_it_ended(ending: cluster.Ending, processes: int) -> Iterator[str]:
+def _how_it_ended(ending: cluster.ClusterEnding, processes: int) -> Iterator[str]:
     if ending.ended:
         what = "everything was delivered" if ending.delivered else "some messages may still be under way"
         yield f"{len(ending.ended)} of {processes} processes ended; {what}."

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from antiphon.cli import tables
-from antiphon.cli.demo_clients import DemoClients, Taken
+from antiphon.cli.demo_clients import DemoClients, DemoTally
 from antiphon.cli.printing import Printer, print_table
 from antiphon.cli.session import collected, need_spark, one_sentence, quiet_session
 from antiphon.core.errors import UsageError
@@ -58,7 +58,7 @@ def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOut
     )  # the JVM takes seconds to start: let it do so beside the cluster
     folder = cluster.create(path / "cluster", DEMO_GROUPS, run="demo")
     try:
-        taken = _run_cluster(console, folder, messages)
+        tally = _run_cluster(console, folder, messages)
     except BaseException:  # nobody will look at what they have done
         for process in folder.config.processes:
             cluster.kill(folder, process)
@@ -67,7 +67,7 @@ def run_demo(path: Path, messages: int, report: Path, *, quiet: bool) -> DemoOut
     done = "everything was delivered" if drained else "some messages are still under way"
     console.print(f"The cluster is down; {done}.")
     with one_sentence():
-        outcome = _judge(console, spark, folder, taken, report)
+        outcome = _judge(console, spark, folder, tally, report)
     outcome.drained = drained
     outcome.holds = outcome.holds and drained
     outcome.seconds = round(time.monotonic() - begun, 1)
@@ -99,7 +99,7 @@ def _check_report(report: Path) -> None:
 # The cluster ----------------------------------------------------------------------------------------------------
 
 
-def _run_cluster(console: Console, folder: ClusterFolder, messages: int) -> Taken:
+def _run_cluster(console: Console, folder: ClusterFolder, messages: int) -> DemoTally:
     import uvloop
 
     cluster.start(folder)
@@ -125,16 +125,16 @@ class _Story:
         self._middle = asyncio.Event()
         self._messages = messages
 
-    async def run(self) -> Taken:
+    async def run(self) -> DemoTally:
         clients = DemoClients(self._folder.path, list(DEMO_GROUPS), self._messages, self._accepted)
         begun = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(clients.run())
             tasks.create_task(self._kill_and_restart())
         seconds = time.monotonic() - begun
-        taken = running.result()
-        self._tell(f"{len(taken.accepted):,} messages were accepted and read back in {seconds:.1f} s.")
-        return taken
+        tally = running.result()
+        self._tell(f"{len(tally.accepted):,} messages were accepted and read back in {seconds:.1f} s.")
+        return tally
 
     def _accepted(self, count: int) -> None:
         self._on_accepted(count)
@@ -176,7 +176,9 @@ def _warm_session(messages: int) -> Any:
     return spark
 
 
-def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken: Taken, report: Path) -> DemoOutcome:
+def _judge(
+    console: Console, starting: Future[Any], folder: ClusterFolder, tally: DemoTally, report: Path
+) -> DemoOutcome:
     spark = starting.result()
     from antiphon.pipeline.metrics import metrics
     from antiphon.pipeline.read import read_events, read_runs
@@ -195,7 +197,7 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
     print_table(tables.verdict_table(judged), console)
     tables.explain_violations(console, broken)
     with console.status("Spark counts and measures"):
-        (counted,) = collected(compare(_receipts(spark, folder, taken), events, runs))
+        (counted,) = collected(compare(_receipts(spark, folder, tally), events, runs))
         measured = metrics(events, runs)
         by_groups = collected(measured.by_groups)
     console.print("\nlatency by number of destination groups")
@@ -204,10 +206,10 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
         write_report(report, events, runs, violations, judged, measured)
     whole = not (broken or counted["missing"] or counted["doubled"] or counted["unexpected"])
     return DemoOutcome(
-        holds=whole and taken.all_read,
-        accepted=len(taken.accepted),
+        holds=whole and tally.all_read,
+        accepted=len(tally.accepted),
         deliveries=counted,
-        readers_saw_all=taken.all_read,
+        readers_saw_all=tally.all_read,
         verdicts={row["property"]: row["status"] for row in judged},
         violations=broken,
         by_groups=by_groups,
@@ -215,11 +217,11 @@ def _judge(console: Console, starting: Future[Any], folder: ClusterFolder, taken
     )
 
 
-def _receipts(spark: Any, folder: ClusterFolder, taken: Taken) -> Any:
+def _receipts(spark: Any, folder: ClusterFolder, tally: DemoTally) -> Any:
     from antiphon.pipeline import schema
     from antiphon.pipeline.local import local_table
 
-    rows = [(folder.config.run, client, list(groups), number, 1) for client, groups, number in taken.accepted]
+    rows = [(folder.config.run, client, list(groups), number, 1) for client, groups, number in tally.accepted]
     return local_table(spark, rows, schema.RECEIPTS)
 
 

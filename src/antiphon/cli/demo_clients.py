@@ -18,14 +18,14 @@ UNDER_WAY_MAX = 256  # multicasts that a client has under way at most
 READ_SECONDS = 20.0  # without any message, after which the readers are not waited for
 
 
-Name = tuple[str, tuple[str, ...], int]  # of a payload: the client, its destination groups, its number
+PayloadName = tuple[str, tuple[str, ...], int]  # of a payload: the client, its destination groups, its number
 
 
-class Taken(msgspec.Struct):
+class DemoTally(msgspec.Struct):
     """What the members accepted, and what the readers saw of it."""
 
-    accepted: list[Name] = []
-    read: dict[str, list[Name]] = {}  # group: the payloads that it delivered, in its order
+    accepted: list[PayloadName] = []
+    read: dict[str, list[PayloadName]] = {}  # group: the payloads that it delivered, in its order
 
     def expected(self, group: str) -> int:
         return sum(group in destinations for _, destinations, _ in self.accepted)
@@ -40,13 +40,13 @@ class DemoClients:
     """Runs the clients and tells ``on_accepted`` how many messages were accepted so far."""
 
     def __init__(self, folder: Path, groups: list[str], messages: int, on_accepted: Callable[[int], None]) -> None:
-        self.taken = Taken(read={group: [] for group in groups})
+        self.tally = DemoTally(read={group: [] for group in groups})
         self._folder = folder
         self._groups = groups
         self._messages = messages
         self._on_accepted = on_accepted
 
-    async def run(self) -> Taken:
+    async def run(self) -> DemoTally:
         async with connect(self._folder, name="reader") as reader:
             reading = [asyncio.create_task(self._read(reader, group)) for group in self._groups]
             async with asyncio.TaskGroup() as clients:
@@ -56,7 +56,7 @@ class DemoClients:
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
-        return self.taken
+        return self.tally
 
     async def _client(self, index: int) -> None:
         plan = iter(range(index, self._messages, CLIENTS))
@@ -73,19 +73,19 @@ class DemoClients:
             chance = random.Random(f"{index}/{number // (CLIENTS * STRETCH)}")
             wanted = tuple(chance.sample(self._groups, chance.randint(1, len(self._groups))))
             receipt = await client.multicast(wanted, f"message {number}".encode())
-            self.taken.accepted.append((receipt.client, receipt.destinations, receipt.number))
-            self._on_accepted(len(self.taken.accepted))
+            self.tally.accepted.append((receipt.client, receipt.destinations, receipt.number))
+            self._on_accepted(len(self.tally.accepted))
 
     async def _read(self, reader: Client, group: str) -> None:
         async for delivery in reader.subscribe(group):
-            self.taken.read[group].append((delivery.client, delivery.destinations, delivery.number))
+            self.tally.read[group].append((delivery.client, delivery.destinations, delivery.number))
 
     async def _wait_for_readers(self) -> None:
         loop = asyncio.get_running_loop()
         seen, since = 0, loop.time()
         while loop.time() < since + READ_SECONDS:
-            if all(len(self.taken.read[group]) >= self.taken.expected(group) for group in self._groups):
+            if all(len(self.tally.read[group]) >= self.tally.expected(group) for group in self._groups):
                 return
-            before, seen = seen, sum(map(len, self.taken.read.values()))
+            before, seen = seen, sum(map(len, self.tally.read.values()))
             since = loop.time() if seen > before else since
             await asyncio.sleep(0.05)

@@ -14,7 +14,17 @@ from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.keys import first_number
-from antiphon.merge import Asked, Floor, Table, await_disks, behind, check_protocol, find_logs, floors_of, is_running
+from antiphon.merge import (
+    Asked,
+    Floor,
+    MergedTable,
+    await_disks,
+    behind,
+    check_protocol,
+    find_logs,
+    floors_of,
+    is_running,
+)
 from antiphon.merge import advance as advanced
 from antiphon.protocols import in_words
 from antiphon.runtime.cluster import ClusterFolder
@@ -57,7 +67,7 @@ def merge_command(
     folders = [mounted(place, "Logs are read from") for place in logs]
     config, found = find_logs(folders)
     check_protocol(config)
-    table = Table.prepare(mounted(out, "A table is written into"), config)
+    table = MergedTable.prepare(mounted(out, "A table is written into"), config)
     need_spark(where)
     with table.locked(), StepsBar(3) as steps, one_sentence():
         steps.next("looking how far the groups are")
@@ -84,7 +94,7 @@ def merge_command(
             console.print(sentence, soft_wrap=True)
 
 
-def _for_machines(floors: dict[str, Floor], asked: Asked, merged: Any, table: Table) -> dict[str, Any]:
+def _for_machines(floors: dict[str, Floor], asked: Asked, merged: Any, table: MergedTable) -> dict[str, Any]:
     return {
         "table": str(table.path),
         "rows": merged.rows,
@@ -116,7 +126,7 @@ def _place(floor: Floor) -> str:
     return "nothing yet" if floor.key is None else f"{first_number(floor.key)}"
 
 
-def _sentences(floors: dict[str, Floor], asked: Asked, merged: Any, table: Table) -> Iterator[str]:
+def _sentences(floors: dict[str, Floor], asked: Asked, merged: Any, table: MergedTable) -> Iterator[str]:
     increment = merged.increment
     if increment is None:
         yield f"Nothing was added: {table.path} has {_counted(merged.rows, 'row')}."

@@ -21,7 +21,7 @@ from antiphon.core.errors import UsageError
 from antiphon.pipeline.masters import HERE
 
 if TYPE_CHECKING:
-    from antiphon.soak import Outcome, Settings
+    from antiphon.soak import SoakReport, SoakSettings
 
 
 def register(app: typer.Typer) -> None:
@@ -49,11 +49,11 @@ def soak_command(
     Example: antiphon soak --minutes 5 --seed 1
     """
     from antiphon.protocols import DEFAULT_PROTOCOL
-    from antiphon.soak import Settings
+    from antiphon.soak import SoakSettings
 
     if not isfinite(minutes):
         raise UsageError("A soak takes a number of minutes.")
-    settings = Settings(
+    settings = SoakSettings(
         protocol=protocol or DEFAULT_PROTOCOL,
         options=parse_option_flags(option),
         groups=parse_groups(groups),
@@ -64,32 +64,32 @@ def soak_command(
     need_spark(HERE)
     console = Console(stderr=json, highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="antiphon-soak-") as temporary:
-        outcome = run_soak(directory or Path(temporary) / "cluster", settings, console, keep=directory is not None)
+        report = run_soak(directory or Path(temporary) / "cluster", settings, console, keep=directory is not None)
     if json:
-        print(msgspec.json.encode(outcome).decode())
+        print(msgspec.json.encode(report).decode())
     else:
-        show(console, outcome)
-    if not outcome.holds:
+        show(console, report)
+    if not report.holds:
         raise typer.Exit(1)
 
 
-def run_soak(path: Path, settings: Settings, console: Console, *, keep: bool) -> Outcome:
+def run_soak(path: Path, settings: SoakSettings, console: Console, *, keep: bool) -> SoakReport:
     import uvloop
 
     from antiphon.soak import Soak, create
 
     soak = Soak(create(path, settings), settings, lambda line: console.print(line, markup=False))
     try:
-        outcome = uvloop.run(soak.run())
-        if outcome.came_to_its_end:
+        report = uvloop.run(soak.run())
+        if report.came_to_its_end:
             with one_sentence(), console.status("Spark judges the trace"):
-                judge_trace(path / "trace", outcome)
+                judge_trace(path / "trace", report)
     finally:
         soak.leave(keep=keep)
-    return outcome
+    return report
 
 
-def judge_trace(trace: Path, outcome: Outcome) -> None:
+def judge_trace(trace: Path, report: SoakReport) -> None:
     """Let Spark check every promise, as `antiphon verify` does; what does not hold is a finding."""
     check_trace(trace, HERE)
     spark = quiet_session(trace, HERE)
@@ -98,46 +98,46 @@ def judge_trace(trace: Path, outcome: Outcome) -> None:
 
     events, runs = read_events(spark, trace), read_runs(spark, trace)
     violations = verify(events, runs)
-    take_verdicts(outcome, collected(verdicts(violations, runs)), collected(violations))
+    take_verdicts(report, collected(verdicts(violations, runs)), collected(violations))
 
 
-def take_verdicts(outcome: Outcome, judged: Sequence[dict[str, Any]], broken: Sequence[dict[str, Any]]) -> None:
+def take_verdicts(report: SoakReport, judged: Sequence[dict[str, Any]], broken: Sequence[dict[str, Any]]) -> None:
     for row in judged:
-        outcome.verdicts[row["property"]] = row["status"]
+        report.verdicts[row["property"]] = row["status"]
         if row["status"] in (Status.INCOMPLETE, Status.UNCHECKED):
-            outcome.add("trace", f"{row['property']} is {row['status']}.")
+            report.add("trace", f"{row['property']} is {row['status']}.")
     for row in broken:
-        outcome.add("trace", f"{row['property']} is broken: {row['detail']}")
+        report.add("trace", f"{row['property']} is broken: {row['detail']}")
 
 
-def show(console: Console, outcome: Outcome) -> None:
-    settings = outcome.settings
+def show(console: Console, report: SoakReport) -> None:
+    settings = report.settings
     table = Table(box=None, show_header=False, pad_edge=False)
-    delivered = sorted(e.delivery_seconds for e in outcome.episodes if e.delivery_seconds is not None)
-    heard = sorted(e.clients_seconds for e in outcome.episodes if e.clients_seconds is not None)
-    grown = [m.growth for m in outcome.memory.values() if m.growth is not None]
+    delivered = sorted(e.delivery_seconds for e in report.episodes if e.delivery_seconds is not None)
+    heard = sorted(e.clients_seconds for e in report.episodes if e.clients_seconds is not None)
+    grown = [m.growth for m in report.memory.values() if m.growth is not None]
     growth = f"grew by {max(grown):.0f} MiB at most" if grown else "the time was too short to see it grow"
-    peak = max((m.peak for m in outcome.memory.values()), default=0.0)
+    peak = max((m.peak for m in report.memory.values()), default=0.0)
     for name, value in (
-        ("soak", f"{settings.protocol}, seed {settings.seed}, {outcome.seconds:.0f} s"),
-        ("episodes", f"{len(outcome.episodes)}"),
-        ("faults", _counted(outcome.faults)),
-        ("of these came to nothing", _counted(outcome.unfelt) or "none"),
-        ("receipts", f"{outcome.receipts:,} payloads ({outcome.unknown:,} sent without one)"),
-        ("delivered", ", ".join(f"{count:,} by {group}" for group, count in outcome.delivered.items())),
+        ("soak", f"{settings.protocol}, seed {settings.seed}, {report.seconds:.0f} s"),
+        ("episodes", f"{len(report.episodes)}"),
+        ("faults", _counted(report.faults)),
+        ("of these came to nothing", _counted(report.unfelt) or "none"),
+        ("receipts", f"{report.receipts:,} payloads ({report.unknown:,} sent without one)"),
+        ("delivered", ", ".join(f"{count:,} by {group}" for group, count in report.delivered.items())),
         ("deliveries on after", _middle_and_last(delivered)),
         ("all clients on after", _middle_and_last(heard)),
         ("memory", f"{peak:.0f} MiB at most; {growth}"),
-        ("promises", ", ".join(f"{name} {status}" for name, status in outcome.verdicts.items()) or "not judged"),
+        ("promises", ", ".join(f"{name} {status}" for name, status in report.verdicts.items()) or "not judged"),
     ):
         table.add_row(name, value)
     console.print(table)
-    for sentence in outcome.skipped:
+    for sentence in report.skipped:
         console.print(sentence, markup=False)
-    for finding in outcome.findings:
+    for finding in report.findings:
         where = f"episode {finding.episode}" if finding.episode else "the end"
         console.print(f"FOUND {finding.kind} (seed {finding.seed}, {where}): {finding.sentence}", markup=False)
-    if outcome.holds:
+    if report.holds:
         flat = "memory flat" if grown else "of the memory only its peak was judged"
         console.print(f"Nothing lost, doubled or out of order; no client wedged; {flat}.")
 

@@ -112,7 +112,7 @@ class MemberConnection(FrameStream):
             self.on_gone()
 
 
-class Join(Protocol):
+class JoinMember(Protocol):
     """Connects to a member by its name, as `MemberConnection.join` does."""
 
     def __call__(

@@ -7,16 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, Join, MemberConnection, NoAnswer
+from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, JoinMember, MemberConnection, NoAnswer
 from antiphon.core.errors import BadFrame, Unavailable
 from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
     ROUTES_MAX,
     FrameKind,
-    Marks,
-    Progress,
     ProgressAnswer,
+    ProgressQuestion,
     Refused,
+    RouteMarks,
     decode,
     decode_taken,
     encode,
@@ -34,7 +34,7 @@ class RouteListener(Protocol):
         """Whether anybody still wants the connection for this route."""
         ...
 
-    def on_taken(self, marks: Marks) -> None: ...
+    def on_taken(self, marks: RouteMarks) -> None: ...
     def on_refused(self, refused: Refused) -> None: ...
     def on_writable(self) -> None: ...
     def on_gone(self, why: str) -> None: ...
@@ -64,7 +64,7 @@ class RequestConnection(MemberConnection):
         """Ask how far sessions are. Done when the member's answer has been passed on."""
         question: asyncio.Future[None] = self.loop.create_future()
         self._questions.append(question)
-        self.write(encode(FrameKind.PROGRESS, Progress(sets)))
+        self.write(encode(FrameKind.PROGRESS, ProgressQuestion(sets)))
         return question
 
     def on_answers(self, frames: list[ReceivedFrame]) -> None:
@@ -116,7 +116,7 @@ class RequestConnection(MemberConnection):
 class Members:
     """The connections that there are; those wanted are made."""
 
-    def __init__(self, group_of: Callable[[str], str], join: Join, on_progress: OnProgress) -> None:
+    def __init__(self, group_of: Callable[[str], str], join: JoinMember, on_progress: OnProgress) -> None:
         self.on_progress = on_progress
         self._group_of = group_of
         self._join = join

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable
 from itertools import islice
 
-from antiphon.client.turns import Turn
+from antiphon.client.turns import ClientTurn
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import AntiphonError
@@ -46,7 +46,7 @@ class Outgoing:
     )
 
     def __init__(
-        self, room: int, service: Service | None = None, receipt: ReceiptKind = "member", turn: Turn | None = None
+        self, room: int, service: Service | None = None, receipt: ReceiptKind = "member", turn: ClientTurn | None = None
     ) -> None:
         # One for each call. What a call brings together stays together: as long as it waits, it is one piece.
         self.futures: list[asyncio.Future[Receipt]] = []

@@ -17,13 +17,13 @@ from typing import Protocol
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS
 from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE, Outgoing
-from antiphon.client.turns import Turn, Turns
+from antiphon.client.turns import ClientTurn, Turns
 from antiphon.client.values import Receipt
 from antiphon.core.buffers import COPIED_MAX
 from antiphon.core.errors import AntiphonError, BadFrame, OutcomeUnknown, Unavailable, UsageError
 from antiphon.core.model import Service
 from antiphon.runtime.net.backoff import Backoff
-from antiphon.runtime.net.frames import FrameKind, Marks, ReceiptKind, Refused, RouteNumber, encode, request_head
+from antiphon.runtime.net.frames import FrameKind, ReceiptKind, Refused, RouteMarks, RouteNumber, encode, request_head
 from antiphon.runtime.net.stream import WRITE_BUFFER_BYTES
 
 AT_ONCE_BYTES = 32 << 10  # a draft that is full and has so much leaves amid the turn; to write less takes too long
@@ -39,7 +39,7 @@ class RouteOwner(Protocol):
     entry_bytes: int
     assures: bool
     turns: Turns
-    newest: Turn | None
+    newest: ClientTurn | None
     loop: asyncio.AbstractEventLoop
     members: Members
 
@@ -48,7 +48,7 @@ class RouteOwner(Protocol):
     def release(self, route: Route, size: int) -> None: ...
     def see_to(self, route: Route) -> None: ...
     def hear(self, timestamp: int) -> None: ...
-    def begin_turn(self, route: Route) -> Turn: ...
+    def begin_turn(self, route: Route) -> ClientTurn: ...
 
 
 class Lane:
@@ -97,7 +97,7 @@ class Lane:
     def is_current(self) -> bool:
         return self.route.lane is self
 
-    def on_taken(self, marks: Marks) -> None:
+    def on_taken(self, marks: RouteMarks) -> None:
         self.route.on_taken(self, marks)
 
     def on_refused(self, refused: Refused) -> None:
@@ -134,7 +134,7 @@ class Route:
         self.delivered: dict[str, int] = dict.fromkeys(destinations, 0)  # by group, as far as is known
         self.drafts: deque[Outgoing] = deque()
         self._open: Outgoing | None = None  # the newest draft, if others may join it
-        self._turn: Turn | None = None  # of the client, in which it last had a call
+        self._turn: ClientTurn | None = None  # of the client, in which it last had a call
         self.numbered: deque[Outgoing] = deque()  # not known to be delivered everywhere
         # Those of them that no majority is known to hold; where nobody ever knows, that no member is known to hold.
         self.unanswered: deque[Outgoing] = deque()
@@ -382,7 +382,7 @@ class Route:
 
     # From the member ------------------------------------------------------------------------------------------------
 
-    def on_taken(self, lane: Lane, marks: Marks) -> None:
+    def on_taken(self, lane: Lane, marks: RouteMarks) -> None:
         if max(marks.taken, marks.delivered, marks.assured) > self.next_number:
             raise BadFrame("A member answers requests that were never made.")
         connection = lane.connection

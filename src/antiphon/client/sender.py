@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join
+from antiphon.client.connection import MEMBER_SILENCE_SECONDS, JoinMember
 from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.progress import GroupProgress
 from antiphon.client.route import BUSY_SECONDS, Route
-from antiphon.client.turns import Turn, Turns
+from antiphon.client.turns import ClientTurn, Turns
 from antiphon.core import Topology
 from antiphon.core.errors import BadFrame
 from antiphon.core.model import GroupId, ProcessId
@@ -25,7 +25,7 @@ SWEEP_SECONDS_MIN = 0.005
 SPELLINGS_MAX = 4096  # ways to name sets of groups that are remembered
 
 
-_BEFORE_ALL = Turn(-1, None)  # type: ignore[arg-type]
+_BEFORE_ALL = ClientTurn(-1, None)  # type: ignore[arg-type]
 
 
 class Sender:
@@ -33,7 +33,7 @@ class Sender:
         self,
         client: str,
         topology: Topology,
-        join: Join,
+        join: JoinMember,
         linger: float,
         batch_bytes: int,
         *,
@@ -43,7 +43,7 @@ class Sender:
         self.client = client
         self.assures = assures  # whether members tell what a majority of each group holds
         self.turns = Turns()
-        self.newest: Turn | None = _BEFORE_ALL if across_sets else None  # of its turns, where these are counted
+        self.newest: ClientTurn | None = _BEFORE_ALL if across_sets else None  # of its turns, where these are counted
         self.linger = linger
         self.batch_bytes = batch_bytes
         self.entry_bytes = max(
@@ -123,7 +123,7 @@ class Sender:
         """Nothing that a majority of each group was said to hold is ordered behind this."""
         self.turns.latest = max(self.turns.latest, timestamp)
 
-    def begin_turn(self, route: Route) -> Turn:
+    def begin_turn(self, route: Route) -> ClientTurn:
         self.newest = turn = self.turns.add(route)
         return turn
 

@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-from antiphon.client.connection import MEMBER_SILENCE_SECONDS, Join, MemberConnection
+from antiphon.client.connection import MEMBER_SILENCE_SECONDS, JoinMember, MemberConnection
 from antiphon.client.values import Batch, Delivery, batch_of
 from antiphon.core.errors import BadFrame, PositionGone, Unavailable, UsageError
 from antiphon.core.events import Adopted, Delivered, Gap, View, decode_event
@@ -104,7 +104,7 @@ class Subscription:
         self,
         group: str,
         members: Sequence[str],
-        join: Join,
+        join: JoinMember,
         start: int | None,
         follow: bool,
         registry: dict[Subscription, None],

@@ -18,7 +18,7 @@ class Flushed(Protocol):
     def flush(self) -> None: ...
 
 
-class Turn:
+class ClientTurn:
     __slots__ = ("floor", "number", "pending", "route")
 
     def __init__(self, number: int, route: Flushed) -> None:
@@ -33,25 +33,25 @@ class Turns:
 
     def __init__(self) -> None:
         self.latest = 0  # nothing that has such a receipt is ordered behind this timestamp
-        self._waiting: deque[Turn] = deque()
+        self._waiting: deque[ClientTurn] = deque()
         self._next = 0
 
     @property
-    def newest(self) -> Turn | None:
+    def newest(self) -> ClientTurn | None:
         return self._waiting[-1] if self._waiting else None
 
-    def add(self, route: Flushed) -> Turn:
+    def add(self, route: Flushed) -> ClientTurn:
         """A call to another set of groups than the one before."""
-        turn = Turn(self._next, route)
+        turn = ClientTurn(self._next, route)
         self._next += 1
         self._waiting.append(turn)
         self._go_on()
         return turn
 
-    def has_begun(self, turn: Turn) -> bool:
+    def has_begun(self, turn: ClientTurn) -> bool:
         return self._waiting[0] is turn
 
-    def done(self, turn: Turn) -> None:
+    def done(self, turn: ClientTurn) -> None:
         """One draft or request less."""
         turn.pending -= 1
         if not turn.pending and self._go_on():

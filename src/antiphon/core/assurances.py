@@ -25,7 +25,7 @@ class Decided(NamedTuple):
     timestamp: int
 
 
-class Told(NamedTuple):
+class Assurance(NamedTuple):
     """What a client is to be told: it is assured of these requests, in their order."""
 
     session: SessionId
@@ -42,7 +42,7 @@ class Assurances(msgspec.Struct, array_like=True):
 
     def when_taken(
         self, session: SessionId, requests: list[Request], fresh: int, taken: int, delivered: int
-    ) -> list[Told]:
+    ) -> list[Assurance]:
         """A client has sent these, of which the last ones are ``fresh``; all below ``taken`` was taken, or called
         settled by the client, and all below ``delivered`` was delivered here.
 
@@ -57,7 +57,7 @@ class Assurances(msgspec.Struct, array_like=True):
             self._begin(session, requests[again].first)
         reached, begun = self.reached(session, taken), self.begun.get(session, taken)
         told = [r for r in requests[:again] if r.end <= delivered or (begun <= r.first and r.end <= reached)]
-        return [Told(session, told, self.latest)] if told else []
+        return [Assurance(session, told, self.latest)] if told else []
 
     def _begin(self, session: SessionId, first: int) -> None:
         if session not in self.begun:
@@ -67,11 +67,15 @@ class Assurances(msgspec.Struct, array_like=True):
                 del self.begun[oldest]
                 self.waiting.pop(oldest, None)
 
-    def when_decided(self, destinations: tuple[GroupId, ...], requests: list[Request], timestamp: int) -> list[Told]:
+    def when_decided(
+        self, destinations: tuple[GroupId, ...], requests: list[Request], timestamp: int
+    ) -> list[Assurance]:
         """All groups have decided on the message that brings these."""
         return self._assure(destinations, requests, timestamp, is_delivered=False)
 
-    def when_delivered(self, destinations: tuple[GroupId, ...], admitted: list[Request], timestamp: int) -> list[Told]:
+    def when_delivered(
+        self, destinations: tuple[GroupId, ...], admitted: list[Request], timestamp: int
+    ) -> list[Assurance]:
         """These were, and so was all that their clients sent before them. Whoever multicast it, it is decided on."""
         return self._assure(destinations, admitted, timestamp, is_delivered=True)
 
@@ -82,7 +86,7 @@ class Assurances(msgspec.Struct, array_like=True):
 
     def _assure(
         self, destinations: tuple[GroupId, ...], requests: list[Request], timestamp: int, *, is_delivered: bool
-    ) -> list[Told]:
+    ) -> list[Assurance]:
         self.latest = max(self.latest, timestamp)
         ends: dict[SessionId, int] = {}  # what comes before was delivered
         for request in requests:
@@ -97,7 +101,7 @@ class Assurances(msgspec.Struct, array_like=True):
             ends[session] = request.first if is_delivered else 0
         return [told for session, end in ends.items() for told in self._take_assured(session, end)]
 
-    def _take_assured(self, session: SessionId, delivered: int) -> list[Told]:
+    def _take_assured(self, session: SessionId, delivered: int) -> list[Assurance]:
         """All that is assured, up to the first that is not. What stands before something that was delivered, and was
         not itself, its client has given up: it called settled what is not."""
         waiting = self.waiting[session]
@@ -114,4 +118,4 @@ class Assurances(msgspec.Struct, array_like=True):
         if not assured:
             return []
         requests = [trusted_requests_in(decided.request)[0] for decided in assured]
-        return [Told(session, requests, max(decided.timestamp for decided in assured))]
+        return [Assurance(session, requests, max(decided.timestamp for decided in assured))]

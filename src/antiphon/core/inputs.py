@@ -78,13 +78,13 @@ class Tell(Input, frozen=True, tag=9):
     command: bytes
 
 
-class Install(Input, frozen=True, tag=10):
+class NewRoster(Input, frozen=True, tag=10):
     """Members were replaced: this is who is in which group from now on."""
 
     roster: Roster
 
 
-AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd | Tell | Install
+AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd | Tell | NewRoster
 
 _decode = decoder_beside(AnyInput)
 _encode_head = msgspec.msgpack.Encoder().encode

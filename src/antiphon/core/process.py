@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon.core import inputs
-from antiphon.core.assurances import Assurances, Told
+from antiphon.core.assurances import Assurance, Assurances
 from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
@@ -95,7 +95,7 @@ class Process:
             inputs.Submit: self._on_submit,
             inputs.TurnEnd: self._on_turn_end,
             inputs.Tell: self._on_tell,
-            inputs.Install: self._on_install,
+            inputs.NewRoster: self._on_new_roster,
             inputs.Fire: self._on_fire,
             inputs.Suspect: self._on_suspect,
             inputs.Trust: self._on_trust,
@@ -376,7 +376,7 @@ class Process:
         told = self.state.assurances.when_decided(m.destinations, requests_of(m), timestamp)
         self.tell_assured(told, early=early)
 
-    def tell_assured(self, told: Iterable[Told], *, early: bool = False) -> None:
+    def tell_assured(self, told: Iterable[Assurance], *, early: bool = False) -> None:
         for session, requests, timestamp in told:
             self.state.seq += 1
             end = requests[-1].end
@@ -553,13 +553,13 @@ class Process:
     def _on_tell(self, told: inputs.Tell) -> None:
         self.protocol.obey(told.command)
 
-    def _on_install(self, install: inputs.Install) -> None:
-        before, topology = self.topology, Topology.of(install.roster)
+    def _on_new_roster(self, new: inputs.NewRoster) -> None:
+        before, topology = self.topology, Topology.of(new.roster)
         if topology.epoch <= before.epoch or self.me in topology.gone_since(before):
             return  # who was replaced can do nothing in the new one
         self.topology = topology
         state = self.state
-        state.roster = install.roster
+        state.roster = new.roster
         gone = self.topology.gone_since(before)
         for channels in (state.sent, state.inboxes):
             for channel in [channel for channel in channels if channel.peer in gone]:

@@ -64,7 +64,7 @@ class Mark(NamedTuple):
     number: int
 
 
-class Waiting(NamedTuple):
+class WaitingRequest(NamedTuple):
     """A request that waits for its predecessor."""
 
     destinations: tuple[GroupId, ...]
@@ -75,7 +75,7 @@ class Standing(NamedTuple):
     """Where clients are at a point of the order, or a piece of that: it fits into a frame."""
 
     delivered: tuple[Mark, ...] = ()  # the number after the last one that was, of each session
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingRequest, ...] = ()
 
 
 class OutOfTurn(AntiphonError):
@@ -272,7 +272,9 @@ class Sessions(msgspec.Struct, array_like=True):
         marks = [Mark(*session, known.next) for session, known in self.known.items()]
         pieces = [Standing(tuple(marks[at : at + STANDING_MAX])) for at in range(0, len(marks) or 1, STANDING_MAX)]
         for session, known in self.known.items():
-            pieces += [Standing(waiting=(Waiting(session.destinations, data),)) for data in known.waiting.values()]
+            pieces += [
+                Standing(waiting=(WaitingRequest(session.destinations, data),)) for data in known.waiting.values()
+            ]
         return pieces
 
     def adopt(self, pieces: Iterable[Standing]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon.merge.asking import Asked, advance, await_disks, is_running
 from antiphon.merge.floors import Floor, behind, floors_of
 from antiphon.merge.logs import MergeError, check_protocol, find_logs
-from antiphon.merge.table import Increment, Table
+from antiphon.merge.table import Increment, MergedTable
 
 if TYPE_CHECKING:
     from antiphon.merge.increment import Merged, merge
@@ -19,7 +19,7 @@ __all__ = [
     "Increment",
     "MergeError",
     "Merged",
-    "Table",
+    "MergedTable",
     "advance",
     "await_disks",
     "behind",

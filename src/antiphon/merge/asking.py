@@ -11,7 +11,7 @@ from antiphon.core import ProcessId, parse_options
 from antiphon.core.errors import OutcomeUnknown, Unavailable
 from antiphon.core.keys import first_number
 from antiphon.merge.floors import Floor, behind, floors_of
-from antiphon.merge.logs import Log, reach_of
+from antiphon.merge.logs import MemberLog, reach_of
 from antiphon.merge.table import Increment
 from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
@@ -30,7 +30,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 def advance(
     folder: ClusterFolder,
-    logs: Sequence[Log],
+    logs: Sequence[MemberLog],
     floors: dict[str, Floor],
     wait_seconds: float,
     *,
@@ -67,7 +67,7 @@ def _ask(folder: ClusterFolder, group: str, floor: int) -> bool:
     return False
 
 
-def await_disks(folder: ClusterFolder, logs: Sequence[Log]) -> None:
+def await_disks(folder: ClusterFolder, logs: Sequence[MemberLog]) -> None:
     """Processes write what they deliver a moment later: wait for what they have delivered by now, if they answer."""
     delivered = {p: status.delivered for p, status in cluster.statuses(folder).items() if status is not None}
     waiting = [log for log in logs if log.process in delivered]

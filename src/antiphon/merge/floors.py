@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from antiphon.core.errors import UsageError
-from antiphon.merge.logs import Beginning, Log, reach_of
+from antiphon.merge.logs import Beginning, MemberLog, reach_of
 from antiphon.merge.table import Increment
 from antiphon.runtime.cluster import ClusterConfig
 
@@ -21,13 +21,17 @@ class Floor(msgspec.Struct, frozen=True):
     """
 
     group: str
-    log: Log | None
+    log: MemberLog | None
     key: bytes | None
     payload: bytes | None = None  # the key of the last delivery in it that brought anything
 
 
 def floors_of(
-    config: ClusterConfig, logs: Iterable[Log], groups: Iterable[str] | None = None, *, before: Increment | None = None
+    config: ClusterConfig,
+    logs: Iterable[MemberLog],
+    groups: Iterable[str] | None = None,
+    *,
+    before: Increment | None = None,
 ) -> dict[str, Floor]:
     """The floor of each group of the cluster, or of these.
 

@@ -20,8 +20,8 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from antiphon.core.errors import UsageError
 from antiphon.merge import tasks
 from antiphon.merge.floors import Floor, closed_by
-from antiphon.merge.logs import Log, MergeError, segments_after
-from antiphon.merge.table import Increment, Table
+from antiphon.merge.logs import MemberLog, MergeError, segments_after
+from antiphon.merge.table import Increment, MergedTable
 from antiphon.merge.tasks import Span
 from antiphon.pipeline.local import local_table
 
@@ -41,7 +41,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  # of the whole table
 
 
-class Found(NamedTuple):
+class Unmerged(NamedTuple):
     """What is in the logs behind what is merged already."""
 
     messages: int  # that are closed now
@@ -50,7 +50,9 @@ class Found(NamedTuple):
     waiting: int  # payloads that are not
 
 
-def merge(spark: SparkSession, floors: dict[str, Floor], table: Table, *, bucket_bytes: int = BUCKET_BYTES) -> Merged:
+def merge(
+    spark: SparkSession, floors: dict[str, Floor], table: MergedTable, *, bucket_bytes: int = BUCKET_BYTES
+) -> Merged:
     """Add to the table what these floors close. Whoever calls it holds the table's lock."""
     before = table.newest()
     after, position = (before.until, before.end) if before is not None else (b"", 0)
@@ -116,7 +118,7 @@ def rows(segments: DataFrame, span: Span, boundaries: Sequence[bytes], offsets: 
 OFFSETS = StructType([StructField("bucket", IntegerType(), False), StructField("offset", LongType(), False)])
 
 
-def _segments(spark: SparkSession, logs: Sequence[Log], after: bytes) -> DataFrame | None:
+def _segments(spark: SparkSession, logs: Sequence[MemberLog], after: bytes) -> DataFrame | None:
     """The segments that hold what is behind a key, one row each."""
     files = [(log.group, file) for log in logs for file in segments_after(log, after)]
     if not files:
@@ -155,7 +157,7 @@ def _check_segments(heads: DataFrame) -> None:
         last = row
 
 
-def _look(heads: DataFrame, span: Span) -> Found:
+def _look(heads: DataFrame, span: Span) -> Unmerged:
     closed, home = _in(span), _is_home()
     row = heads.agg(
         F.count_if(home & closed).alias("messages"),
@@ -164,7 +166,7 @@ def _look(heads: DataFrame, span: Span) -> Found:
         F.coalesce(F.sum(F.when(home & (F.col("key") > F.lit(span.until)), F.col("count"))), F.lit(0)).alias("waiting"),
     ).first()
     assert row is not None, "an aggregate of everything is one row"
-    return Found(row["messages"], row["payloads"], row["size"], row["waiting"])
+    return Unmerged(row["messages"], row["payloads"], row["size"], row["waiting"])
 
 
 def _check_groups(heads: DataFrame, span: Span) -> None:
@@ -203,7 +205,7 @@ def _ends(heads: DataFrame, span: Span) -> dict[str, int]:
     return {row["group"]: row["end"] for row in merged.collect()}
 
 
-def _boundaries(heads: DataFrame, span: Span, found: Found, bucket_bytes: int) -> list[bytes]:
+def _boundaries(heads: DataFrame, span: Span, found: Unmerged, bucket_bytes: int) -> list[bytes]:
     """Keys that cut what is to be merged into buckets of about the same weight."""
     total = found.size + ROW_BYTES * found.payloads
     buckets = -(-total // bucket_bytes)

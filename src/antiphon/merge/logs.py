@@ -34,7 +34,7 @@ class SegmentFile(NamedTuple):
     is_last: bool
 
 
-class Log(NamedTuple):
+class MemberLog(NamedTuple):
     """What one process delivered."""
 
     process: str
@@ -46,7 +46,7 @@ class Log(NamedTuple):
         return [SegmentFile(first, path, path == files[-1][1]) for first, path in files]
 
 
-def find_logs(folders: Sequence[Path]) -> tuple[ClusterConfig, list[Log]]:
+def find_logs(folders: Sequence[Path]) -> tuple[ClusterConfig, list[MemberLog]]:
     """The cluster that all these folders are of, and its logs in them.
 
     A folder is a cluster's, or a process's, or a log itself, there or copied elsewhere; one of them has, or lies in a
@@ -57,7 +57,7 @@ def find_logs(folders: Sequence[Path]) -> tuple[ClusterConfig, list[Log]]:
     group_of = {process: group for group, members in config.groups.items() for process in members}
     owned = [(_owner(folder, config), folder) for folder in found]
     # What a member delivered that was replaced, those have that are left; nobody sees to it that its log is whole.
-    logs = [Log(process, group_of[process], folder) for process, folder in owned if process in group_of]
+    logs = [MemberLog(process, group_of[process], folder) for process, folder in owned if process in group_of]
     if owned and not logs:
         raise UsageError(f"{owned[0][0]} was replaced: what it delivered is in the logs of those who are members now.")
     return config, logs
@@ -194,7 +194,7 @@ class Reach(NamedTuple):
     end: int  # the position after its last record
 
 
-def reach_of(log: Log) -> Reach:
+def reach_of(log: MemberLog) -> Reach:
     for _ in range(READS_MAX - 1):
         try:
             return _reach_of(log.segments())
@@ -237,7 +237,7 @@ def _taken_over(path: Path) -> Beginning | None:
     return Beginning(event.position, None) if isinstance(event, Adopted) else None
 
 
-def segments_after(log: Log, key: bytes) -> list[SegmentFile]:
+def segments_after(log: MemberLog, key: bytes) -> list[SegmentFile]:
     """The segments in which there may be something behind a key."""
     files = log.segments()
     low, high = 0, len(files)  # the first segment whose first record is behind the key is among these

@@ -31,7 +31,7 @@ TABLE_VERSION = 1
 _NAME = re.compile(r"increment=(\d{8})")
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class TableIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The content of _table.json."""
 
     version: int = TABLE_VERSION
@@ -56,17 +56,17 @@ class Increment(msgspec.Struct, frozen=True, kw_only=True):
         return bytes.fromhex(self.closed)
 
 
-class Table:
+class MergedTable:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._identity = path / "_table.json"
         self._unfinished = path / "_unfinished"
 
     @classmethod
-    def prepare(cls, path: Path, config: ClusterConfig) -> Table:
+    def prepare(cls, path: Path, config: ClusterConfig) -> MergedTable:
         """A new table, or that of the same cluster, to go on with."""
         table = cls(path)
-        wanted = Identity(cluster=config.cluster, protocol=config.protocol, groups=list(config.groups))
+        wanted = TableIdentity(cluster=config.cluster, protocol=config.protocol, groups=list(config.groups))
         if not table._identity.exists():
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise UsageError(f"{path} holds something else than a merged table: give another folder with --out.")
@@ -79,9 +79,9 @@ class Table:
             raise UsageError(f"{path} is the table of another cluster: give another folder with --out.")
         return table
 
-    def _read_identity(self) -> Identity:
+    def _read_identity(self) -> TableIdentity:
         try:
-            return msgspec.json.decode(self._identity.read_bytes(), type=Identity)
+            return msgspec.json.decode(self._identity.read_bytes(), type=TableIdentity)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(f"{self._identity} does not describe a merged table: {error}.") from None
 

@@ -21,7 +21,7 @@ from antiphon.pipeline.local import local_table
 SOURCE = ["source", "source_seq"]  # of a row: the process and the number that it has in the trace
 FIRST, LAST = -(2**63), 2**63 - 1
 
-Member = tuple[str, str]  # a run and a process
+MemberOfRun = tuple[str, str]  # a run and a process
 Places = dict[tuple[str, str, str], list[int]]  # by run, process and message: the numbers of its deliveries
 
 _MEMBER = StructType([schema.RUN["run"], StructField("process", schema.TEXT)])
@@ -52,7 +52,7 @@ class Adoptions:
     stretches: DataFrame  # (run, newcomer, process, low, high, shift): what stands before a newcomer's own deliveries
     misplaced: DataFrame  # (run, process, seq, donor): adoptions by processes whose logs had begun
     incomplete: DataFrame | None  # (run, client): newcomers of whose logs something is missing, as it is of a donor's
-    rows: dict[Member, SparkRow]  # those with which logs begin
+    rows: dict[MemberOfRun, SparkRow]  # those with which logs begin
 
     def copies(self, events: DataFrame) -> DataFrame:
         """What donors delivered, as if their newcomers had; each with the row that it was made of."""
@@ -97,13 +97,13 @@ def adoptions(events: DataFrame, incomplete: DataFrame | None = None) -> Adoptio
     )
 
 
-def _begins(row: SparkRow, begins: Mapping[Member, SparkRow]) -> bool:
+def _begins(row: SparkRow, begins: Mapping[MemberOfRun, SparkRow]) -> bool:
     """Whether its process's log begins with it."""
     member = (row.run, row.process)
     return member in begins and begins[member].log == row.seq
 
 
-def _beginnings(events: DataFrame, members: Iterable[Member]) -> dict[Member, SparkRow]:
+def _beginnings(events: DataFrame, members: Iterable[MemberOfRun]) -> dict[MemberOfRun, SparkRow]:
     """By run and process: the number of the row with which its `log` begins, and of the `first` that matters at all."""
     wanted = local_table(events.sparkSession, members, _MEMBER)
     of_log = F.when(F.col("kind") != "multicast", F.col("seq"))
@@ -128,20 +128,23 @@ def _deliveries(events: DataFrame, messages: Iterable[tuple[str, str]]) -> Place
 # Who stands on whom --------------------------------------------------------------------------------------------------
 
 
-def line(member: Member, donors: Mapping[Member, Member]) -> dict[Member, None]:
+def line(member: MemberOfRun, donors: Mapping[MemberOfRun, MemberOfRun]) -> dict[MemberOfRun, None]:
     """Its donor, that one's donor, and so on: each once."""
-    found: dict[Member, None] = {}
+    found: dict[MemberOfRun, None] = {}
     while member in donors and (member := donors[member]) not in found:
         found[member] = None
     return found
 
 
 def stand_before(
-    donors: Mapping[Member, Member], last: Mapping[Member, str], first: Mapping[Member, int], deliveries: Places
-) -> dict[Member, list[Stretch]]:
+    donors: Mapping[MemberOfRun, MemberOfRun],
+    last: Mapping[MemberOfRun, str],
+    first: Mapping[MemberOfRun, int],
+    deliveries: Places,
+) -> dict[MemberOfRun, list[Stretch]]:
     """By newcomer: what stands before its own log. `last`: up to which message of its donor's; `first`: the least
     number of its own."""
-    found: dict[Member, list[Stretch]] = {}
+    found: dict[MemberOfRun, list[Stretch]] = {}
     for member in donors:
         above = line(member, donors)
         for newcomer in reversed((member, *above)):  # a donor's own log first
@@ -152,7 +155,7 @@ def stand_before(
     return found
 
 
-def _log(member: Member, found: Mapping[Member, list[Stretch]]) -> list[Stretch]:
+def _log(member: MemberOfRun, found: Mapping[MemberOfRun, list[Stretch]]) -> list[Stretch]:
     return [*found.get(member, ()), Stretch(member[1], FIRST, LAST, 0)]
 
 

@@ -18,7 +18,7 @@ from antiphon.pipeline.glance.conclude import ODD_SUSPECTS as SUSPECTS
 from antiphon.pipeline.glance.look import first_look
 from antiphon.pipeline.glance.merge import merged
 from antiphon.pipeline.glance.proved import unproven_by_merging
-from antiphon.pipeline.glance.world import OF_REQUESTS, world_of
+from antiphon.pipeline.glance.run_index import OF_REQUESTS, index_of
 from antiphon.pipeline.local import kept, small
 from antiphon.pipeline.messages import about_messages, facts_of, judged, judges, messages, nobody, outcomes
 from antiphon.pipeline.scan import Scan, of_rows
@@ -81,7 +81,7 @@ class Evidence:
     @cached_property
     def _found(self) -> DataFrame:
         """(run, doubt, message): what the first look leaves open; small beside the trace, unless all is wrong."""
-        return kept(first_look(self._scan, world_of(self.facts, self._incomplete)))
+        return kept(first_look(self._scan, index_of(self.facts, self._incomplete)))
 
     @cached_property
     def _doubts(self) -> DataFrame:
@@ -150,7 +150,7 @@ class Evidence:
         """(run, doubt): the orders that merging the processes' histories does not prove."""
         facts = self.facts.join(F.broadcast(keyless), on="run", how="left_semi")
         marks = self._doubts.groupBy("run").agg(F.collect_set("doubt").alias("marks"))
-        proved = merged(self._scan, world_of(facts, self._incomplete)).join(F.broadcast(marks), on="run", how="inner")
+        proved = merged(self._scan, index_of(facts, self._incomplete)).join(F.broadcast(marks), on="run", how="inner")
         table = facts.join(proved, on="run", how="inner")
         return small(table.select("run", F.explode(unproven_by_merging()).alias("doubt")), DOUBTS_HERE)
 

@@ -22,7 +22,7 @@ from antiphon.pipeline.cycles import Cycle, merge, shortest_cycle
 from antiphon.pipeline.earliest import earliest, shortest_way, too_late
 
 Ints = npt.NDArray[np.int64]
-Place = dict[str, Any]  # of a row: its process and seq
+RowPlace = dict[str, Any]  # of a row: its process and seq
 NEVER = 2**62  # the position of what is addressed but not delivered
 UNADDRESSED = -1
 SHOWN = 3
@@ -168,14 +168,14 @@ def _told(names: list[str], who: list[str]) -> str:
     return ", ".join(f"{p} delivers {m} before {n}" for p, m, n in zip(who, names, following, strict=True))
 
 
-def _delivery(run: Run, message: int, process: int) -> Place:
+def _delivery(run: Run, message: int, process: int) -> RowPlace:
     """Where a process delivers a message first."""
     m, p, _ = run.delivered
     return {"process": run.processes[process], "seq": int(run.delivered_seq[(m == message) & (p == process)][0])}
 
 
 def _row(
-    name: str, processes: list[str], messages: list[str], detail: str, rank: int, rows: list[Place] | None = None
+    name: str, processes: list[str], messages: list[str], detail: str, rank: int, rows: list[RowPlace] | None = None
 ) -> dict[str, Any]:
     found = {"property": name, "processes": processes, "messages": messages, "detail": detail, "rank": rank}
     return {**found, "rows": rows or []}
@@ -301,7 +301,7 @@ def _causal_row(run: Run, promise: Promise, own: Ints, latest: int, message: int
     return _row(promise.value, [where], names, detail, int(own[message, process]), rows)
 
 
-def _multicast(run: Run, message: int) -> list[Place]:
+def _multicast(run: Run, message: int) -> list[RowPlace]:
     m, p, seq = run.sent
     return [{"process": run.processes[p[i]], "seq": int(seq[i])} for i in np.flatnonzero(m == message)]
 

@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.pipeline.glance.figures import by_run, by_shape
+from antiphon.pipeline.glance.run_index import RunIndex, index_of_groups
 from antiphon.pipeline.glance.times import LATENCIES, latency_buckets, totals
-from antiphon.pipeline.glance.world import World, world_of_groups
 from antiphon.pipeline.latency_index import LatencyIndex, latency_index
 from antiphon.pipeline.local import kept
 from antiphon.pipeline.scan import Scan, of_rows
@@ -36,7 +36,7 @@ def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> 
 
     Where there are causal graphs, one more measures for how many machines a message waits.
     """
-    counted = kept(totals(scan or of_rows(events), _world(runs)))
+    counted = kept(totals(scan or of_rows(events), _run_index(runs)))
     latencies = kept(latency_histogram(events, runs, scan))
     rows = kept(_rows(counted, latencies, runs))
     frames = counted.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
@@ -58,7 +58,7 @@ def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> 
 
 def run_metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> DataFrame:
     """Of these tables the first alone, one row per run: for sweeps, which have many runs."""
-    counted = totals(scan or of_rows(events), _world(runs))
+    counted = totals(scan or of_rows(events), _run_index(runs))
     return _rows(counted, latency_histogram(events, runs, scan), runs)
 
 
@@ -66,8 +66,8 @@ def _rows(counted: DataFrame, latencies: DataFrame, runs: DataFrame) -> DataFram
     return runs.select("run", "protocol").join(by_run(counted, latencies), on="run", how="left")
 
 
-def _world(runs: DataFrame) -> World:
-    return world_of_groups((row.run, row.groups) for row in runs.select("run", "groups").collect())
+def _run_index(runs: DataFrame) -> RunIndex:
+    return index_of_groups((row.run, row.groups) for row in runs.select("run", "groups").collect())
 
 
 def _per(amount: str, count: str) -> Column:
@@ -98,7 +98,7 @@ def latency_histogram(events: DataFrame, runs: DataFrame, scan: Scan | None = No
     percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
     per message, delivered or not. Clocks may be apart: `backwards` counts latencies that are negative, and so are none.
     """
-    return latency_buckets(scan or of_rows(events), _world(runs))
+    return latency_buckets(scan or of_rows(events), _run_index(runs))
 
 
 def mean_latencies(latencies: DataFrame) -> DataFrame:

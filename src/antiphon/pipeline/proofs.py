@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline import schema
-from antiphon.pipeline.adoption import SOURCE, Member, adoptions, with_source
+from antiphon.pipeline.adoption import SOURCE, MemberOfRun, adoptions, with_source
 from antiphon.pipeline.local import local_table
 from antiphon.pipeline.messages import nobody
 
@@ -52,7 +52,9 @@ def proved(violations: Sequence[dict[str, Any]], events: DataFrame) -> list[dict
     return [_told(violation, of.get(n), begun) for n, violation in enumerate(violations)]
 
 
-def _told(violation: dict[str, Any], found: list[dict[str, Any]] | None, begun: Mapping[Member, Row]) -> dict[str, Any]:
+def _told(
+    violation: dict[str, Any], found: list[dict[str, Any]] | None, begun: Mapping[MemberOfRun, Row]
+) -> dict[str, Any]:
     told = {name: value for name, value in violation.items() if name != "rows"}
     if found is None:
         return told
@@ -62,7 +64,9 @@ def _told(violation: dict[str, Any], found: list[dict[str, Any]] | None, begun: 
     return {**told, "events": events, "missing": missing}
 
 
-def _as_they_stand(run: str, found: Sequence[dict[str, Any]], begun: Mapping[Member, Row]) -> Iterator[dict[str, Any]]:
+def _as_they_stand(
+    run: str, found: Sequence[dict[str, Any]], begun: Mapping[MemberOfRun, Row]
+) -> Iterator[dict[str, Any]]:
     """The rows as the trace has them: what a newcomer took over is its donor's, beside the row that says so."""
     for row in found:
         source, seq = row.pop("source"), row.pop("source_seq")

@@ -22,7 +22,7 @@ from antiphon.core import (
     Promise,
     Table,
 )
-from antiphon.services.numbered import Copy, NumberedMulticast, NumberedOptions, Past, TransportKind
+from antiphon.services.numbered import Copy, NumberedMulticast, NumberedOptions, PastCounts, TransportKind
 
 
 class CausalOptions(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class Causal(OrderingProtocol):
     numbered: NumberedMulticast
 
     vt: Table[ProcessId, int]  # VT: how many messages of each process to this group were delivered here
-    past: Past  # for each group, what precedes the next message of this process. Its vectors are replaced, not changed
+    past: PastCounts  # for each group, what precedes the next message from here. Its vectors are replaced, not changed
     holdback: dict[ProcessId, dict[int, Copy]]  # by sender and number
 
     def initialise(self) -> None:

@@ -56,7 +56,7 @@ class KnownHistory(msgspec.Struct):
     early: Table[int, History] = {}  # increments that overtook others, by index
 
 
-class Received(msgspec.Struct, frozen=True):
+class Buffered(msgspec.Struct, frozen=True):
     """A message that was R-delivered, in whichever buffer."""
 
     message: Message
@@ -89,7 +89,7 @@ class Scalatom(StackedProtocol):
     advances = True
 
     ts: int  # the logical clock
-    entries: Table[MessageId, Received]  # R-delivered; without a sequence number, they are the pending buffer
+    entries: Table[MessageId, Buffered]  # R-delivered; without a sequence number, they are the pending buffer
     rec_ts: Table[MessageId, Table[ProcessId, int]]  # timestamps received
     proposed: set[MessageId]
     history: list[HistoryEvent]  # own entries that are not gossiped yet
@@ -145,7 +145,7 @@ class Scalatom(StackedProtocol):
     def when_r_delivered(self, m: Message, label: Label) -> None:  # L2
         rec_ts = max(self.ts, least_number(m))  # L3
         self.ts = rec_ts + 1
-        self.entries[m.id] = Received(m, label, rec_ts)  # L4
+        self.entries[m.id] = Buffered(m, label, rec_ts)  # L4
         self.history.append((m.id, label, rec_ts))  # L5
         self.send_timestamp(m, RecTs(m.id, label, rec_ts))  # L6
         self.start(m.id)

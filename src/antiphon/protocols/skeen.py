@@ -8,7 +8,7 @@ began, and go on without dead destinations (``-o takeover=true``); C1-C9 those t
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -29,15 +29,7 @@ from antiphon.core import (
 )
 from antiphon.core.errors import BadFrame
 from antiphon.core.floors import least_number
-
-TIME_MAX = 1 << 62  # no honest clock comes so far
-
-
-class Timestamp(NamedTuple):
-    """A time of some process's clock; no two messages have the same one in the end."""
-
-    time: int
-    process: ProcessId
+from antiphon.services.timestamp import TIME_MAX, Timestamp
 
 
 class Start(Wire, frozen=True, tag=1):

@@ -7,7 +7,7 @@ L1-L15 are the lines of docs/protocols/symmetric.md; D1-D15 those with which mem
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -28,15 +28,7 @@ from antiphon.core import (
     Wire,
 )
 from antiphon.core.errors import BadFrame
-
-TIME_MAX = 1 << 62  # no honest clock comes so far
-
-
-class Timestamp(NamedTuple):
-    """A time of a member's clock. Messages are delivered in the order of their timestamps."""
-
-    time: int
-    process: ProcessId
+from antiphon.services.timestamp import TIME_MAX, Timestamp
 
 
 class Hand(Wire, frozen=True, tag=1):

@@ -2,7 +2,7 @@
 
 from antiphon.reproduce.lab import Lab
 from antiphon.reproduce.results import NAMES, need_spark, prepare, reproduce, wanted
-from antiphon.reproduce.table import Result
+from antiphon.reproduce.table import PaperResult
 from antiphon.reproduce.write import verdict
 
-__all__ = ["NAMES", "Lab", "Result", "need_spark", "prepare", "reproduce", "verdict", "wanted"]
+__all__ = ["NAMES", "Lab", "PaperResult", "need_spark", "prepare", "reproduce", "verdict", "wanted"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from antiphon.reproduce.draw import Curve, Panel
 from antiphon.reproduce.lab import Lab, Swept
-from antiphon.reproduce.table import Picture, Result, Row, Table, at_most, between, equal, only_shown
+from antiphon.reproduce.table import PaperResult, Picture, ResultRow, ResultTable, at_most, between, equal, only_shown
 from antiphon.simulation import MILLISECOND, Plan, Scenario
 from antiphon.simulation.values import Value
 
@@ -19,16 +19,16 @@ TITLE = "the cost of six protocols"
 AS_COUNTED = {"consensus": "ct", "estimates": "false", "flood_origin": "false", "reliable": "eager"}
 BACK_TO_ORIGIN = {**AS_COUNTED, "echo_origin": "true"}
 
-Sender = Literal["a member", "the sequencer", "the coordinator", "all at once"]
+SenderRole = Literal["a member", "the sequencer", "the coordinator", "all at once"]
 Formula = Callable[[int], int]
 
 
-class Kind(NamedTuple):
+class PaperRow(NamedTuple):
     """A row of the table, as we read it: who sends, and the paper's sum. `worked_out`: ours, where that is another."""
 
     row: int
     name: str
-    sender: Sender
+    sender: SenderRole
     protocol: str
     options: dict[str, str]
     messages: Formula
@@ -54,22 +54,26 @@ def _four(n: int) -> int:
 
 
 RELAY, BROADCAST = {"variant": "relay"}, {"variant": "broadcast"}
-KINDS = (
-    Kind(1, "sequencer", "a member", "sequencer", BROADCAST, lambda n: 2 * (n - 1), 2),
-    Kind(1, "sequencer", "the sequencer", "sequencer", BROADCAST, lambda n: 2 * (n - 1), 1, lambda n: n - 1),
-    Kind(1, "sequencer, the slides'", "a member", "sequencer", RELAY, lambda n: 2 * (n - 1), 2, lambda n: n),
-    Kind(1, "sequencer, the slides'", "the sequencer", "sequencer", RELAY, lambda n: 2 * (n - 1), 1, lambda n: n - 1),
-    Kind(3, "symmetric", "a member", "symmetric", {}, lambda n: (n - 1) + n * (n - 1), 2, lambda n: n * (n - 1)),
-    Kind(
+ROWS = (
+    PaperRow(1, "sequencer", "a member", "sequencer", BROADCAST, lambda n: 2 * (n - 1), 2),
+    PaperRow(1, "sequencer", "the sequencer", "sequencer", BROADCAST, lambda n: 2 * (n - 1), 1, lambda n: n - 1),
+    PaperRow(1, "sequencer, the slides'", "a member", "sequencer", RELAY, lambda n: 2 * (n - 1), 2, lambda n: n),
+    PaperRow(
+        1, "sequencer, the slides'", "the sequencer", "sequencer", RELAY, lambda n: 2 * (n - 1), 1, lambda n: n - 1
+    ),
+    PaperRow(3, "symmetric", "a member", "symmetric", {}, lambda n: (n - 1) + n * (n - 1), 2, lambda n: n * (n - 1)),
+    PaperRow(
         3, "symmetric", "all at once", "symmetric", {}, lambda n: n * ((n - 1) + n * (n - 1)), 1, lambda n: n * (n - 1)
     ),
-    Kind(4, "Chandra-Toueg", "a member", "ctbroadcast", AS_COUNTED, _four, 4),
-    Kind(4, "Chandra-Toueg", "the coordinator", "ctbroadcast", AS_COUNTED, _four, 4, steps_worked_out=3),
-    Kind(5, "MTO", "the coordinator", "mto", BACK_TO_ORIGIN, _six, 5),
-    Kind(5, "MTO", "a member", "mto", BACK_TO_ORIGIN, _six, 5),
-    Kind(6, "SCALATOM", "the coordinator", "scalatom", BACK_TO_ORIGIN, _histories, 6, _histories_worked_out),
-    Kind(6, "SCALATOM", "a member", "scalatom", BACK_TO_ORIGIN, _histories, 6, _histories_worked_out),
-    Kind(6, "SCALATOM, piggybacked", "the coordinator", "scalatom", {**BACK_TO_ORIGIN, "piggyback": "true"}, _six, 5),
+    PaperRow(4, "Chandra-Toueg", "a member", "ctbroadcast", AS_COUNTED, _four, 4),
+    PaperRow(4, "Chandra-Toueg", "the coordinator", "ctbroadcast", AS_COUNTED, _four, 4, steps_worked_out=3),
+    PaperRow(5, "MTO", "the coordinator", "mto", BACK_TO_ORIGIN, _six, 5),
+    PaperRow(5, "MTO", "a member", "mto", BACK_TO_ORIGIN, _six, 5),
+    PaperRow(6, "SCALATOM", "the coordinator", "scalatom", BACK_TO_ORIGIN, _histories, 6, _histories_worked_out),
+    PaperRow(6, "SCALATOM", "a member", "scalatom", BACK_TO_ORIGIN, _histories, 6, _histories_worked_out),
+    PaperRow(
+        6, "SCALATOM, piggybacked", "the coordinator", "scalatom", {**BACK_TO_ORIGIN, "piggyback": "true"}, _six, 5
+    ),
 )
 MAJORITY_IS_TWO = ("mto", "scalatom")  # a sender beside the coordinator is then heard with it, a step earlier
 
@@ -77,17 +81,17 @@ MAJORITY_IS_TWO = ("mto", "scalatom")  # a sender beside the coordinator is then
 class Counted(Value, frozen=True):
     """One multicast within one group, or one by each of its members."""
 
-    kind: int
+    row: int
     n: int
 
     def scenario(self, _seed: int, /) -> Scenario:
-        kind = KINDS[self.kind]
-        senders = {"a member": ["g.2"], "all at once": [f"g.{i + 1}" for i in range(self.n)]}.get(kind.sender, ["g.1"])
+        row = ROWS[self.row]
+        senders = {"a member": ["g.2"], "all at once": [f"g.{i + 1}" for i in range(self.n)]}.get(row.sender, ["g.1"])
         plans = tuple(Plan(sender, 0, ("g",)) for sender in senders)
-        return Scenario(protocol=kind.protocol, options=kind.options, groups={"g": self.n}, plans=plans)
+        return Scenario(protocol=row.protocol, options=row.options, groups={"g": self.n}, plans=plans)
 
 
-class Token(Value, frozen=True):
+class AwaitedToken(Value, frozen=True):
     """Row 2. g.1 multicasts and passes the token on; when it is with the third member, one that is so many hops ahead
     of it multicasts, and waits for it."""
 
@@ -111,7 +115,7 @@ class Sized(Value, frozen=True):
         return Scenario(protocol=self.protocol, groups=groups, plans=(Plan("c1", 0, ("g000", "g001")),))
 
 
-class Causal(Value, frozen=True):
+class WholeVector(Value, frozen=True):
     """Every member of a group sends one message, and then the first another, which has the whole vector with it."""
 
     timestamps: str
@@ -125,10 +129,10 @@ class Causal(Value, frozen=True):
         return Scenario(protocol="causal", options=options, groups={"g": self.n}, plans=(*plans, last))
 
 
-Case = Counted | Token | Sized | Causal
+CostCase = Counted | AwaitedToken | Sized | WholeVector
 
 
-class Cost(NamedTuple):
+class LastMessageCost(NamedTuple):
     """Of a run's last message but for `sends`, which are all."""
 
     sends: int
@@ -162,36 +166,36 @@ def costs(events: DataFrame) -> DataFrame:
     )
 
 
-def measured(swept: Swept) -> dict[Case, Cost]:
+def measured(swept: Swept) -> dict[CostCase, LastMessageCost]:
     rows = {row.run: row for row in costs(swept.events).collect()}  # one per run, of which there are some hundred
     found = {}
     for point, case in enumerate(swept.points):
         (name,) = swept.names(point)
-        found[case] = Cost(*(rows[name][field] for field in Cost._fields))
+        found[case] = LastMessageCost(*(rows[name][field] for field in LastMessageCost._fields))
     return found  # type: ignore[return-value]
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     sizes = (3, 4, 5) if lab.quick else (*range(2, 10), 16)
     systems = (6, 9, 14, 24) if lab.quick else (6, 9, 14, 24, 44)
     groups = (2, 4, 8, 16) if lab.quick else (2, 4, 8, 16, 32)
-    counted = [Counted(kind, n) for kind in range(len(KINDS)) for n in sizes]
-    waiting = [Token(n, hops) for n in sizes for hops in sorted({0, n // 2, n - 1})]
+    counted = [Counted(row, n) for row in range(len(ROWS)) for n in sizes]
+    waiting = [AwaitedToken(n, hops) for n in sizes for hops in sorted({0, n // 2, n - 1})]
     sized = [Sized(protocol, n) for protocol in ("scalatom", "mto") for n in systems]
-    causal = [Causal(timestamps, n) for timestamps in ("whole", "nearest") for n in groups]
+    causal = [WholeVector(timestamps, n) for timestamps in ("whole", "nearest") for n in groups]
     found = measured(lab.sweep("r1", [*counted, *waiting, *sized, *causal]))
-    return Result(
+    return PaperResult(
         name="r1",
         title=TITLE,
         source="scalatom.txt, Table 2",
         setting="One multicast within one group of n processes; links of 1 ms, no failures; counted in the trace. The "
         "table has no single counting rule, so each row says who sends; the bound is what was worked out.",
         tables=[
-            Table(
+            ResultTable(
                 title="Messages and steps", labels=("row", "protocol", "sender", "n"), rows=list(_rows(counted, found))
             ),
-            Table(title="Rotating token", labels=("row", "n", "hops"), rows=list(_token_rows(waiting, found))),
-            Table(title="Bytes of a message", labels=("protocol", "of"), rows=_size_rows(sized, causal, found)),
+            ResultTable(title="Rotating token", labels=("row", "n", "hops"), rows=list(_token_rows(waiting, found))),
+            ResultTable(title="Bytes of a message", labels=("protocol", "of"), rows=_size_rows(sized, causal, found)),
         ],
         pictures=[_picture(lab, found, systems, groups)],
         notes=[
@@ -210,18 +214,18 @@ def reproduce(lab: Lab) -> Result:
     )
 
 
-def _rows(cases: list[Counted], found: dict[Case, Cost]) -> Iterator[Row]:
+def _rows(cases: list[Counted], found: dict[CostCase, LastMessageCost]) -> Iterator[ResultRow]:
     for case in cases:
-        kind, n, cost = KINDS[case.kind], case.n, found[case]
-        name = (str(kind.row), kind.name, kind.sender, str(n))
-        aim = kind.worked_out(n) if kind.worked_out else None
-        yield equal(name, "messages", kind.messages(n), cost.sends, aim)
-        early = kind.protocol in MAJORITY_IS_TWO and kind.sender == "a member" and n <= 3
-        steps = kind.steps_worked_out or (kind.steps - 1 if early else None)
-        yield equal(name, "steps", kind.steps, cost.steps, steps)
+        row, n, cost = ROWS[case.row], case.n, found[case]
+        name = (str(row.row), row.name, row.sender, str(n))
+        aim = row.worked_out(n) if row.worked_out else None
+        yield equal(name, "messages", row.messages(n), cost.sends, aim)
+        early = row.protocol in MAJORITY_IS_TWO and row.sender == "a member" and n <= 3
+        steps = row.steps_worked_out or (row.steps - 1 if early else None)
+        yield equal(name, "steps", row.steps, cost.steps, steps)
 
 
-def _token_rows(cases: list[Token], found: dict[Case, Cost]) -> Iterator[Row]:
+def _token_rows(cases: list[AwaitedToken], found: dict[CostCase, LastMessageCost]) -> Iterator[ResultRow]:
     for case in cases:
         cost, name = found[case], ("2", str(case.n), str(case.hops))
         yield equal(name, "messages about it", case.n - 1, cost.about)
@@ -229,7 +233,9 @@ def _token_rows(cases: list[Token], found: dict[Case, Cost]) -> Iterator[Row]:
         yield between(name, "steps", f"1 to {case.n - 1}", cost.steps, 1, case.n)
 
 
-def _size_rows(sized: list[Sized], causal: list[Causal], found: dict[Case, Cost]) -> list[Row]:
+def _size_rows(
+    sized: list[Sized], causal: list[WholeVector], found: dict[CostCase, LastMessageCost]
+) -> list[ResultRow]:
     rows = []
     first = found[sized[0]].bytes_per_frame
     for case in sized:
@@ -248,7 +254,9 @@ def _size_rows(sized: list[Sized], causal: list[Causal], found: dict[Case, Cost]
     return rows
 
 
-def _picture(lab: Lab, found: dict[Case, Cost], systems: tuple[int, ...], groups: tuple[int, ...]) -> Picture:
+def _picture(
+    lab: Lab, found: dict[CostCase, LastMessageCost], systems: tuple[int, ...], groups: tuple[int, ...]
+) -> Picture:
     panels = [
         Panel(
             "two groups of three addressed",
@@ -265,7 +273,7 @@ def _picture(lab: Lab, found: dict[Case, Cost], systems: tuple[int, ...], groups
             "members of the group",
             "bytes of a message",
             [
-                Curve(name, groups, [found[Causal(option, n)].bytes_per_frame for n in groups])
+                Curve(name, groups, [found[WholeVector(option, n)].bytes_per_frame for n in groups])
                 for option, name in (("whole", "whole vectors"), ("nearest", "what others imply left out"))
             ],
             ticks=groups,

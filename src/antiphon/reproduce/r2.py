@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from antiphon.reproduce.draw import Curve, Panel
 from antiphon.reproduce.lab import Lab
-from antiphon.reproduce.table import Picture, Result, Row, Table, between, equal, only_shown
+from antiphon.reproduce.table import PaperResult, Picture, ResultRow, ResultTable, between, equal, only_shown
 from antiphon.simulation import Plan, Scenario
 from antiphon.simulation.values import Value
 
@@ -31,7 +31,7 @@ PAPER_STEPS = {
 TEN, OF_THREE = 10, 3  # groups and their members, where the paper compares the protocols
 
 
-class Case(Value, frozen=True):
+class OneMulticast(Value, frozen=True):
     """One multicast to d of the groups of n, from a sender in none."""
 
     protocol: str
@@ -75,39 +75,41 @@ class Cost(NamedTuple):
     steps: int
 
 
-def cases(quick: bool) -> dict[str, list[Case]]:
+def cases(quick: bool) -> dict[str, list[OneMulticast]]:
     counted = [(2, 2, 3), (2, 3, 3), (3, 3, 5)]
     if not quick:
         counted = [(d, n, g) for d in (2, 3, 4, 5) for n in (2, 3, 5, 7) for g in (d, d + 1, TEN)]
     every = [(protocol, consensus) for protocol in NAMES for consensus in CONSENSUS]
     return {
-        "counted": [Case(*which, *size) for which in every for size in counted],
+        "counted": [OneMulticast(*which, *size) for which in every for size in counted],
         "optimised": [
-            Case(protocol, consensus, 2, OF_THREE, 5, optimised=True)
+            OneMulticast(protocol, consensus, 2, OF_THREE, 5, optimised=True)
             for protocol in OPTIMISED
             for consensus in CONSENSUS
         ],
-        "ten": [Case(*which, d, OF_THREE, TEN) for which in every for d in range(2, TEN + 1)],
+        "ten": [OneMulticast(*which, d, OF_THREE, TEN) for which in every for d in range(2, TEN + 1)],
     }
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     by_kind = cases(lab.quick)
     every = list(dict.fromkeys(case for some in by_kind.values() for case in some))
     rows = lab.sweep("r2", every).figures("sends", "last_ms_max")
     # A link takes 1 ms, so the last delivery comes after as many ms as there are steps.
     found = {case: Cost(row["sends"], round(row["last_ms_max"])) for case, (row,) in zip(every, rows, strict=True)}
-    return Result(
+    return PaperResult(
         name="r2",
         title=TITLE,
         source="tom.txt, Table 1",
         setting="One multicast to d of G groups of n processes, from a sender in none of them; links of 1 ms, no "
         "failures, every optimisation off. Messages and steps are counted in the trace.",
         tables=[
-            Table(title="Messages", labels=LABELS, rows=[_messages(case, found[case]) for case in by_kind["counted"]]),
-            Table(title="Steps", labels=LABELS, rows=[_steps(case, found[case]) for case in by_kind["counted"]]),
-            Table(title="Optimised", labels=LABELS, rows=_optimised(by_kind["optimised"], found)),
-            Table(title="Ten groups of three", labels=("claim", "consensus"), rows=_compared(found)),
+            ResultTable(
+                title="Messages", labels=LABELS, rows=[_messages(case, found[case]) for case in by_kind["counted"]]
+            ),
+            ResultTable(title="Steps", labels=LABELS, rows=[_steps(case, found[case]) for case in by_kind["counted"]]),
+            ResultTable(title="Optimised", labels=LABELS, rows=_optimised(by_kind["optimised"], found)),
+            ResultTable(title="Ten groups of three", labels=("claim", "consensus"), rows=_compared(found)),
         ],
         pictures=[_picture(lab, found)],
         notes=[
@@ -119,18 +121,18 @@ def reproduce(lab: Lab) -> Result:
     )
 
 
-def _messages(case: Case, cost: Cost) -> Row:
+def _messages(case: OneMulticast, cost: Cost) -> ResultRow:
     return equal(case.named, "messages", case.paper_messages, cost.messages)
 
 
-def _steps(case: Case, cost: Cost) -> Row:
+def _steps(case: OneMulticast, cost: Cost) -> ResultRow:
     paper = PAPER_STEPS[case.protocol, case.consensus]
     if case.protocol != "tom":  # its stages do not overlap
         return equal(case.named, "steps", paper, cost.steps)
     return between(case.named, "steps", paper, cost.steps, paper - 1, paper)
 
 
-def _optimised(cases: list[Case], found: dict[Case, Cost]) -> list[Row]:
+def _optimised(cases: list[OneMulticast], found: dict[OneMulticast, Cost]) -> list[ResultRow]:
     rows = []
     for case in cases:
         rows += [
@@ -140,11 +142,11 @@ def _optimised(cases: list[Case], found: dict[Case, Cost]) -> list[Row]:
     return rows
 
 
-def _compared(found: dict[Case, Cost]) -> list[Row]:
+def _compared(found: dict[OneMulticast, Cost]) -> list[ResultRow]:
     """The sentences under the table."""
 
     def messages(protocol: str, consensus: str) -> dict[int, int]:
-        return {d: found[Case(protocol, consensus, d, OF_THREE, TEN)].messages for d in range(2, TEN + 1)}
+        return {d: found[OneMulticast(protocol, consensus, d, OF_THREE, TEN)].messages for d in range(2, TEN + 1)}
 
     said = {
         ("tom", "ct"): "2 to 9",
@@ -163,7 +165,7 @@ def _compared(found: dict[Case, Cost]) -> list[Row]:
     return rows
 
 
-def _picture(lab: Lab, found: dict[Case, Cost]) -> Picture:
+def _picture(lab: Lab, found: dict[OneMulticast, Cost]) -> Picture:
     ds = range(2, TEN + 1)
     panels = [
         Panel(
@@ -171,7 +173,7 @@ def _picture(lab: Lab, found: dict[Case, Cost]) -> Picture:
             "groups addressed",
             "messages",
             [
-                Curve(name, ds, [found[Case(protocol, consensus, d, OF_THREE, TEN)].messages for d in ds])
+                Curve(name, ds, [found[OneMulticast(protocol, consensus, d, OF_THREE, TEN)].messages for d in ds])
                 for protocol, name in NAMES.items()
             ],
             ticks=ds,

@@ -9,8 +9,18 @@ import msgspec
 from antiphon.reproduce import tom
 from antiphon.reproduce.draw import COLOURS, Curve, Panel
 from antiphon.reproduce.lab import Lab
-from antiphon.reproduce.table import Picture, Result, Row, Table, at_least, below, equal, grows, only_shown
-from antiphon.reproduce.tom import SIZES, Point, Reproduction
+from antiphon.reproduce.table import (
+    PaperResult,
+    Picture,
+    ResultRow,
+    ResultTable,
+    at_least,
+    below,
+    equal,
+    grows,
+    only_shown,
+)
+from antiphon.reproduce.tom import SIZES, MeasuredPoint, Reproduction
 
 TITLE = "TOM on real processes"
 PAPER_DELIVERY_MS = {10: (2.4, 4.5, 5.2), 500: (2.4, 8.6, 10.4), 1000: (3.0, 13.9, 16.0)}
@@ -18,15 +28,15 @@ PAPER_RATIO = {10: 5.6, 1000: 2.7}
 RATIO_AT_LEAST = 5.6  # at 10 bytes
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     found = tom.measured(lab)
     (lab.place("r3") / "tom.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
     return result(lab, found)
 
 
-def result(lab: Lab, found: Reproduction) -> Result:
+def result(lab: Lab, found: Reproduction) -> PaperResult:
     """Of what was measured now, or of a record."""
-    return Result(
+    return PaperResult(
         name="r3",
         title=TITLE,
         source="tom.txt, Figure 2 and Table 2",
@@ -43,16 +53,16 @@ def result(lab: Lab, found: Reproduction) -> Result:
     )
 
 
-def tables(found: Reproduction) -> list[Table]:
+def tables(found: Reproduction) -> list[ResultTable]:
     return [
-        Table(title="Highest delivery rate", labels=("bytes",), rows=list(_best(found))),
-        Table(title="Figure 2", labels=("bytes", "per consensus", "sent"), rows=list(_figure_2(found))),
-        Table(title="Consensus executions", labels=("bytes",), rows=list(_executions(found))),
-        Table(title="Table 2: mean delivery time", labels=("bytes", "groups"), rows=list(_times(found))),
+        ResultTable(title="Highest delivery rate", labels=("bytes",), rows=list(_best(found))),
+        ResultTable(title="Figure 2", labels=("bytes", "per consensus", "sent"), rows=list(_figure_2(found))),
+        ResultTable(title="Consensus executions", labels=("bytes",), rows=list(_executions(found))),
+        ResultTable(title="Table 2: mean delivery time", labels=("bytes", "groups"), rows=list(_times(found))),
     ]
 
 
-def _best(found: Reproduction) -> Iterator[Row]:
+def _best(found: Reproduction) -> Iterator[ResultRow]:
     for size in SIZES:
         single, sets = found.best(sets=False, size=size), found.best(sets=True, size=size)
         yield only_shown((str(size),), "one message per consensus, messages/s", None, single)
@@ -64,14 +74,14 @@ def _best(found: Reproduction) -> Iterator[Row]:
     yield only_shown(("10",), "sets, journal on, messages/s", None, found.best(sets=True, size=10, journal=True))
 
 
-def _figure_2(found: Reproduction) -> Iterator[Row]:
+def _figure_2(found: Reproduction) -> Iterator[ResultRow]:
     for point in found.points:
         kind = ("sets" if point.sets else "one message") + (", journal on" if point.journal else "")
         asked = f"{point.sent_per_s:g}/s" if point.sent_per_s else "as fast as possible"
         yield only_shown((str(point.size), kind, asked), "delivered/s", None, point.delivered_per_s)
 
 
-def _executions(found: Reproduction) -> Iterator[Row]:
+def _executions(found: Reproduction) -> Iterator[ResultRow]:
     """For each message, from the lowest rate to the highest. One by one, each message takes two."""
     for size in SIZES:
         alone = found.curve(sets=False, size=size)
@@ -83,7 +93,7 @@ def _executions(found: Reproduction) -> Iterator[Row]:
         yield below((str(size),), "executions per message, as fast as possible", "falling", last, first)
 
 
-def _times(found: Reproduction) -> Iterator[Row]:
+def _times(found: Reproduction) -> Iterator[ResultRow]:
     by_size: dict[int, list[float]] = {}
     for each in found.delivery_times:
         paper = PAPER_DELIVERY_MS[each.size][each.groups - 1]
@@ -106,6 +116,6 @@ def _picture(lab: Lab, found: Reproduction) -> Picture:
     return lab.draw("r3", "figure2.svg", "Figure 2: delivery rate against sending rate", [panel])
 
 
-def rate_curve(name: str, points: Sequence[Point], dashes: str = "-", colour: str = "") -> Curve:
+def rate_curve(name: str, points: Sequence[MeasuredPoint], dashes: str = "-", colour: str = "") -> Curve:
     ordered = sorted(points, key=lambda point: point.reached_per_s)
     return Curve(name, [p.reached_per_s for p in ordered], [p.delivered_per_s for p in ordered], dashes, colour)

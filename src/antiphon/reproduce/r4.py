@@ -8,17 +8,17 @@ from antiphon.reproduce import tom
 from antiphon.reproduce.draw import Panel
 from antiphon.reproduce.lab import Lab
 from antiphon.reproduce.r3 import rate_curve
-from antiphon.reproduce.table import Result, Row, Table, at_least, only_shown
-from antiphon.reproduce.tom import CRASHED_SIZE, GROUPS, Point, Reproduction
+from antiphon.reproduce.table import PaperResult, ResultRow, ResultTable, at_least, only_shown
+from antiphon.reproduce.tom import CRASHED_SIZE, GROUPS, MeasuredPoint, Reproduction
 
 TITLE = "TOM with crashed coordinators"
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     return result(lab, Reproduction(points=tom.measured(lab).points + tom.measured_after_crashes(lab).points))
 
 
-def result(lab: Lab, found: Reproduction) -> Result:
+def result(lab: Lab, found: Reproduction) -> PaperResult:
     """Of what was measured now, or of a record."""
     whole, crashed = curves(found)
     panel = Panel(
@@ -29,7 +29,7 @@ def result(lab: Lab, found: Reproduction) -> Result:
         log_x=True,
         log_y=True,
     )
-    return Result(
+    return PaperResult(
         name="r4",
         title=TITLE,
         source="tom.txt, Figure 3",
@@ -44,17 +44,17 @@ def result(lab: Lab, found: Reproduction) -> Result:
     )
 
 
-def curves(found: Reproduction) -> tuple[list[Point], list[Point]]:
+def curves(found: Reproduction) -> tuple[list[MeasuredPoint], list[MeasuredPoint]]:
     """Without a crash, and with one in each group."""
     whole, crashed = (found.curve(sets=True, size=CRASHED_SIZE, crashed=number) for number in (0, len(GROUPS)))
     return whole, crashed
 
 
-def tables(found: Reproduction) -> list[Table]:
-    return [Table(title="Figure 3", labels=("sent",), rows=list(_rows(*curves(found))))]
+def tables(found: Reproduction) -> list[ResultTable]:
+    return [ResultTable(title="Figure 3", labels=("sent",), rows=list(_rows(*curves(found))))]
 
 
-def _rows(whole: list[Point], crashed: list[Point]) -> Iterator[Row]:
+def _rows(whole: list[MeasuredPoint], crashed: list[MeasuredPoint]) -> Iterator[ResultRow]:
     """The paper has a drawing only, which is lost: the cluster without a crash is set beside."""
     for point in crashed:
         asked = f"{point.sent_per_s:g}/s" if point.sent_per_s else "as fast as possible"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from antiphon.core import ProcessId
 from antiphon.reproduce.lab import Lab
-from antiphon.reproduce.table import Result, Row, Table, equal
+from antiphon.reproduce.table import PaperResult, ResultRow, ResultTable, equal
 from antiphon.reproduce.toto_graph import letter, snapshot
 from antiphon.services import toto as paper
 from antiphon.services.dag import Name
@@ -41,10 +41,10 @@ def _written(entry: float | None) -> str:
     return "*" if entry is None else "∞" if entry == INFINITY else str(entry)
 
 
-def table_1() -> list[Row]:
+def table_1() -> list[ResultRow]:
     candidates = paper.candidates(FIGURE_1, DELIVERED)
     found = [letter(FIGURE_1, m) for m in candidates]
-    rows: list[Row] = [equal(("",), "candidates", ", ".join(TABLE_1), ", ".join(found))]
+    rows: list[ResultRow] = [equal(("",), "candidates", ", ".join(TABLE_1), ", ".join(found))]
     for m in candidates:
         case, of_paper = letter(FIGURE_1, m), TABLE_1.get(letter(FIGURE_1, m), ("none", "none", 0))
         stamp = paper.vt(FIGURE_1, candidates, m)
@@ -58,15 +58,15 @@ def table_1() -> list[Row]:
     return rows
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     candidates = paper.candidates(FIGURE_1, DELIVERED)
     drawing = snapshot(FIGURE_1, sorted(DELIVERED), candidates, "Figure 1", PHI)
-    return Result(
+    return PaperResult(
         name="r5",
         title=TITLE,
         source="toto.txt, Table 1 and Figure 1",
         setting="Five machines a to e; a1, d1 and e1 are delivered. By section 4's definitions, as the code has them.",
-        tables=[Table(title="The candidates", labels=("candidate",), rows=table_1())],
+        tables=[ResultTable(title="The candidates", labels=("candidate",), rows=table_1())],
         pictures=[
             lab.keep("r5", drawing, "figure1.svg", "Figure 1, recovered: grey is delivered, ringed are candidates")
         ],

@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from antiphon.reproduce import toto
 from antiphon.reproduce.draw import Bars, Curve, Panel
 from antiphon.reproduce.lab import Lab
-from antiphon.reproduce.table import Picture, Result, Row, Table, between, equal, grows, near, near_share, only_shown
-from antiphon.reproduce.toto import LOADS, MACHINES, PROTOCOLS, SOURCES, TITLES, Case, Found, Source, Tables
+from antiphon.reproduce.table import (
+    PaperResult,
+    Picture,
+    ResultRow,
+    ResultTable,
+    between,
+    equal,
+    grows,
+    near,
+    near_share,
+    only_shown,
+)
+from antiphon.reproduce.toto import LOADS, MACHINES, PROTOCOLS, SOURCES, TITLES, Case, MeasuredCases, Source, Tables
 from antiphon.simulation import MILLISECOND, Constant, Distance, Exponential, Latency, Uniform
 
 if TYPE_CHECKING:
@@ -33,10 +44,10 @@ MODEL_SPEEDUP = {"periodic": (1.82, 1.55, 1.62, 1.45), "poisson": (3.24, 2.92, 2
 INDEX_WITHIN, SPEEDUP_WITHIN = 0.4, 0.10
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     made = toto.tables(lab)
     beyond = Beyond([], []) if lab.quick else measured_beyond(lab)
-    return Result(
+    return PaperResult(
         name="r6",
         title=TITLE,
         source="toto.txt, Tables 2 and 3, Figures 5 and 6",
@@ -45,10 +56,12 @@ def reproduce(lab: Lab) -> Result:
         "that at the sender.",
         tables=[
             *(
-                Table(title=f"Table {number}: {TITLES[source]}", labels=("msg/s", "protocol"), rows=_rows(source, made))
+                ResultTable(
+                    title=f"Table {number}: {TITLES[source]}", labels=("msg/s", "protocol"), rows=_rows(source, made)
+                )
                 for source, number in zip(SOURCES, (2, 3), strict=True)
             ),
-            Table(title="What holds in every run", labels=("protocol",), rows=_checks(made)),
+            ResultTable(title="What holds in every run", labels=("protocol",), rows=_checks(made)),
             *beyond.tables,
         ],
         pictures=[_figures(lab, made.found), *beyond.pictures],
@@ -73,7 +86,7 @@ def _messages(lab: Lab) -> str:
 # Tables 2 and 3 -----------------------------------------------------------------------------------------------------
 
 
-def _rows(source: Source, made: Tables) -> list[Row]:
+def _rows(source: Source, made: Tables) -> list[ResultRow]:
     rows = []
     for at, load in enumerate(LOADS):
         cells = {protocol: toto.of(made.found, protocol, source, load) for protocol in PROTOCOLS}
@@ -91,7 +104,7 @@ def _rows(source: Source, made: Tables) -> list[Row]:
     return rows
 
 
-def _checks(made: Tables) -> list[Row]:
+def _checks(made: Tables) -> list[ResultRow]:
     """What the trace must show of every run, without failures."""
     from antiphon.pipeline.latency_index import acknowledged
     from antiphon.pipeline.metrics import loads
@@ -128,7 +141,7 @@ def late(known: DataFrame) -> DataFrame:
     return known.selectExpr("count(*) as all", f"count_if({is_late}) as late")
 
 
-def _figures(lab: Lab, found: Found) -> Picture:
+def _figures(lab: Lab, found: MeasuredCases) -> Picture:
     panels = []
     for source, number in zip(SOURCES, (5, 6), strict=True):
         shares = {f"{load}/s": toto.of(found, "toto", source, load).index_shares() for load in LOADS}
@@ -154,7 +167,7 @@ WIDE = {"narrow": (50, 2), "wide": (400, 50)}  # messages per second in all, and
 
 
 class Beyond(NamedTuple):
-    tables: list[Table]
+    tables: list[ResultTable]
     pictures: list[Picture]
 
 
@@ -185,7 +198,7 @@ def _both(case: Case) -> tuple[Case, Case]:
     return replace(case, protocol="toto"), replace(case, protocol="allack")
 
 
-def _speedup(found: Found, case: Case) -> float:
+def _speedup(found: MeasuredCases, case: Case) -> float:
     early, late = (found[one].latency_ms for one in _both(case))
     return late / early
 
@@ -197,7 +210,7 @@ def narrow_speedup(source: Source, n: int) -> float:
     return sum(1 / (n - k) for k in range(1, n)) / sum(1 / (n - k) for k in range(1, n // 2 + 1))
 
 
-def _machines_table(found: Found, machines: dict[Source, list[Case]]) -> Table:
+def _machines_table(found: MeasuredCases, machines: dict[Source, list[Case]]) -> ResultTable:
     rows = []
     for source, cases in machines.items():
         speedups = [_speedup(found, case) for case in cases]
@@ -209,10 +222,10 @@ def _machines_table(found: Found, machines: dict[Source, list[Case]]) -> Table:
         ]
         if source == "poisson":  # the paper: as log n
             rows.append(grows((TITLES[source], "all"), "speedup", "as log n", speedups))
-    return Table(title="More machines, 50 messages a second in all, Φ = n/2", labels=("source", "n"), rows=rows)
+    return ResultTable(title="More machines, 50 messages a second in all, Φ = n/2", labels=("source", "n"), rows=rows)
 
 
-def _machines_picture(lab: Lab, found: Found, machines: dict[Source, list[Case]]) -> Picture:
+def _machines_picture(lab: Lab, found: MeasuredCases, machines: dict[Source, list[Case]]) -> Picture:
     panels = [
         Panel(
             TITLES[source],
@@ -234,7 +247,7 @@ def _far(ms: int) -> tuple[Distance, ...]:
     return tuple(Distance(f"g.{i}", f"g.{MACHINES}", ms * MILLISECOND) for i in range(1, MACHINES))
 
 
-def _links_table(found: Found, varying: dict[str, Case], far: dict[int, Case]) -> Table:
+def _links_table(found: MeasuredCases, varying: dict[str, Case], far: dict[int, Case]) -> ResultTable:
     named = {f"{name} ms, deviation {VARYING[name][0]:.1f} ms": case for name, case in varying.items()}
     named |= {f"2 ms, one machine {ms} ms away": case for ms, case in far.items()}
     rows = []
@@ -245,10 +258,12 @@ def _links_table(found: Found, varying: dict[str, Case], far: dict[int, Case]) -
             only_shown((name,), "all-ack, ms", None, late.latency_ms),
             only_shown((name,), "speedup", None, _speedup(found, case)),
         ]
-    return Table(title="Links that vary, 8 Poisson sources, 50 messages a second in all", labels=("links",), rows=rows)
+    return ResultTable(
+        title="Links that vary, 8 Poisson sources, 50 messages a second in all", labels=("links",), rows=rows
+    )
 
 
-def _links_picture(lab: Lab, found: Found, varying: dict[str, Case], far: dict[int, Case]) -> Picture:
+def _links_picture(lab: Lab, found: MeasuredCases, varying: dict[str, Case], far: dict[int, Case]) -> Picture:
     deviations = [deviation for deviation, _ in VARYING.values()]
     speedups = [_speedup(found, case) for case in varying.values()]
     panels = [
@@ -276,16 +291,16 @@ def _phis() -> dict[tuple[str, Source], list[Case]]:
     }
 
 
-def _phi_table(found: Found, phis: dict[tuple[str, Source], list[Case]]) -> Table:
+def _phi_table(found: MeasuredCases, phis: dict[tuple[str, Source], list[Case]]) -> ResultTable:
     rows = [
         only_shown((name, TITLES[source], str(case.phi)), "latency, ms", None, found[case].latency_ms)
         for (name, source), cases in phis.items()
         for case in cases
     ]
-    return Table(title="Φ", labels=("graph", "source", "Φ"), rows=rows)
+    return ResultTable(title="Φ", labels=("graph", "source", "Φ"), rows=rows)
 
 
-def _phi_picture(lab: Lab, found: Found, phis: dict[tuple[str, Source], list[Case]]) -> Picture:
+def _phi_picture(lab: Lab, found: MeasuredCases, phis: dict[tuple[str, Source], list[Case]]) -> Picture:
     panels = []
     for name, (load, ms) in WIDE.items():
         curves = [

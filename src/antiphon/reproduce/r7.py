@@ -5,8 +5,8 @@ from __future__ import annotations
 from antiphon.reproduce import toto
 from antiphon.reproduce.draw import Curve, Panel
 from antiphon.reproduce.lab import Lab
-from antiphon.reproduce.table import Picture, Result, Row, Table, at_most, only_shown
-from antiphon.reproduce.toto import LOADS, PROTOCOLS, SOURCES, TITLES, Found
+from antiphon.reproduce.table import PaperResult, Picture, ResultRow, ResultTable, at_most, only_shown
+from antiphon.reproduce.toto import LOADS, PROTOCOLS, SOURCES, TITLES, MeasuredCases
 
 TITLE = "ToTo's model"
 PAPER_MODEL_MS = {
@@ -24,16 +24,18 @@ PAPER_RHO = {
 RHO_MAX = 0.10
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     found = toto.tables(lab).found
-    return Result(
+    return PaperResult(
         name="r7",
         title=TITLE,
         source="toto.txt, Tables 4 and 5",
         setting="The runs of R6. Pois = (1/λ) Σ P(τ=i, ω=j) Σ 1/(n-k), k from j to i-1; Per = c Σ P(τ=i, ω=j) "
         "(i-j)/(n-j+1), with the joint distribution that Spark measures; ρ is how far the model is off, in %.",
         tables=[
-            Table(title=f"Table {number}: {TITLES[source]}", labels=("msg/s", "protocol"), rows=_rows(source, found))
+            ResultTable(
+                title=f"Table {number}: {TITLES[source]}", labels=("msg/s", "protocol"), rows=_rows(source, found)
+            )
             for source, number in zip(SOURCES, (4, 5), strict=True)
         ],
         pictures=[_picture(lab, found)],
@@ -46,7 +48,7 @@ def reproduce(lab: Lab) -> Result:
     )
 
 
-def _rows(source: toto.Source, found: Found) -> list[Row]:
+def _rows(source: toto.Source, found: MeasuredCases) -> list[ResultRow]:
     rows = []
     for at, load in enumerate(LOADS):
         for protocol, name in PROTOCOLS.items():
@@ -59,7 +61,7 @@ def _rows(source: toto.Source, found: Found) -> list[Row]:
     return rows
 
 
-def _picture(lab: Lab, found: Found) -> Picture:
+def _picture(lab: Lab, found: MeasuredCases) -> Picture:
     panels = [
         Panel(
             f"Table {number}: {TITLES[source]}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from antiphon.reproduce.draw import Curve, Panel
@@ -11,8 +12,8 @@ from antiphon.reproduce.swap_figures import strip
 from antiphon.reproduce.swap_runs import (
     AT_ONCE,
     BY_NODE,
+    CONTENDERS,
     HALF_AT_ONCE,
-    KINDS,
     LOAD,
     LOADED,
     MOVED,
@@ -21,18 +22,18 @@ from antiphon.reproduce.swap_runs import (
     PATTERNS,
     TREES,
     WHEN,
-    Case,
     Compared,
-    Latency,
-    Load,
-    Measured,
     Moves,
+    SwapCase,
+    SwapFigures,
+    SwapLatency,
+    SwapLoad,
     compared,
     diameter,
     measured,
 )
 from antiphon.reproduce.swap_stage import Figure, Stage, arrow_figures, combining_figures
-from antiphon.reproduce.table import Picture, Result, Row, Table, at_most, below, equal, only_shown
+from antiphon.reproduce.table import PaperResult, Picture, ResultRow, ResultTable, at_most, below, equal, only_shown
 
 TITLE = "arrow and combining multicast"
 # Each figure as its caption tells: where the arrows point and the sinks' values; swaps on their way; what is multicast
@@ -50,29 +51,33 @@ CAPTIONS = {
 }
 
 
-class Found(NamedTuple):
-    cases: dict[Case, Measured]
-    pairs: dict[tuple[Latency, Latency], Compared]
+class Simulated(NamedTuple):
+    cases: dict[SwapCase, SwapFigures]
+    pairs: dict[tuple[SwapLatency, SwapLatency], Compared]
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     sizes = (8, 16) if lab.quick else (8, 16, 32, 64, 128, 256)
     swept = lab.sweep("swap", list(_cases(sizes)))
-    found = Found(measured(swept), compared(swept))
+    found = Simulated(measured(swept), compared(swept))
     stages = {"arrow": arrow_figures(), "combining": combining_figures()}
-    return Result(
+    return PaperResult(
         name="r8",
         title=TITLE,
         source="swap.txt, Figures 1 to 9 and sections 5 and 6",
         setting="Trees of n nodes, links of 1 ms, messages multicast along the tree, no failures. Latencies are in "
         f"links. Load is swap frames that the busiest node takes in for each of {LOAD} messages.",
         tables=[
-            Table(title="The figures", labels=("figure",), rows=list(_figure_rows(stages))),
-            Table(title="Hops of a swap", labels=("protocol", "requests", "n"), rows=_hops(found, sizes)),
-            Table(title="Swap against counting", labels=("requests", "by", "n"), rows=list(_latencies(found, sizes))),
-            Table(title="One node alone", labels=("tree", "n"), rows=list(_alone(found, sizes))),
-            Table(title="Two halves take turns", labels=("tree", "turns", "n", "protocol"), rows=_halves(found, sizes)),
-            Table(title="Leaving and entering", labels=("who", "protocol", "n"), rows=list(_moves(found, sizes))),
+            ResultTable(title="The figures", labels=("figure",), rows=list(_figure_rows(stages))),
+            ResultTable(title="Hops of a swap", labels=("protocol", "requests", "n"), rows=_hops(found, sizes)),
+            ResultTable(
+                title="Swap against counting", labels=("requests", "by", "n"), rows=list(_latencies(found, sizes))
+            ),
+            ResultTable(title="One node alone", labels=("tree", "n"), rows=list(_alone(found, sizes))),
+            ResultTable(
+                title="Two halves take turns", labels=("tree", "turns", "n", "protocol"), rows=_halves(found, sizes)
+            ),
+            ResultTable(title="Leaving and entering", labels=("who", "protocol", "n"), rows=list(_moves(found, sizes))),
         ],
         pictures=[
             *(
@@ -92,17 +97,18 @@ def reproduce(lab: Lab) -> Result:
     )
 
 
-def _cases(sizes: tuple[int, ...]) -> Iterator[Case]:
+def _cases(sizes: tuple[int, ...]) -> Iterator[SwapCase]:
     for n in sizes:
-        yield from (Latency(kind.name, n, when) for kind in KINDS for when in WHEN)
-        yield from (Load(kind.name, n, tree, pattern) for kind in LOADED for tree in TREES for pattern in PATTERNS)
+        yield from (SwapLatency(contender.name, n, when) for contender in CONTENDERS for when in WHEN)
+        loads = product((contender.name for contender in LOADED), TREES, PATTERNS)
+        yield from (SwapLoad(contender, n, tree, pattern) for contender, tree, pattern in loads)
         yield from (Moves(protocol, n, mover.name) for protocol in MOVED for mover in MOVERS)
 
 
 # The figures --------------------------------------------------------------------------------------------------------
 
 
-def _figure_rows(stages: dict[str, Stage]) -> Iterator[Row]:
+def _figure_rows(stages: dict[str, Stage]) -> Iterator[ResultRow]:
     for name, stage in stages.items():
         for figure in stage.figures:
             yield equal((f"{figure.number}: {figure.caption}",), "state", CAPTIONS[figure.number], written(figure))
@@ -124,25 +130,29 @@ def written(figure: Figure) -> str:
 # What was measured --------------------------------------------------------------------------------------------------
 
 
-def _hops(found: Found, sizes: tuple[int, ...]) -> list[Row]:
+def _hops(found: Simulated, sizes: tuple[int, ...]) -> list[ResultRow]:
     return [
         at_most(
-            (kind.name, when, str(n)), "hops", "≤ diameter", found.cases[Latency(kind.name, n, when)].hops, diameter(n)
+            (contender.name, when, str(n)),
+            "hops",
+            "≤ diameter",
+            found.cases[SwapLatency(contender.name, n, when)].hops,
+            diameter(n),
         )
-        for kind in KINDS
-        if not kind.is_counting
+        for contender in CONTENDERS
+        if not contender.is_counting
         for when in WHEN
         for n in sizes
     ]
 
 
-def _latencies(found: Found, sizes: tuple[int, ...]) -> Iterator[Row]:
+def _latencies(found: Simulated, sizes: tuple[int, ...]) -> Iterator[ResultRow]:
     """Of both, until a message is multicast with its place in the order, and until its last delivery."""
     for n in sizes:
         for (swap, counting), pair in found.pairs.items():
             if swap.n != n:
                 continue
-            way, when = swap.kind.partition(",")[0], swap.when
+            way, when = swap.contender.partition(",")[0], swap.when
             case = (when, way, str(n))
             one, other = found.cases[swap], found.cases[counting]
             if (way, when) == ("arrow", "sequential"):  # the paper: they are the same
@@ -159,26 +169,26 @@ def _latencies(found: Found, sizes: tuple[int, ...]) -> Iterator[Row]:
                 yield at_most(case, "most that a request waits longer with swap, to the delivery", 0, pair.delivery, 0)
 
 
-def _alone(found: Found, sizes: tuple[int, ...]) -> Iterator[Row]:
+def _alone(found: Simulated, sizes: tuple[int, ...]) -> Iterator[ResultRow]:
     for tree in TREES:
         for n in sizes:
-            arrow, combining = (found.cases[Load(name, n, tree, ONE_SENDER)] for name in ("arrow", "combining"))
+            arrow, combining = (found.cases[SwapLoad(name, n, tree, ONE_SENDER)] for name in ("arrow", "combining"))
             yield equal((tree, str(n)), "arrow: swap frames after the first message", 0, arrow.after_first)
             yield equal((tree, str(n)), "combining: messages that pass the root", LOAD, combining.at_root)
 
 
-def _load(found: Found, kind: str, n: int, tree: str, pattern: str) -> float:
-    return found.cases[Load(kind, n, tree, pattern)].busiest / LOAD
+def _load(found: Simulated, contender: str, n: int, tree: str, pattern: str) -> float:
+    return found.cases[SwapLoad(contender, n, tree, pattern)].busiest / LOAD
 
 
-def _halves(found: Found, sizes: tuple[int, ...]) -> list[Row]:
+def _halves(found: Simulated, sizes: tuple[int, ...]) -> list[ResultRow]:
     """The hot spot is the node between the halves; in a star, a virtual root spreads what meets there, if the halves
     have as many nodes as are to multicast at once."""
     rows = []
     for tree in TREES:
         for pattern in (BY_NODE, AT_ONCE):
             for n in sizes:
-                loads = {kind.name: _load(found, kind.name, n, tree, pattern) for kind in LOADED}
+                loads = {contender.name: _load(found, contender.name, n, tree, pattern) for contender in LOADED}
                 for name, ours in loads.items():
                     case = (tree, pattern, str(n), name)
                     if name.startswith("hybrid") and (tree, pattern) == ("star", AT_ONCE) and n >= 2 * HALF_AT_ONCE:
@@ -188,7 +198,7 @@ def _halves(found: Found, sizes: tuple[int, ...]) -> list[Row]:
     return rows
 
 
-def _moves(found: Found, sizes: tuple[int, ...]) -> Iterator[Row]:
+def _moves(found: Simulated, sizes: tuple[int, ...]) -> Iterator[ResultRow]:
     for mover in MOVERS:
         for protocol in MOVED:
             for n in sizes:
@@ -202,7 +212,7 @@ def _moves(found: Found, sizes: tuple[int, ...]) -> Iterator[Row]:
 # Curves -------------------------------------------------------------------------------------------------------------
 
 
-def _latency_picture(lab: Lab, found: Found, sizes: tuple[int, ...]) -> Picture:
+def _latency_picture(lab: Lab, found: Simulated, sizes: tuple[int, ...]) -> Picture:
     panels = [
         Panel(
             f"{when}: {words}",
@@ -210,12 +220,12 @@ def _latency_picture(lab: Lab, found: Found, sizes: tuple[int, ...]) -> Picture:
             "links",
             [
                 Curve(
-                    kind.name,
+                    contender.name,
                     sizes,
-                    [getattr(found.cases[Latency(kind.name, n, when)], field) for n in sizes],
-                    "--" if kind.is_counting else "-",
+                    [getattr(found.cases[SwapLatency(contender.name, n, when)], field) for n in sizes],
+                    "--" if contender.is_counting else "-",
                 )
-                for kind in KINDS
+                for contender in CONTENDERS
             ],
             log_x=True,
             ticks=sizes,
@@ -226,10 +236,10 @@ def _latency_picture(lab: Lab, found: Found, sizes: tuple[int, ...]) -> Picture:
     return lab.draw("r8", "latency.svg", "Latency of swap and of counting against the number of nodes", panels)
 
 
-def _load_picture(lab: Lab, found: Found, sizes: tuple[int, ...]) -> Picture:
+def _load_picture(lab: Lab, found: Simulated, sizes: tuple[int, ...]) -> Picture:
     """Where curves are the same, the narrower ones lie on the wider ones."""
     marks = zip(LOADED, ("-", "--", ":"), (5.0, 2.6, 1.3), strict=True)
-    styles = {kind.name: (dashes, width) for kind, dashes, width in marks}
+    styles = {contender.name: (dashes, width) for contender, dashes, width in marks}
     panels = [
         Panel(
             f"{tree}: {pattern}",
@@ -250,8 +260,8 @@ def _load_picture(lab: Lab, found: Found, sizes: tuple[int, ...]) -> Picture:
     return lab.draw("r8", "load.svg", caption, panels, columns=len(PATTERNS))
 
 
-def _moves_picture(lab: Lab, found: Found, sizes: tuple[int, ...]) -> Picture:
-    def of(mover: str) -> list[Measured]:
+def _moves_picture(lab: Lab, found: Simulated, sizes: tuple[int, ...]) -> Picture:
+    def of(mover: str) -> list[SwapFigures]:
         return [found.cases[Moves(MOVED[0], n, mover)] for n in sizes]
 
     curves = [Curve(f"to leave: {mover.name}", sizes, [m.leaving for m in of(mover.name)]) for mover in MOVERS]

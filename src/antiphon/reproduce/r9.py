@@ -10,7 +10,7 @@ from antiphon.core.events import Delivered
 from antiphon.core.inputs import Multicast, Receive
 from antiphon.protocols.skeen import Held, Propose, Skeen
 from antiphon.reproduce.lab import Lab
-from antiphon.reproduce.table import Result, Table, equal
+from antiphon.reproduce.table import PaperResult, ResultTable, equal
 
 TITLE = "the ISIS example"
 SITES = Topology({"sites": ["1", "2", "3"]})
@@ -124,7 +124,7 @@ def played() -> list[Queues]:
     return [isis.queues(), *(isis.announce(m) for m in ("m1", "m2", "m3"))]
 
 
-def reproduce(lab: Lab) -> Result:
+def reproduce(lab: Lab) -> PaperResult:
     found = played()
     rows = [
         equal((f"{step}: {words}", site), "queue", ", ".join(drawn[site]), ", ".join(ours[site]))
@@ -132,13 +132,13 @@ def reproduce(lab: Lab) -> Result:
         for site in drawn
     ]
     caption = "The hold-back queues of three sites after each of four steps"
-    return Result(
+    return PaperResult(
         name="r9",
         title=TITLE,
         source='slides.txt, "Totally ordered multicast" 6 and 7',
         setting="Three messages reach three sites of skeen in different orders. 17.3 is time 17 at site 3; u is "
         "undeliverable, d deliverable; the head of a queue comes first, with what the step delivers.",
-        tables=[Table(title="Hold-back queues", labels=("step", "site"), rows=rows)],
+        tables=[ResultTable(title="Hold-back queues", labels=("step", "site"), rows=rows)],
         pictures=[lab.keep("r9", picture(found), "queues.svg", caption)],
         notes=["The proposals follow from the arrival orders, with clocks of 14, 15 and 16 before them."],
     )

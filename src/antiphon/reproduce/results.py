@@ -11,14 +11,14 @@ import msgspec
 
 from antiphon.core.errors import UsageError
 from antiphon.reproduce.lab import Lab
-from antiphon.reproduce.table import Result
+from antiphon.reproduce.table import PaperResult
 from antiphon.reproduce.write import write_index, write_result
 
 NAMES = tuple(f"r{number}" for number in range(1, 10))
 SWEPT = frozenset({"r1", "r2", "r6", "r7", "r8"})  # made by sweeps, on Spark
 MARK = "reproduction.json"  # says what a folder is
 
-Reproduce = Callable[[Lab], Result]
+Reproduce = Callable[[Lab], PaperResult]
 
 
 def wanted(names: Sequence[str]) -> list[str]:
@@ -51,7 +51,7 @@ def prepare(folder: Path, *, quick: bool) -> None:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None
 
 
-def reproduce(lab: Lab, names: Sequence[str]) -> Iterator[Result]:
+def reproduce(lab: Lab, names: Sequence[str]) -> Iterator[PaperResult]:
     """Make each result, write it, and the page about all that the folder has."""
     for name in names:
         lab.say(name)

@@ -6,16 +6,16 @@ from math import hypot
 
 from antiphon.reproduce.swap_stage import Figure, Stage
 
-Point = tuple[float, float]
+Spot = tuple[float, float]
 
 PANEL, HEIGHT, TOP = 230, 272, 30  # of one figure, in pixels; above it, its number
 RADIUS = 13
-PLACES: dict[str, Point] = {
+PLACES: dict[str, Spot] = {
     **{"v": (52, 60), "w": (52, 196), "x": (116, 128), "u": (190, 128)},
     **{"r": (122, 36), "b": (122, 108), "a": (76, 174), "3": (174, 174), "1": (42, 240), "2": (110, 240)},
 }
-VALUES: dict[str, Point] = {"v": (0, -24), "r": (42, 4.5)}  # where a node's value stands, if not below it
-MULTICASTS: dict[str, Point] = {"v": (0, -24), "u": (-4, -24), "r": (-54, 5), "b": (-52, 5), "a": (-34, -42)}
+VALUES: dict[str, Spot] = {"v": (0, -24), "r": (42, 4.5)}  # where a node's value stands, if not below it
+MULTICASTS: dict[str, Spot] = {"v": (0, -24), "u": (-4, -24), "r": (-54, 5), "b": (-52, 5), "a": (-34, -42)}
 PAPER, INK, FAINT, RED, GREEN = "#f6f8fa", "#1f2933", "#b8c2cc", "#c8553d", "#2a7a4b"
 HEADS = {"ink": INK, "red": RED}  # of arrows
 FONTS = "Helvetica, Arial, 'DejaVu Sans', sans-serif"  # the third has ⊥ and ⟨⟩ where the others do not
@@ -97,16 +97,16 @@ def _line(start: str, end: str, colour: str, width: float, *, head: bool = False
     return f'<path d="M{a:.1f} {b:.1f} L{c:.1f} {d:.1f}" stroke="{colour}" stroke-width="{width}"{marker}/>'
 
 
-def _at(node: str) -> Point:
+def _at(node: str) -> Spot:
     x, y = PLACES[node]
     return x, y + TOP
 
 
-def _beside(node: str, by: Point) -> Point:
+def _beside(node: str, by: Spot) -> Spot:
     x, y = _at(node)
     return x + by[0], y + by[1]
 
 
-def _text(at: Point, text: str, colour: str, weight: str = "normal", size: float = 13) -> str:
+def _text(at: Spot, text: str, colour: str, weight: str = "normal", size: float = 13) -> str:
     x, y = at
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" font-weight="{weight}" font-size="{size}">{text}</text>'

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from antiphon.core import ProcessId
 from antiphon.reproduce.lab import Swept
 from antiphon.services.tree import TreeKind, clusters, places
-from antiphon.simulation import MILLISECOND, Plan, Scenario, Tell
+from antiphon.simulation import MILLISECOND, Instruction, Plan, Scenario
 from antiphon.simulation.values import Value
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ TURN = 40 * MILLISECOND  # longer than anything takes in these trees
 ENTERING = 2_000 * MILLISECOND  # when all is quiet again
 
 
-class Kind(NamedTuple):
+class Contender(NamedTuple):
     name: str
     protocol: str
     options: dict[str, str]
@@ -40,17 +40,17 @@ class Kind(NamedTuple):
         return self.protocol == "counting"
 
 
-KINDS = (
-    Kind("arrow, swap", "arrow", {}),
-    Kind("arrow, counting", "counting", {"by": "arrow"}),
-    Kind("combining, swap", "combining", {}),
-    Kind("combining, counting", "counting", {"by": "combining"}),
-    Kind("hybrid", "hybrid", {}),
+CONTENDERS = (
+    Contender("arrow, swap", "arrow", {}),
+    Contender("arrow, counting", "counting", {"by": "arrow"}),
+    Contender("combining, swap", "combining", {}),
+    Contender("combining, counting", "counting", {"by": "combining"}),
+    Contender("hybrid", "hybrid", {}),
 )
 LOADED = (
-    Kind("arrow", "arrow", {}),
-    Kind("combining", "combining", {}),
-    Kind("hybrid, root=4", "hybrid", {"root": "4"}),
+    Contender("arrow", "arrow", {}),
+    Contender("combining", "combining", {}),
+    Contender("hybrid, root=4", "hybrid", {"root": "4"}),
 )
 WHEN = ("sequential", "concurrent")
 TREES: tuple[TreeKind, ...] = ("balanced", "star")
@@ -83,17 +83,19 @@ MOVED = ("arrow", "combining")
 # What is simulated --------------------------------------------------------------------------------------------------
 
 
-class Latency(Value, frozen=True, tag=True):
+class SwapLatency(Value, frozen=True, tag=True):
     """How long requests wait, one after the other or all at once."""
 
-    kind: str
+    contender: str
     n: int
     when: str
 
     def scenario(self, _seed: int, /) -> Scenario:
-        kind = next(kind for kind in KINDS if kind.name == self.kind)
-        options = {"tree": "balanced", "multicast": "tree", **kind.options}
-        return Scenario(protocol=kind.protocol, options=options, groups={GROUP: self.n}, plans=tuple(self._plans()))
+        contender = next(contender for contender in CONTENDERS if contender.name == self.contender)
+        options = {"tree": "balanced", "multicast": "tree", **contender.options}
+        return Scenario(
+            protocol=contender.protocol, options=options, groups={GROUP: self.n}, plans=tuple(self._plans())
+        )
 
     def _plans(self) -> list[Plan]:
         nodes = members(self.n)
@@ -105,26 +107,26 @@ class Latency(Value, frozen=True, tag=True):
         return [Plan(sender, i * gap, (GROUP,)) for i, sender in enumerate(senders)]
 
 
-class Load(Value, frozen=True, tag=True):
+class SwapLoad(Value, frozen=True, tag=True):
     """Who has to take in how many swaps."""
 
-    kind: str
+    contender: str
     n: int
     tree: str
     pattern: str
 
     def scenario(self, _seed: int, /) -> Scenario:
-        kind = next(kind for kind in LOADED if kind.name == self.kind)
+        contender = next(contender for contender in LOADED if contender.name == self.contender)
         tree = next(tree for tree in TREES if tree == self.tree)
-        options = {"tree": tree, "multicast": "tree", **kind.options}
-        at_once = self._turns(kind, tree)
+        options = {"tree": tree, "multicast": "tree", **contender.options}
+        at_once = self._turns(contender, tree)
         plans = (Plan(sender, i * TURN, (GROUP,)) for i, senders in enumerate(at_once) for sender in senders)
         first = tuple(islice(plans, LOAD))
-        return Scenario(protocol=kind.protocol, options=options, groups={GROUP: self.n}, plans=first)
+        return Scenario(protocol=contender.protocol, options=options, groups={GROUP: self.n}, plans=first)
 
-    def _turns(self, kind: Kind, tree: TreeKind) -> list[list[ProcessId]]:
+    def _turns(self, contender: Contender, tree: TreeKind) -> list[list[ProcessId]]:
         """Who multicasts at the same time, turn by turn."""
-        nodes, both = members(self.n), halves(kind, self.n, tree)
+        nodes, both = members(self.n), halves(contender, self.n, tree)
         if self.pattern == ONE_SENDER:
             return [[nodes[-1]]] * LOAD
         if self.pattern == BY_NODE:
@@ -149,11 +151,11 @@ class Moves(Value, frozen=True, tag=True):
             options={"moving": "true", "multicast": "tree", "tree": mover.tree},
             groups={GROUP: self.n},
             plans=tuple(Plan(sender, 0, (GROUP,)) for sender in members(self.n)[:: self.n // 8]),
-            commands=(Tell(told, MILLISECOND // 2, "leave"), Tell(told, ENTERING, "enter")),
+            commands=(Instruction(told, MILLISECOND // 2, "leave"), Instruction(told, ENTERING, "enter")),
         )
 
 
-Case = Latency | Load | Moves
+SwapCase = SwapLatency | SwapLoad | Moves
 
 
 def members(n: int) -> tuple[ProcessId, ...]:
@@ -177,11 +179,11 @@ def diameter(n: int) -> int:
     return farthest(farthest(members(n)[0])[1])[0]
 
 
-def halves(kind: Kind, n: int, tree: TreeKind) -> tuple[list[ProcessId], list[ProcessId]]:
+def halves(contender: Contender, n: int, tree: TreeKind) -> tuple[list[ProcessId], list[ProcessId]]:
     """The nodes below one half of the root's children, and below the other, as the protocol's own tree has them."""
     nodes = members(n)
-    if kind.protocol == "hybrid":
-        of_clusters = clusters(nodes, tree, 0, int(kind.options["root"]), 1)
+    if contender.protocol == "hybrid":
+        of_clusters = clusters(nodes, tree, 0, int(contender.options["root"]), 1)
         children = {node: place.children for node, place in of_clusters.items()}
         tops = [
             node for node, place in of_clusters.items() if place.parent and of_clusters[place.parent].parent is None
@@ -211,7 +213,7 @@ def spread(nodes: Sequence[ProcessId], count: int) -> list[ProcessId]:
 SPREAD, MOVING = "layer like '%/multicast'", "layer like '%/moving'"
 
 
-class Measured(NamedTuple):
+class SwapFigures(NamedTuple):
     """Of one run. In links: until a message is multicast, and until it is delivered everywhere."""
 
     multicast: float
@@ -225,14 +227,14 @@ class Measured(NamedTuple):
     concerned: int  # processes that these messages are for
 
 
-def measured(swept: Swept) -> dict[Case, Measured]:
+def measured(swept: Swept) -> dict[SwapCase, SwapFigures]:
     """All runs in one job; what comes back is one row for each."""
     rows = {row["run"]: row for row in measure(swept.events, swept.runs).collect()}
-    found: dict[Case, Measured] = {}
+    found: dict[SwapCase, SwapFigures] = {}
     for point, case in enumerate(swept.points):
-        assert isinstance(case, Case)
+        assert isinstance(case, SwapCase)
         (name,) = swept.names(point)
-        found[case] = Measured(*(rows[name][field] for field in Measured._fields))
+        found[case] = SwapFigures(*(rows[name][field] for field in SwapFigures._fields))
     return found
 
 
@@ -279,15 +281,16 @@ class Compared(NamedTuple):
     delivery: float
 
 
-def compared(swept: Swept) -> dict[tuple[Latency, Latency], Compared]:
+def compared(swept: Swept) -> dict[tuple[SwapLatency, SwapLatency], Compared]:
     """Request by request: the same node's same message, in both runs."""
-    numbers = {case: point for point, case in enumerate(swept.points) if isinstance(case, Latency)}
+    numbers = {case: point for point, case in enumerate(swept.points) if isinstance(case, SwapLatency)}
     names = {case: swept.names(point)[0] for case, point in numbers.items()}
     pairs = {
         (case, other): (names[case], names[other])
         for case in numbers
         for other in numbers
-        if case.kind.endswith(", swap") and other == Latency(case.kind.replace("swap", "counting"), case.n, case.when)
+        if case.contender.endswith(", swap")
+        and other == SwapLatency(case.contender.replace("swap", "counting"), case.n, case.when)
     }
     rows = {row["swap"]: row for row in waits_longer(swept.events, list(pairs.values())).collect()}
     return {pair: Compared(rows[swap]["multicast"], rows[swap]["delivery"]) for pair, (swap, _) in pairs.items()}

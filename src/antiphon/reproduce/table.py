@@ -6,16 +6,16 @@ from itertools import pairwise
 
 import msgspec
 
-Value = int | float | str
+CellValue = int | float | str
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     """``bound``: what ours must be, in words; without one, ``holds`` is None, and the row is only shown."""
 
     case: tuple[str, ...]  # a cell for each of the table's labels
     measure: str
-    paper: Value | None
-    ours: Value
+    paper: CellValue | None
+    ours: CellValue
     bound: str = ""
     holds: bool | None = None
 
@@ -33,10 +33,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return f"{where}: {shown(self.ours)}{paper} is not {self.bound}."
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     labels: tuple[str, ...]
-    rows: list[Row]
+    rows: list[ResultRow]
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -44,21 +44,21 @@ class Picture(msgspec.Struct, frozen=True):
     caption: str
 
 
-class Result(msgspec.Struct, kw_only=True):
+class PaperResult(msgspec.Struct, kw_only=True):
     """All that is shown of R1, R2, and so on."""
 
     name: str
     title: str
     source: str  # which tables and figures of which text
     setting: str  # what was run
-    tables: list[Table]
+    tables: list[ResultTable]
     pictures: list[Picture] = []
     notes: list[str] = []  # where the papers do not agree with themselves, and what differs here
     quick: bool = False
     seconds: float = 0.0
 
     @property
-    def bounded(self) -> list[Row]:
+    def bounded(self) -> list[ResultRow]:
         return [row for table in self.tables for row in table.rows if row.holds is not None]
 
     @property
@@ -67,7 +67,7 @@ class Result(msgspec.Struct, kw_only=True):
         return [f"{self.name}, {title}: {row.missed()}" for title, row in every]
 
 
-def shown(value: Value) -> str:
+def shown(value: CellValue) -> str:
     """As people read it. What is exact is a whole number, what was measured has decimals."""
     if isinstance(value, str):
         return value
@@ -79,50 +79,56 @@ def shown(value: Value) -> str:
 # Rows of each kind of bound -----------------------------------------------------------------------------------------
 
 
-def only_shown(case: tuple[str, ...], measure: str, paper: Value | None, ours: Value) -> Row:
-    return Row(case=case, measure=measure, paper=paper, ours=ours)
+def only_shown(case: tuple[str, ...], measure: str, paper: CellValue | None, ours: CellValue) -> ResultRow:
+    return ResultRow(case=case, measure=measure, paper=paper, ours=ours)
 
 
-def equal(case: tuple[str, ...], measure: str, paper: Value | None, ours: Value, aim: Value | None = None) -> Row:
+def equal(
+    case: tuple[str, ...], measure: str, paper: CellValue | None, ours: CellValue, aim: CellValue | None = None
+) -> ResultRow:
     """``aim``: what must be met where that was worked out and is not what the paper says."""
     if aim is None:
-        return Row(case=case, measure=measure, paper=paper, ours=ours, bound="the same", holds=ours == paper)
-    return Row(case=case, measure=measure, paper=paper, ours=ours, bound=f"= {shown(aim)}", holds=ours == aim)
+        return ResultRow(case=case, measure=measure, paper=paper, ours=ours, bound="the same", holds=ours == paper)
+    return ResultRow(case=case, measure=measure, paper=paper, ours=ours, bound=f"= {shown(aim)}", holds=ours == aim)
 
 
-def near(case: tuple[str, ...], measure: str, paper: float, ours: float, within: float) -> Row:
+def near(case: tuple[str, ...], measure: str, paper: float, ours: float, within: float) -> ResultRow:
     holds = abs(ours - paper) <= within
-    return Row(case=case, measure=measure, paper=paper, ours=ours, bound=f"within {within:g}", holds=holds)
+    return ResultRow(case=case, measure=measure, paper=paper, ours=ours, bound=f"within {within:g}", holds=holds)
 
 
 def near_share(
     case: tuple[str, ...], measure: str, paper: float, ours: float, share: float, aim: float | None = None
-) -> Row:
+) -> ResultRow:
     """``aim``: what must be met where that is not the paper's own observation."""
     of = "" if aim is None else f" of {shown(aim)}"
     holds = abs(ours / (paper if aim is None else aim) - 1) <= share
-    return Row(case=case, measure=measure, paper=paper, ours=ours, bound=f"within {100 * share:g} %{of}", holds=holds)
+    return ResultRow(
+        case=case, measure=measure, paper=paper, ours=ours, bound=f"within {100 * share:g} %{of}", holds=holds
+    )
 
 
-def below(case: tuple[str, ...], measure: str, paper: Value | None, ours: float, limit: float) -> Row:
-    return Row(case=case, measure=measure, paper=paper, ours=ours, bound=f"< {shown(limit)}", holds=ours < limit)
+def below(case: tuple[str, ...], measure: str, paper: CellValue | None, ours: float, limit: float) -> ResultRow:
+    return ResultRow(case=case, measure=measure, paper=paper, ours=ours, bound=f"< {shown(limit)}", holds=ours < limit)
 
 
-def at_most(case: tuple[str, ...], measure: str, paper: Value | None, ours: float, limit: float) -> Row:
-    return Row(case=case, measure=measure, paper=paper, ours=ours, bound=f"≤ {shown(limit)}", holds=ours <= limit)
+def at_most(case: tuple[str, ...], measure: str, paper: CellValue | None, ours: float, limit: float) -> ResultRow:
+    return ResultRow(case=case, measure=measure, paper=paper, ours=ours, bound=f"≤ {shown(limit)}", holds=ours <= limit)
 
 
-def at_least(case: tuple[str, ...], measure: str, paper: Value | None, ours: float, limit: float) -> Row:
-    return Row(case=case, measure=measure, paper=paper, ours=ours, bound=f"≥ {shown(limit)}", holds=ours >= limit)
+def at_least(case: tuple[str, ...], measure: str, paper: CellValue | None, ours: float, limit: float) -> ResultRow:
+    return ResultRow(case=case, measure=measure, paper=paper, ours=ours, bound=f"≥ {shown(limit)}", holds=ours >= limit)
 
 
-def between(case: tuple[str, ...], measure: str, paper: Value | None, ours: float, low: float, high: float) -> Row:
+def between(
+    case: tuple[str, ...], measure: str, paper: CellValue | None, ours: float, low: float, high: float
+) -> ResultRow:
     bound = f"{shown(low)} to {shown(high)}"
-    return Row(case=case, measure=measure, paper=paper, ours=ours, bound=bound, holds=low <= ours <= high)
+    return ResultRow(case=case, measure=measure, paper=paper, ours=ours, bound=bound, holds=low <= ours <= high)
 
 
-def grows(case: tuple[str, ...], measure: str, paper: Value | None, ours: list[float]) -> Row:
+def grows(case: tuple[str, ...], measure: str, paper: CellValue | None, ours: list[float]) -> ResultRow:
     """Each larger than the one before."""
     holds = all(one < next_one for one, next_one in pairwise(ours))
     cells = ", ".join(shown(value) for value in ours)
-    return Row(case=case, measure=measure, paper=paper, ours=cells, bound="growing", holds=holds)
+    return ResultRow(case=case, measure=measure, paper=paper, ours=cells, bound="growing", holds=holds)

@@ -32,7 +32,7 @@ FASTEST = 0  # as a rate
 WARM_UP = 10  # messages of each size that are not measured: the first have connections to open
 
 
-class Plan(NamedTuple):
+class Amounts(NamedTuple):
     """How much is measured. Rates are messages a second; one by one it saturates at a few hundred."""
 
     rates: tuple[int, ...]
@@ -43,11 +43,11 @@ class Plan(NamedTuple):
     samples: int  # of a mean delivery time
 
 
-FULL = Plan((100, 200, 400, 800, 1600, 3200, FASTEST), (100, 200, 400, 800, FASTEST), 10_000, 10_000, 100.0, 500)
-QUICK = Plan((200, 1600, FASTEST), (200, FASTEST), 3_000, 300, 1.0, 60)
+FULL = Amounts((100, 200, 400, 800, 1600, 3200, FASTEST), (100, 200, 400, 800, FASTEST), 10_000, 10_000, 100.0, 500)
+QUICK = Amounts((200, 1600, FASTEST), (200, FASTEST), 3_000, 300, 1.0, 60)
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One run: so many messages, sent at a rate."""
 
     sets: bool
@@ -71,10 +71,10 @@ class DeliveryTime(msgspec.Struct, frozen=True, kw_only=True):
 class Reproduction(msgspec.Struct, kw_only=True):
     """All that was measured; the full one is kept in docs/pictures/tom.json."""
 
-    points: list[Point] = []
+    points: list[MeasuredPoint] = []
     delivery_times: list[DeliveryTime] = []
 
-    def curve(self, *, sets: bool, size: int, crashed: int = 0, journal: bool = False) -> list[Point]:
+    def curve(self, *, sets: bool, size: int, crashed: int = 0, journal: bool = False) -> list[MeasuredPoint]:
         wanted = (sets, size, crashed, journal)
         return [p for p in self.points if (p.sets, p.size, p.crashed, p.journal) == wanted]
 
@@ -87,18 +87,18 @@ def measured(lab: Lab) -> Reproduction:
     """What R3 asks for, without crashes."""
 
     def make() -> Reproduction:
-        plan = QUICK if lab.quick else FULL
+        amounts = QUICK if lab.quick else FULL
         lab.say("r3: one message per consensus")
         with running({**HR, "sets": "false"}) as made:
-            points = asyncio.run(curve(made, SIZES, plan.single_rates, plan, sets=False, say=lab.say))
+            points = asyncio.run(curve(made, SIZES, amounts.single_rates, amounts, sets=False, say=lab.say))
         lab.say("r3: delivery times")
         with running(HR) as made:
-            times, done = asyncio.run(delivery_times(made, plan.samples))
-            points += asyncio.run(curve(made, SIZES, plan.rates, plan, sets=True, done=done, say=lab.say))
+            times, done = asyncio.run(delivery_times(made, amounts.samples))
+            points += asyncio.run(curve(made, SIZES, amounts.rates, amounts, sets=True, done=done, say=lab.say))
         lab.say("r3: with the journal on")
         with running(HR, journal=True) as made:
-            rates = (FASTEST,) if lab.quick else plan.rates
-            points += asyncio.run(curve(made, SIZES[:1], rates, plan, sets=True, say=lab.say))
+            rates = (FASTEST,) if lab.quick else amounts.rates
+            points += asyncio.run(curve(made, SIZES[:1], rates, amounts, sets=True, say=lab.say))
         return Reproduction(points=points, delivery_times=times)
 
     found: Reproduction = lab.once("tom", make)
@@ -109,12 +109,12 @@ def measured_after_crashes(lab: Lab) -> Reproduction:
     """The same sets of messages of 500 bytes, with one coordinator killed in each group."""
 
     def make() -> Reproduction:
-        plan = QUICK if lab.quick else FULL
+        amounts = QUICK if lab.quick else FULL
         lab.say("r4: with crashed coordinators")
         with running(HR) as made:
             kill_coordinators(made)
             crashed = len(GROUPS)
-            points = curve(made, [CRASHED_SIZE], plan.rates, plan, sets=True, crashed=crashed, say=lab.say)
+            points = curve(made, [CRASHED_SIZE], amounts.rates, amounts, sets=True, crashed=crashed, say=lab.say)
             return Reproduction(points=asyncio.run(points))
 
     found: Reproduction = lab.once("tom-crashed", make)
@@ -183,23 +183,23 @@ async def curve(
     made: ClusterFolder,
     sizes: Sequence[int],
     rates: Sequence[int],
-    plan: Plan,
+    amounts: Amounts,
     *,
     sets: bool,
     crashed: int = 0,
     done: int = 0,
     say: Callable[[str], None],
-) -> list[Point]:
+) -> list[MeasuredPoint]:
     """Delivery rate against sending rate, on one running cluster, whose groups have delivered so many already."""
     points = []
     for size in sizes:
         for rate in rates:
-            count = _messages(plan, rate, sets=sets)
+            count = _messages(amounts, rate, sets=sets)
             before = consensus_executions(made)
             async with connect(made.path, batch_bytes=1) as client:  # a message of the paper is one payload
                 sent, delivered = await stream(client, list(GROUPS), size, rate, count, done)
             done += count
-            point = Point(
+            point = MeasuredPoint(
                 sets=sets,
                 size=size,
                 sent_per_s=rate,
@@ -216,10 +216,10 @@ async def curve(
     return points
 
 
-def _messages(plan: Plan, rate: int, *, sets: bool) -> int:
+def _messages(amounts: Amounts, rate: int, *, sets: bool) -> int:
     if not rate:
-        return plan.messages if sets else plan.single_messages
-    return max(100, min(plan.messages, int(rate * plan.seconds)))
+        return amounts.messages if sets else amounts.single_messages
+    return max(100, min(amounts.messages, int(rate * amounts.seconds)))
 
 
 async def delivery_times(made: ClusterFolder, samples: int) -> tuple[list[DeliveryTime], int]:

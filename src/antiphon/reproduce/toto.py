@@ -26,7 +26,7 @@ MACHINES, MESSAGES, SEEDS = 8, 4000, 10
 # still waiting when they end is not counted, and that is the slowest.
 QUICK_MESSAGES: dict[Source, int] = {"periodic": 160, "poisson": 480}
 
-Pair = tuple[int, int]  # (τ, ω)
+TauOmega = tuple[int, int]  # (τ, ω)
 
 
 class Case(Value, frozen=True):
@@ -85,7 +85,7 @@ class Measured(NamedTuple):
     latency_ms: float  # at the sender
     model_ms: float
     rho: float
-    pairs: Counter[Pair]
+    pairs: Counter[TauOmega]
 
     def index_shares(self) -> dict[int, float]:
         """The distribution of τ."""
@@ -95,13 +95,13 @@ class Measured(NamedTuple):
         return {tau: counts[tau] / counts.total() for tau in sorted(counts)}
 
 
-Found = dict[Case, Measured]
+MeasuredCases = dict[Case, Measured]
 
 
 class Tables(NamedTuple):
     """What Tables 2 to 5 are made of."""
 
-    found: Found
+    found: MeasuredCases
     swept: Swept
 
 
@@ -122,18 +122,18 @@ def tables(lab: Lab) -> Tables:
     return made
 
 
-def of(found: Found, protocol: str, source: Source, load: int) -> Measured:
+def of(found: MeasuredCases, protocol: str, source: Source, load: int) -> Measured:
     """Of Tables 2 to 5, one cell."""
     (cell,) = [m for case, m in found.items() if (case.protocol, case.source, case.load) == (protocol, source, load)]
     return cell
 
 
-def measured(swept: Swept, cases: Sequence[Case]) -> Found:
+def measured(swept: Swept, cases: Sequence[Case]) -> MeasuredCases:
     from antiphon.pipeline.latency_index import latency_index
 
     index = latency_index(swept.events, swept.runs)
     means = {row.run: row for row in index.runs.collect()}
-    pairs: dict[str, Counter[Pair]] = {}
+    pairs: dict[str, Counter[TauOmega]] = {}
     for row in index.pairs.collect():  # at most n² for each run
         pairs.setdefault(row.run, Counter())[row.tau, row.omega] += row.deliveries
     found = {}
@@ -142,11 +142,11 @@ def measured(swept: Swept, cases: Sequence[Case]) -> Found:
     return found
 
 
-def _mean(case: Case, runs: Sequence[tuple[object, Counter[Pair]]]) -> Measured:
+def _mean(case: Case, runs: Sequence[tuple[object, Counter[TauOmega]]]) -> Measured:
     latency_ms, model_ms = (
         fmean(getattr(row, name) for row, _ in runs) for name in ("latency_ms", f"{case.source}_ms")
     )
-    pairs = sum((found for _, found in runs), Counter[Pair]())
+    pairs = sum((found for _, found in runs), Counter[TauOmega]())
     total = pairs.total()
     return Measured(
         sum(tau * count for (tau, _), count in pairs.items()) / total,

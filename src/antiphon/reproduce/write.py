@@ -10,29 +10,29 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.reproduce.table import Result, Row, Table, shown
+from antiphon.reproduce.table import PaperResult, ResultRow, ResultTable, shown
 
 VERDICTS = {True: "yes", False: "**no**", None: ""}
 COLUMNS = ("measure", "paper", "ours", "deviation", "bound", "holds")
 
 
-def write_result(folder: Path, result: Result) -> None:
+def write_result(folder: Path, result: PaperResult) -> None:
     """The pictures are there already."""
     (folder / "table.md").write_text(markdown(result))
     (folder / "table.csv").write_text(as_csv(result))
     (folder / "result.json").write_bytes(as_json(result))
 
 
-def as_json(result: Result) -> bytes:
+def as_json(result: PaperResult) -> bytes:
     found = {**msgspec.to_builtins(result), "holds": not result.missed, "missed": result.missed}
     return msgspec.json.format(msgspec.json.encode(found), indent=1)
 
 
-def read_result(folder: Path) -> Result:
-    return msgspec.json.decode((folder / "result.json").read_bytes(), type=Result)
+def read_result(folder: Path) -> PaperResult:
+    return msgspec.json.decode((folder / "result.json").read_bytes(), type=PaperResult)
 
 
-def as_csv(result: Result) -> str:
+def as_csv(result: PaperResult) -> str:
     """One row for each of all tables; the case is one cell."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -50,7 +50,7 @@ def as_csv(result: Result) -> str:
 # Markdown -----------------------------------------------------------------------------------------------------------
 
 
-def markdown(result: Result, pictures_in: str = "", level: int = 1) -> str:
+def markdown(result: PaperResult, pictures_in: str = "", level: int = 1) -> str:
     """``pictures_in``: the folder of the pictures, as the page names it."""
     lines = [f"{'#' * level} {result.name.upper()}: {result.title}", "", f"{result.source}. {result.setting}", ""]
     lines += [f"**{verdict(result)}**", ""]
@@ -63,7 +63,7 @@ def markdown(result: Result, pictures_in: str = "", level: int = 1) -> str:
     return "\n".join(lines)
 
 
-def _markdown_table(table: Table) -> list[str]:
+def _markdown_table(table: ResultTable) -> list[str]:
     heads, rows = _columns(table)
     lines = [_line(heads), _line(["---"] * len(heads))]
     return lines + [_line([cell.replace("|", "\\|") for cell in row]) for row in rows]
@@ -73,7 +73,7 @@ def _line(cells: Iterable[str]) -> str:
     return ("| " + " | ".join(cells) + " |").replace("|  |", "| |").replace("|  |", "| |")
 
 
-def _columns(table: Table) -> tuple[list[str], list[list[str]]]:
+def _columns(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     """The heads and cells, without the columns that say nothing in any row."""
     heads = [*table.labels, *COLUMNS]
     rows = [_cells(row) for row in table.rows]
@@ -81,13 +81,13 @@ def _columns(table: Table) -> tuple[list[str], list[list[str]]]:
     return [heads[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: ResultRow) -> list[str]:
     deviation = "" if row.deviation is None else f"{100 * row.deviation:+.1f} %"
     paper = "" if row.paper is None else shown(row.paper)
     return [*row.case, row.measure, paper, shown(row.ours), deviation, row.bound, VERDICTS[row.holds]]
 
 
-def verdict(result: Result) -> str:
+def verdict(result: PaperResult) -> str:
     bounds, missed = len(result.bounded), len(result.missed)
     if missed:
         return f"{missed} of {bounds} bounds missed"
@@ -104,12 +104,12 @@ def write_index(folder: Path, names: Sequence[str]) -> None:
     (folder / "index.md").write_text(_markdown_page(results))
 
 
-def _markdown_page(results: Sequence[Result]) -> str:
+def _markdown_page(results: Sequence[PaperResult]) -> str:
     lines = ["# The papers' tables and figures, made again", "", *_overview(results), ""]
     return "\n".join(lines) + "\n" + "\n".join(markdown(each, f"{each.name}/", level=2) for each in results)
 
 
-def _overview(results: Sequence[Result]) -> list[str]:
+def _overview(results: Sequence[PaperResult]) -> list[str]:
     lines = ["| | what | source | result |", "| --- | --- | --- | --- |"]
     return lines + [
         f"| [{each.name.upper()}](#{_anchor(each)}) | {each.title} | {each.source} | {verdict(each)} |"
@@ -117,7 +117,7 @@ def _overview(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _anchor(result: Result) -> str:
+def _anchor(result: PaperResult) -> str:
     """As GitHub makes it of a heading."""
     kept = [c for c in f"{result.name}: {result.title}".lower() if c.isalnum() or c in " -"]
     return "".join(kept).replace(" ", "-")
@@ -135,7 +135,7 @@ th { color: var(--faint); font-weight: 600; } img { max-width: 100%; margin: 1re
 """.strip()
 
 
-def _page(results: Sequence[Result]) -> str:
+def _page(results: Sequence[PaperResult]) -> str:
     form = "The quick form. " if any(each.quick for each in results) else ""
     lines = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -155,7 +155,7 @@ def _page(results: Sequence[Result]) -> str:
     return "\n".join([*lines, "</body></html>", ""])
 
 
-def _section(result: Result) -> list[str]:
+def _section(result: PaperResult) -> list[str]:
     name = result.name
     files = ", ".join(f'<a href="{name}/{file}">{file}</a>' for file in ("table.md", "table.csv", "result.json"))
     lines = [
@@ -174,7 +174,7 @@ def _section(result: Result) -> list[str]:
     return lines
 
 
-def _html_table(table: Table) -> list[str]:
+def _html_table(table: ResultTable) -> list[str]:
     heads, rows = _columns(table)
     marks = {"yes": '<td class="yes">yes</td>', VERDICTS[False]: '<td class="no">no</td>'}
     lines = ['<div class="scroll"><table>', "<tr>" + "".join(f"<th>{escape(head)}</th>" for head in heads) + "</tr>"]

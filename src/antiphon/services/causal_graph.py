@@ -15,13 +15,13 @@ import msgspec
 from antiphon.core import Component, Message, MessageId, ProcessId, Timer, Transport, Wire
 from antiphon.core.errors import BadFrame
 from antiphon.core.sessions import Mark
-from antiphon.services.dag import FIRST_VIEW, Ack, Cast, Dag, Name, Node, Note, Service
+from antiphon.services.dag import FIRST_VIEW, Ack, Cast, Dag, Name, Node, NodeService, Note
 from antiphon.services.label import check_numbers
 
 MISSING_MAX = 64  # messages that are asked for at a time
 HELD_MAX = 4096  # how far ahead of its predecessors a machine's message may come; a later one is fetched in its time
 MARKS_MAX = 256  # in one note: it is to come through where datagrams get lost
-SERVICES: tuple[Service, ...] = ("agreed", "causal")  # of the messages that bring something
+SERVICES: tuple[NodeService, ...] = ("agreed", "causal")  # of the messages that bring something
 
 
 class Missing(Wire, frozen=True, tag=3):
@@ -54,7 +54,7 @@ class Watch(Timer, frozen=True):
     """Time to see whether all is everywhere."""
 
 
-class Tell(Timer, frozen=True):
+class SayWhatExists(Timer, frozen=True):
     """Nobody else has said what exists."""
 
 
@@ -169,7 +169,7 @@ class CausalGraph(Component):
 
     # A message on its way -------------------------------------------------------------------------------------------
 
-    def multicast(self, service: Service, m: Message) -> None:  # D1
+    def multicast(self, service: NodeService, m: Message) -> None:  # D1
         self.emit(Cast(self.next_name(), service, tuple(self.dag.leaves), m, self.view))  # D2
 
     def note(self, marks: tuple[Mark, ...], *, more: bool = False) -> None:
@@ -383,12 +383,12 @@ class CausalGraph(Component):
         behind = any(there < here for there, here in zip(have.counts, self.dag.counts, strict=True))
         if behind and not self.telling:
             self.telling = True
-            self.set_timer(Tell(), self.SOON_NS + self.turn(after=sender) * self.TURN_NS)  # D30
+            self.set_timer(SayWhatExists(), self.SOON_NS + self.turn(after=sender) * self.TURN_NS)  # D30
         elif not behind and self.telling:
             self.telling = False
-            self.cancel_timer(Tell())  # D31
+            self.cancel_timer(SayWhatExists())  # D31
 
-    def on_tell(self, timer: Tell) -> None:
+    def on_say_what_exists(self, timer: SayWhatExists) -> None:
         self.telling = False
         if not self.still:
             self.send(self.others, Have([*self.dag.counts], self.view))  # D32
@@ -445,7 +445,7 @@ class CausalGraph(Component):
 
     def renew(self, number: int, machines: tuple[ProcessId, ...], starts: list[int]) -> None:
         """The next view begins."""
-        for timer in (Idle(), Fetch(), Answer(), Watch(), Tell()):
+        for timer in (Idle(), Fetch(), Answer(), Watch(), SayWhatExists()):
             self.cancel_timer(timer)
         self.begin_view(number, machines, starts)
 

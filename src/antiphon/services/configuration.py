@@ -32,7 +32,7 @@ from antiphon.core.sessions import Mark
 from antiphon.services.causal_graph import CausalGraph, GraphOptions
 from antiphon.services.dag import Name, Node
 from antiphon.services.marks import Marks
-from antiphon.services.membership import Membership, View
+from antiphon.services.membership import MachineView, Membership
 
 CAUSAL_PROMISES = (
     Promise.VALIDITY,
@@ -176,7 +176,7 @@ class GraphProtocol(OrderingProtocol):
     def crash(self, machine: ProcessId) -> None:
         """Crash(q): no more will come from this machine, and all that it sent has entered."""
 
-    def when_begun(self, view: View) -> None:
+    def when_begun(self, view: MachineView) -> None:
         self.delivered = 0
         self.begin_view(view.machines)
         self.announce(view)
@@ -193,10 +193,10 @@ class GraphProtocol(OrderingProtocol):
     def begin_view(self, machines: tuple[ProcessId, ...]) -> None:
         """Begin anew, with an empty graph among these."""
 
-    def announce(self, view: View) -> None:
+    def announce(self, view: MachineView) -> None:
         self.announce_view(self.name_of(view), view.machines)
 
-    def name_of(self, view: View) -> ViewId:
+    def name_of(self, view: MachineView) -> ViewId:
         return ViewId(view.number, self.membership.leader_of(view.number))
 
     def present_view(self) -> tuple[ViewId, tuple[ProcessId, ...]] | None:

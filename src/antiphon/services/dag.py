@@ -16,7 +16,7 @@ import msgspec
 from antiphon.core import Message, ProcessId, Wire
 from antiphon.core.sessions import Mark
 
-Service = Literal["agreed", "causal", "ack"]
+NodeService = Literal["agreed", "causal", "ack"]
 
 FIRST_VIEW = 1  # the number of the configuration in which all machines begin
 
@@ -35,7 +35,7 @@ class Cast(Wire, frozen=True, tag=1):
     """A machine to all others, and whoever has it to those who miss it."""
 
     name: Name
-    service: Service
+    service: NodeService
     follows: tuple[Name, ...]
     message: Message
     view: int = FIRST_VIEW
@@ -60,7 +60,7 @@ class Node(msgspec.Struct, array_like=True):
     """A message in the graph."""
 
     name: Name
-    service: Service
+    service: NodeService
     follows: tuple[Name, ...]  # directly
     message: Message | None  # an acknowledgement brings nothing
     clock: list[int]  # for each machine: the newest of its messages that this one follows

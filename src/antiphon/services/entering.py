@@ -80,7 +80,7 @@ class Joined(Wire, frozen=True, tag=7):
     standing: Standing
 
 
-class Piece(Wire, frozen=True, tag=8):
+class StandingPiece(Wire, frozen=True, tag=8):
     """Before it: the other pieces."""
 
     standing: Standing
@@ -234,11 +234,11 @@ class Moving(Channel):
             self.neighbours.append(who)
             last, delivered, (*pieces, final) = self.progress()
             for piece in pieces:
-                self.say(who, Piece(piece))
+                self.say(who, StandingPiece(piece))
             self.say(who, Joined(last, delivered, final))  # E24
             self.welcomed(who)
 
-    def on_piece(self, sender: ProcessId, piece: Piece) -> None:
+    def on_standing_piece(self, sender: ProcessId, piece: StandingPiece) -> None:
         if self.entering and len(self.pieces) < PIECES_MAX:
             self.pieces.append(piece.standing)
 
@@ -300,7 +300,7 @@ class Moving(Channel):
             named = (message.who,)
         if not members or self.me in named or len(set(named)) < len(named) or any(p not in members for p in named):
             raise BadFrame(f"Those who enter and leave {group} are members of it, and others than {self.me}.")
-        if isinstance(message, Joined | Piece):
+        if isinstance(message, Joined | StandingPiece):
             self.process.check_standing(message.standing)
         if isinstance(message, Joined) and not 0 <= message.delivered < NUMBER_MAX:
             raise BadFrame("Deliveries are numbered from 1.")

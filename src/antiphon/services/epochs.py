@@ -20,7 +20,7 @@ from antiphon.core import Message, MessageId, ProcessId, Table, Timer, Topology,
 from antiphon.core.errors import BadFrame
 from antiphon.services.group_log import Extent, Logged, Runs, common
 from antiphon.services.label import check_numbers, majority
-from antiphon.services.retention import NOTHING, Adoption, Known, Retention, Tell
+from antiphon.services.retention import NOTHING, Adoption, Known, Retention, SayDelivered
 
 EPOCHS = 1 << 32  # with the same members; the first of them belongs to nobody, but for those before any replacement
 
@@ -301,9 +301,9 @@ class Epochs(Retention):
         self.send(member, StartEpoch(self.epoch, self.clock, mine, self.floor, first, entries, adoption))
         self.followers.append(member)
 
-    def on_tell(self, timer: Tell) -> None:
+    def on_say_delivered(self, timer: SayDelivered) -> None:
         """Something was delivered, some time ago."""
-        super().on_tell(timer)
+        super().on_say_delivered(timer)
         if self.pupils and self.delivered >= self.goal:
             pupils, self.pupils = self.pupils, {}
             for member, pledge in pupils.items():

@@ -12,7 +12,7 @@ from antiphon.core import Component, ProcessId
 from antiphon.core.sessions import Mark
 from antiphon.services.causal_graph import MARKS_MAX, CausalGraph
 from antiphon.services.dag import Node, Note
-from antiphon.services.membership import View
+from antiphon.services.membership import MachineView
 
 
 class Marks(Component):
@@ -27,7 +27,7 @@ class Marks(Component):
     def initialise(self) -> None:
         self.unheard, self.asked = {}, {}
 
-    def begin_view(self, view: View) -> None:
+    def begin_view(self, view: MachineView) -> None:
         """Who come from one view have had the same notes in it: so they agree on whether all were heard."""
         meets = view.meets or bool(self.unheard)  # S1
         self.unheard = dict.fromkeys(view.machines) if meets else {}

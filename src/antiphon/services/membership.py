@@ -21,7 +21,7 @@ from antiphon.services.label import check_numbers
 HISTORY_MAX = 64  # views that a machine remembers to have installed, or to have been ready for
 
 
-class View(msgspec.Struct, frozen=True, array_like=True):
+class MachineView(msgspec.Struct, frozen=True, array_like=True):
     """CCS: the machines that are connected."""
 
     number: int
@@ -101,13 +101,13 @@ class Membership(Component):
     ``begun`` is told that the new view has begun."""
 
     flush: Callable[[tuple[ProcessId, ...], tuple[ProcessId, ...]], None]
-    begun: Callable[[View], None]
+    begun: Callable[[MachineView], None]
     graph: Callable[[], CausalGraph]
 
     transport = Transport.FIFO
     PATIENCE_NS: ClassVar[int] = 60_000_000  # more than machines differ in when they notice the same thing
 
-    view: View
+    view: MachineView
     history: list[int]
     promised: int  # the newest number under which this machine was invited
     seen: int  # the newest number of all
@@ -121,7 +121,7 @@ class Membership(Component):
 
     def initialise(self) -> None:
         machines = self.topology.processes
-        self.view = View(FIRST_VIEW, machines)
+        self.view = MachineView(FIRST_VIEW, machines)
         self.history = [FIRST_VIEW]
         self.promised = self.seen = FIRST_VIEW
         self.settle, self.ready, self.attempt = None, {}, None
@@ -341,7 +341,7 @@ class Membership(Component):
         graph.complete(goal.counts)  # M30
         gone = tuple(p for p in self.view.machines if p not in goal.machines)
         self.flush(gone, goal.machines)  # M31
-        self.view = View(settle.number, settle.machines, len(settle.goals) > 1)
+        self.view = MachineView(settle.number, settle.machines, len(settle.goals) > 1)
         self.history = [*self.history, settle.number][-HISTORY_MAX:]
         self.ready, self.settle = {}, None
         if self.attempt is not None and self.attempt.number <= settle.number:

@@ -17,7 +17,7 @@ from antiphon.core.channel import Inbox
 from antiphon.core.errors import BadFrame
 
 TransportKind = Literal["reliable", "datagram"]
-Past = dict[GroupId, dict[ProcessId, int]]  # for each group: how many messages of each sender to it
+PastCounts = dict[GroupId, dict[ProcessId, int]]  # for each group: how many messages of each sender to it
 
 MISSING_MAX = 64  # numbers named in one answer; when these have come, the next answer names more
 OUTSIDE_MAX = 4096  # senders outside all groups in the past of a message, for one group
@@ -28,7 +28,7 @@ class Copy(Wire, frozen=True, tag=1):
 
     message: Message
     numbers: tuple[int, ...]
-    past: Past  # what precedes m, for those who keep causal order
+    past: PastCounts  # what precedes m, for those who keep causal order
 
 
 class Have(Wire, frozen=True, tag=2):
@@ -113,7 +113,7 @@ class NumberedMulticast(Component):
 
     # The sender -----------------------------------------------------------------------------------------------------
 
-    def multicast(self, m: Message, past: Past) -> Copy:  # N1
+    def multicast(self, m: Message, past: PastCounts) -> Copy:  # N1
         for group in m.destinations:
             self.sent[group] = self.sent.get(group, 0) + 1  # N2
         copy = Copy(m, tuple(self.sent[group] for group in m.destinations), past)

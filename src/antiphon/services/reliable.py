@@ -89,7 +89,7 @@ class Acknowledge(Wire, frozen=True, tag=2):
     ids: list[MessageId]
 
 
-class Tell(Timer, frozen=True):
+class TimeToAcknowledge(Timer, frozen=True):
     """It is time to acknowledge what has come."""
 
 
@@ -125,7 +125,7 @@ class LazyReliableMulticast(ReliableMulticast):
         self.watch()
         if not self.timing:
             self.timing = True
-            self.set_timer(Tell(), self.TELL_NS)
+            self.set_timer(TimeToAcknowledge(), self.TELL_NS)
         self.delivered(copy.message, copy.label)  # Z6
         if origin in self.suspects:
             self.forward(copy, to_origin=False)
@@ -141,7 +141,7 @@ class LazyReliableMulticast(ReliableMulticast):
         """Only the origins of what is kept are monitored."""
         self.monitor(ProcessId(origin) for origin in sorted(self.kept))
 
-    def on_tell(self, timer: Tell) -> None:
+    def on_time_to_acknowledge(self, timer: TimeToAcknowledge) -> None:
         """Each group hears of what is addressed to it. What has a gap before it waits for the gap to close."""
         self.timing = False
         received = {label.origin: self.seen.streams[label.origin].received for _, label in self.untold}

@@ -19,12 +19,12 @@ from antiphon.core.sessions import Standing
 from antiphon.services.group_log import GroupLog, Logged
 from antiphon.services.label import Label, Labels, check_numbers, majority
 
-Place = tuple[int, MessageId]  # of a message in the order of all: its final timestamp, and its id
-NOWHERE: Place = (0, MessageId(ProcessId(""), 0))
+OrderPlace = tuple[int, MessageId]  # of a message in the order of all: its final timestamp, and its id
+NOWHERE: OrderPlace = (0, MessageId(ProcessId(""), 0))
 NOTHING = -1
 
 
-class Mark(Wire, frozen=True, tag=1):
+class Reached(Wire, frozen=True, tag=1):
     """Member to its group: I have delivered so many messages, this one the last of them."""
 
     delivered: int
@@ -53,7 +53,7 @@ class Handed(Wire, frozen=True, tag=4):
     numbers: tuple[int, ...]
 
 
-class Delivery(msgspec.Struct, frozen=True, array_like=True):
+class PastDelivery(msgspec.Struct, frozen=True, array_like=True):
     """A delivery of a member, for one that goes on behind it."""
 
     position: int
@@ -70,15 +70,15 @@ class Adoption(msgspec.Struct, frozen=True, array_like=True):
     position: int  # so many payloads
     cut: int  # so many that the giver keeps for nobody
     said: dict[ProcessId, int]  # how many each member said that it has delivered
-    kept: list[Delivery]  # the others, as far as they are not in the log
-    last: Place
-    latest: dict[GroupId, Place]
+    kept: list[PastDelivery]  # the others, as far as they are not in the log
+    last: OrderPlace
+    latest: dict[GroupId, OrderPlace]
     done: dict[str, Inbox]
     ahead: list[tuple[MessageId, int, int]]  # delivered, and perhaps in the log: final, position
     standing: tuple[Standing, ...]  # where clients are
 
 
-class Tell(Timer, frozen=True):
+class SayDelivered(Timer, frozen=True):
     """It is time to say what was delivered."""
 
 
@@ -114,7 +114,7 @@ class Retention(OrderingProtocol):
     came: int  # how many have
     done: Labels  # what was delivered
     delivered: int  # how many
-    last: Place
+    last: OrderPlace
     kept: list[MessageId]  # deliveries that a member of the group may lack, in their order
     cut: int  # the position of the first of these
     kept_bytes: int
@@ -122,10 +122,10 @@ class Retention(OrderingProtocol):
     asks: int  # the place of the member that it asks next, when it may be behind
     said: Table[ProcessId, int]  # how many the other members said that they have delivered
     marks: Table[ProcessId, int]  # how many they have, or can take from a channel of this one
-    passed: Table[ProcessId, Place]  # how far members of other groups are
+    passed: Table[ProcessId, OrderPlace]  # how far members of other groups are
     ahead: Table[MessageId, tuple[int, int]]  # delivered and forgotten before the log had it: final, position
-    latest: Table[GroupId, Place]  # the last delivery that concerns each group
-    untold: Table[GroupId, Place]  # the same, where the group has not been told
+    latest: Table[GroupId, OrderPlace]  # the last delivery that concerns each group
+    untold: Table[GroupId, OrderPlace]  # the same, where the group has not been told
 
     TELL_NS: ClassVar[int] = 50_000_000
 
@@ -212,7 +212,7 @@ class Retention(OrderingProtocol):
         self.kept.append(m.id)  # K1
         self.kept_bytes += m.body.size
         if not self.untold:
-            self.set_timer(Tell(), self.TELL_NS)
+            self.set_timer(SayDelivered(), self.TELL_NS)
         for group in m.destinations:
             self.latest[group] = self.untold[group] = place
         self.deliver(m, (final, *m.id))
@@ -221,21 +221,21 @@ class Retention(OrderingProtocol):
 
     # What others have delivered -------------------------------------------------------------------------------------
 
-    def on_tell(self, timer: Tell) -> None:  # K2
+    def on_say_delivered(self, timer: SayDelivered) -> None:  # K2
         untold, self.untold = self.untold, {}
         for group in self.topology.groups:
             if group in untold:
                 timestamp, id = untold[group]
                 if group == self.group:
-                    self.send(self.mates, Mark(self.delivered, id))  # K3
+                    self.send(self.mates, Reached(self.delivered, id))  # K3
                 else:
                     self.send(self.topology.members(group), Passed(timestamp, id))  # K4
         self.trim()
 
-    def on_mark(self, sender: ProcessId, mark: Mark) -> None:
+    def on_reached(self, sender: ProcessId, reached: Reached) -> None:
         if sender in self.mates:
-            self.said[sender] = max(self.said.get(sender, 0), mark.delivered)
-            self.marks[sender] = max(self.marks.get(sender, 0), mark.delivered)
+            self.said[sender] = max(self.said.get(sender, 0), reached.delivered)
+            self.marks[sender] = max(self.marks.get(sender, 0), reached.delivered)
             self.learn_enough()
             self.trim()
 
@@ -293,7 +293,7 @@ class Retention(OrderingProtocol):
                 table.pop(process, None)  # K13
         self.asks = 0
         if self.delivered:
-            self.send(self.mates, Mark(self.delivered, self.last[1]))  # K14
+            self.send(self.mates, Reached(self.delivered, self.last[1]))  # K14
 
     def adoption(self) -> Adoption:
         delivered = {id: (known.final, known.position) for id, known in self.known.items() if known.final}
@@ -305,7 +305,7 @@ class Retention(OrderingProtocol):
             self.process.position,
             self.cut,
             {**self.said, self.me: self.delivered},
-            [Delivery(known.position, known.final, known.message, known.numbers) for known in kept],
+            [PastDelivery(known.position, known.final, known.message, known.numbers) for known in kept],
             self.last,
             self.latest,
             self.done.streams,
@@ -332,7 +332,7 @@ class Retention(OrderingProtocol):
             self.ahead.pop(each.message.id, None)
         self.latest, self.untold = dict(adoption.latest), dict(adoption.latest)
         if self.untold:
-            self.set_timer(Tell(), self.TELL_NS)
+            self.set_timer(SayDelivered(), self.TELL_NS)
 
     def keep_on(self) -> None:
         """Whoever lacks what was delivered from where it has begun finds it here, too."""

@@ -10,7 +10,7 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from antiphon.core import ProcessId
-from antiphon.services.dag import Name, Service
+from antiphon.services.dag import Name, NodeService
 
 
 class Graph(NamedTuple):
@@ -18,14 +18,14 @@ class Graph(NamedTuple):
 
     machines: tuple[ProcessId, ...]  # the current configuration; their order breaks ties
     arcs: dict[Name, tuple[Name, ...]]
-    services: dict[Name, Service]
+    services: dict[Name, NodeService]
 
 
 INFINITY = inf
-Entry = (
+StampEntry = (
     float | None
 )  # of a vector timestamp: a number, INFINITY, or None for the paper's *, which compares with nothing
-VectorTimestamp = dict[ProcessId, Entry]
+VectorTimestamp = dict[ProcessId, StampEntry]
 CHI: Literal["χ"] = "χ"
 Comparison = Literal[0, 1, "χ"]
 
@@ -94,11 +94,11 @@ def nvt(stamps: VectorTimestamp) -> int:
     return sum(entry is not None and entry != INFINITY for entry in stamps.values())
 
 
-def is_less(one: Entry, other: Entry) -> bool:
+def is_less(one: StampEntry, other: StampEntry) -> bool:
     return one is not None and other is not None and one < other
 
 
-def is_at_most(one: Entry, other: Entry) -> bool:
+def is_at_most(one: StampEntry, other: StampEntry) -> bool:
     return one is not None and other is not None and one <= other
 
 

@@ -35,7 +35,7 @@ TURNS = 0.8  # most count their turns: each set of groups waits until what was s
 ASKS_MEMBER = 0.2  # of those who could wait until a majority of each group holds what they send, some do not
 
 
-class Stream:
+class ClientStream:
     """What one client sends to one set of groups."""
 
     def __init__(self, destinations: tuple[GroupId, ...]) -> None:
@@ -78,7 +78,7 @@ class MemberClient:
         self.queue: deque[tuple[Plan, int]] = deque()  # of turns to come
         if self.waits and self.leaves and world.scenario.faults:
             self.unsent = waiting.randint(1, len(plans))  # it leaves when these are answered, and sends no more
-        self.streams: dict[tuple[GroupId, ...], Stream] = {}
+        self.streams: dict[tuple[GroupId, ...], ClientStream] = {}
         self._arrival: dict[ProcessId, int] = {}  # a connection keeps the order of what is sent
         self._return: dict[ProcessId, int] = {}  # and of what comes back
         for index, plan in enumerate(plans):
@@ -134,7 +134,7 @@ class MemberClient:
         return all(max(stream.assured, stream.settled) >= stream.next for stream in self.streams.values())
 
     def _hand_in(self, destinations: tuple[GroupId, ...], plan: Plan, index: int) -> None:
-        stream = self.streams.setdefault(destinations, Stream(destinations))
+        stream = self.streams.setdefault(destinations, ClientStream(destinations))
         payloads = payloads_of(plan, index)
         turn = (self.floor, self.turn)
         data = encode_request(self.name, stream.next, stream.settled, payloads, plan.service, *turn)
@@ -146,7 +146,7 @@ class MemberClient:
             self._hand_over(stream, data)
         self._watch(stream)
 
-    def _choose(self, stream: Stream) -> None:
+    def _choose(self, stream: ClientStream) -> None:
         """Go on at some member: send again everything that is not known to be delivered."""
         members = self.world.topology.addressees(stream.destinations)
         stream.member = self.world.sites[self.rng.choice(members)]
@@ -154,11 +154,11 @@ class MemberClient:
         stream.taken = stream.settled
         self._repeat(stream, stream.settled)
 
-    def _hang_up(self, stream: Stream) -> None:
+    def _hang_up(self, stream: ClientStream) -> None:
         stream.member = None
         stream.connection += 1
 
-    def _repeat(self, stream: Stream, start: int) -> None:
+    def _repeat(self, stream: ClientStream, start: int) -> None:
         again = [
             b"".join(with_settled(data, min(stream.settled, first)))
             for first, _, data in stream.requests
@@ -168,14 +168,14 @@ class MemberClient:
         for at in range(0, len(again), together):
             self._hand_over(stream, *again[at : at + together])
 
-    def _hand_over(self, stream: Stream, *requests: bytes) -> None:
+    def _hand_over(self, stream: ClientStream, *requests: bytes) -> None:
         world, member = self.world, stream.member
         assert member is not None
         due = max(world.now + self.delay(), self._arrival.get(member.id, 0))
         self._arrival[member.id] = due
         world.at(due, self._arrive, stream, stream.connection, member, requests)
 
-    def _arrive(self, stream: Stream, connection: int, member: Site, requests: tuple[bytes, ...]) -> None:
+    def _arrive(self, stream: ClientStream, connection: int, member: Site, requests: tuple[bytes, ...]) -> None:
         if not member.up or stream.connection != connection or stream.life != member.life:
             return
         before: Request | None = None
@@ -247,19 +247,19 @@ class MemberClient:
             if stream.member is site:
                 self.world.at(self._comes_back(site), self._on_break, stream, stream.connection)
 
-    def _on_break(self, stream: Stream, connection: int) -> None:
+    def _on_break(self, stream: ClientStream, connection: int) -> None:
         """What the member took may be gone with it."""
         if stream.connection == connection:
             self._hang_up(stream)
             self._watch(stream)
 
-    def _watch(self, stream: Stream) -> None:
+    def _watch(self, stream: ClientStream) -> None:
         """Look again after a while whether the member has taken everything."""
         if not stream.watched:
             stream.watched = True
             self.world.at(self.world.now + stream.patience, self._look, stream)
 
-    def _look(self, stream: Stream) -> None:
+    def _look(self, stream: ClientStream) -> None:
         stream.watched = False
         if not stream.requests:
             stream.patience = PATIENCE_NS

@@ -26,10 +26,10 @@ from antiphon.simulation.values import (
     MILLISECOND,
     Constant,
     Exponential,
+    Instruction,
     Latency,
     Plan,
     Scenario,
-    Tell,
     Uniform,
 )
 
@@ -245,7 +245,7 @@ def _with_services(
 
 def _random_commands(
     protocol: type[OrderingProtocol], options: msgspec.Struct, topology: Topology, span_ns: int, seed: int
-) -> tuple[Tell, ...]:
+) -> tuple[Instruction, ...]:
     """Where members can be told to do something: some of them, often several at the same instant."""
     names = command_names(protocol, options)
     if not names:
@@ -256,13 +256,13 @@ def _random_commands(
         at = rng.randrange(max(span_ns, 1))
         members = rng.choice(list(topology.groups.values()))
         told = rng.sample(members, rng.randint(1, min(3, len(members))))
-        found += [Tell(str(process), at, rng.choice(names)) for process in told]
-    return tuple(sorted(found, key=lambda tell: tell.at))
+        found += [Instruction(str(process), at, rng.choice(names)) for process in told]
+    return tuple(sorted(found, key=lambda each: each.at))
 
 
 def _random_advances(
     protocol: type[OrderingProtocol], options: msgspec.Struct, topology: Topology, span_ns: int, seed: int
-) -> tuple[Tell, ...]:
+) -> tuple[Instruction, ...]:
     """Where groups can be asked to raise their floors: in one of four runs some are, to numbers that they may have
     passed or not."""
     rng = random.Random(f"{seed}/advances/{protocol.declaration.name}")
@@ -270,7 +270,7 @@ def _random_advances(
         return ()
     members = list(topology.processes)
     times = sorted(rng.randrange(max(span_ns, 1)) for _ in range(rng.randint(1, 4)))
-    return tuple(Tell(str(rng.choice(members)), at, f"advance floor={rng.randint(1, 200)}") for at in times)
+    return tuple(Instruction(str(rng.choice(members)), at, f"advance floor={rng.randint(1, 200)}") for at in times)
 
 
 def _transport(protocol: type[OrderingProtocol], topology: Topology, options: Mapping[str, str]) -> Transport:

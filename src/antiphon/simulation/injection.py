@@ -18,11 +18,11 @@ from antiphon.simulation.values import (
     Depose,
     Distrust,
     Fault,
+    Instruction,
     Partition,
     Pause,
     Replace,
     Slow,
-    Tell,
     WrongSuspicion,
 )
 from antiphon.simulation.world import World
@@ -30,12 +30,13 @@ from antiphon.simulation.world import World
 SPREAD_NS = 5 * MILLISECOND  # within this time distrust reaches all those whom it befalls
 
 
-def schedule_command(world: World, tell: Tell) -> None:
+def schedule_command(world: World, instruction: Instruction) -> None:
     """Refuses at once what the protocol cannot be told. As `antiphon tell`, it speaks to members only."""
-    if ProcessId(tell.process) not in world.topology.group_of:
-        raise UsageError(f"{tell.process} is in no group: commands are for members.")
-    command = parse_command(world.protocol, parse_options(world.protocol, world.scenario.options), tell.command.split())
-    world.at(tell.at, _tell, world, world.sites[ProcessId(tell.process)], command)
+    if ProcessId(instruction.process) not in world.topology.group_of:
+        raise UsageError(f"{instruction.process} is in no group: commands are for members.")
+    options = parse_options(world.protocol, world.scenario.options)
+    command = parse_command(world.protocol, options, instruction.command.split())
+    world.at(instruction.at, _tell, world, world.sites[ProcessId(instruction.process)], command)
 
 
 def _tell(world: World, site: Site, command: bytes) -> None:

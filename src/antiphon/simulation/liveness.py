@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import chain, combinations, islice
 
 from antiphon.checks import VIOLATIONS_MAX, RunHistory, Violation
-from antiphon.checks.views import Stretch, courses
+from antiphon.checks.views import ViewStretch, courses
 from antiphon.core.promises import Promise
 from antiphon.simulation.values import LATE, MILLISECOND, Crash, Pause, Scenario, Slow
 
@@ -61,7 +61,7 @@ def _disagree(history: RunHistory) -> Iterator[Violation]:
                 yield Violation(Promise.VIEW_ORDER.value, (one, other), (message,), detail)
 
 
-def _before_the_end(history: RunHistory, stretch: Stretch) -> dict[str, None]:
+def _before_the_end(history: RunHistory, stretch: ViewStretch) -> dict[str, None]:
     """What is delivered in the same instant in which the next view begins may have been delivered because it does."""
     end = next((row[2] for row in history.views[stretch.process] if row[4] == stretch.next), NEVER)
     at = {row[4]: row[2] for row in reversed(history.deliveries.get(stretch.process, ()))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from antiphon.checks import Frame
+from antiphon.checks import FrameRow
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Assured, Log, Record, Reply, Send
 from antiphon.core.events import Delivered
@@ -89,10 +89,10 @@ class Observations:
                 maker.add_effects(rows, process.me, effects, now, step_of, after)
         return rows
 
-    def evidence(self) -> tuple[list[Row], list[Frame]]:
+    def evidence(self) -> tuple[list[Row], list[FrameRow]]:
         """What the checks read: the rows that are about no frame, and the frames that were sent."""
         rows: list[Row] = []
-        frames: list[Frame] = []
+        frames: list[FrameRow] = []
         maker = RowMaker()
         delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, frames.append
         for process, now, after, effects, note, _, _, _ in self._seen:

@@ -23,7 +23,7 @@ from antiphon.simulation.values import (
     WrongSuspicion,
 )
 
-Moment = int | Literal["delivery", "receipt"] | None  # see Crash.effects
+CrashMoment = int | Literal["delivery", "receipt"] | None  # see Crash.effects
 
 
 SENT_NS = 2 * MILLISECOND  # what a process sent so long ago is still under way, or some of it
@@ -236,7 +236,7 @@ class Placing:
 
     def _end_soon(self, process: str, at: int, within_ns: int) -> None:
         after_delivery = self.rng.random() < 0.4
-        moment: Moment = "delivery" if after_delivery else None
+        moment: CrashMoment = "delivery" if after_delivery else None
         self._add_crash(process, at if after_delivery else at + self.rng.randrange(within_ns), None, moment)
 
     def _victim(self, candidates: Sequence[str]) -> str | None:
@@ -250,7 +250,7 @@ class Placing:
             return False
         return group is None or self.mortal[group] > 0
 
-    def _add_crash(self, process: str | None, at: int, lasts: int | None, effects: Moment) -> None:
+    def _add_crash(self, process: str | None, at: int, lasts: int | None, effects: CrashMoment) -> None:
         if process is None:
             return
         for_good = lasts is None or (self._may_go(process) and (not self.returning or self.rng.random() < 0.5))
@@ -271,7 +271,7 @@ class Placing:
             at, lasts = rng.randrange(self.span_ns), rng.randrange(MILLISECOND, max(self.span_ns // 3, 4 * MILLISECOND))
             heir = next((p for p in self.topology.members(group) if p not in self.gone), None)
             if heir is not None and rng.random() < 0.5 and self._may_go(heir):
-                moment: Moment = rng.choice((None, "delivery", rng.randint(1, self.effects_max)))
+                moment: CrashMoment = rng.choice((None, "delivery", rng.randint(1, self.effects_max)))
                 self._add_crash(heir, at, None, moment)
             else:
                 self.faults.append(Depose(group, at, lasts, rng.choice(ways)))
@@ -340,7 +340,7 @@ class Placing:
                 WrongSuspicion(newcomer, other, begin, lasts),
             ]
             if self.returning:
-                moment: Moment = rng.choice((None, None, "delivery", rng.randint(1, self.effects_max)))
+                moment: CrashMoment = rng.choice((None, None, "delivery", rng.randint(1, self.effects_max)))
                 ways += [Crash(newcomer, begin, lasts, moment)] * 3
             self.faults.append(rng.choice(ways))
 

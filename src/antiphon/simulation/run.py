@@ -88,8 +88,8 @@ def simulate(scenario: Scenario, protocol: type[OrderingProtocol] | None = None)
             Application(world)
         for fault in scenario.faults:
             schedule(world, fault)
-        for tell in scenario.commands:
-            schedule_command(world, tell)
+        for instruction in scenario.commands:
+            schedule_command(world, instruction)
         broken = _run(world)
         return _judge(world, broken)
     finally:
@@ -157,5 +157,5 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
 def _calm_at(scenario: Scenario) -> int:
     """When the last fault is over, and the last command given."""
     lasting = [(f.at, f.down_ns if isinstance(f, Crash) else f.for_ns) for f in scenario.faults]
-    lasting += [(tell.at, 0) for tell in scenario.commands]
+    lasting += [(each.at, 0) for each in scenario.commands]
     return max((at + (lasts or 0) for at, lasts in lasting), default=0)

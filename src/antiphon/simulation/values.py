@@ -192,7 +192,7 @@ class Distance(Value, frozen=True):
     ns: int
 
 
-class Tell(Value, frozen=True):
+class Instruction(Value, frozen=True):
     """A process is told to do something, if it is up then; see `antiphon tell`."""
 
     process: str
@@ -208,7 +208,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     groups: dict[str, int]
     plans: tuple[Plan, ...]
     faults: tuple[Fault, ...] = ()
-    commands: tuple[Tell, ...] = ()
+    commands: tuple[Instruction, ...] = ()
     latency: Latency = Constant()
     distances: tuple[Distance, ...] = ()  # of the pairs whose links have a latency of their own
     fifo: bool = True  # whether reliable channels keep the order of what is sent, too

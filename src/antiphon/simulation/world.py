@@ -19,7 +19,7 @@ from antiphon.core.effects import Assured, Record, Reply, SetTimer
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
-from antiphon.core.inputs import AnyInput, Begin, Fire, Install, Multicast, Receive, Recover
+from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, NewRoster, Receive, Recover
 from antiphon.core.model import ProcessId, Service, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
@@ -145,7 +145,7 @@ class World:
             self.effective(site.pause)
             return
         self._handle(site, happened, self.observations.arrived(site, carried) if self._steps else None)
-        if type(happened) is Install:
+        if type(happened) is NewRoster:
             self._meet(site)
 
     def _arrive(self, arriving: tuple[Any, ...]) -> None:
@@ -415,7 +415,7 @@ class World:
 
     def tell_topology(self, site: Site) -> None:
         if site.up and site.process.topology.epoch < self.topology.epoch:
-            self.take(site, Install(self.now, self.topology.roster))
+            self.take(site, NewRoster(self.now, self.topology.roster))
 
     def _meet(self, site: Site) -> None:
         """Newcomers whose frames were not taken before send them again."""

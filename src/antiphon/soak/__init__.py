@@ -2,6 +2,6 @@
 
 from antiphon.soak.campaign import Soak
 from antiphon.soak.stage import create
-from antiphon.soak.values import Finding, Outcome, Settings
+from antiphon.soak.values import Finding, SoakReport, SoakSettings
 
-__all__ = ["Finding", "Outcome", "Settings", "Soak", "create"]
+__all__ = ["Finding", "Soak", "SoakReport", "SoakSettings", "create"]

@@ -22,11 +22,11 @@ from antiphon.soak.judge import judge_logs
 from antiphon.soak.memory import MemorySamples, judge_memory
 from antiphon.soak.network import Network
 from antiphon.soak.probe import Probe, Reader
-from antiphon.soak.records import Told
-from antiphon.soak.stage import Route, routes_of
+from antiphon.soak.records import RecordLine
+from antiphon.soak.stage import RouteGroups, routes_of
 from antiphon.soak.strikes import Strikes
-from antiphon.soak.values import EpisodeReport, Outcome, Settings, judge_delivery
-from antiphon.soak.worker import Task
+from antiphon.soak.values import EpisodeReport, SoakReport, SoakSettings, judge_delivery
+from antiphon.soak.worker import ClientTask
 
 STUCK_SECONDS = 60.0  # then deliveries are not late: they do not come
 WEDGED_SECONDS = 30.0  # without a receipt on a route, on a cluster that delivers
@@ -34,14 +34,12 @@ SAMPLE_SECONDS = 1.0
 QUIET_SECONDS = 1.0  # before each episode, in which nothing is wrong
 DRAIN_SECONDS = 30.0
 
-Tell = Callable[[str], None]
-
 
 class Soak:
     """Made for one run on a folder that `create` made. ``tell`` hears of each episode, in a line."""
 
-    def __init__(self, folder: ClusterFolder, settings: Settings, tell: Tell) -> None:
-        self.outcome = Outcome(settings=settings)
+    def __init__(self, folder: ClusterFolder, settings: SoakSettings, tell: Callable[[str], None]) -> None:
+        self.report = SoakReport(settings=settings)
         self._folder = folder
         self._settings = settings
         self._tell = tell
@@ -49,12 +47,12 @@ class Soak:
         self._network = Network(settings.seed)
         self._memory = MemorySamples()
         self._faults: Counter[str] = Counter()
-        self._wedged: set[tuple[str, Route]] = set()
+        self._wedged: set[tuple[str, RouteGroups]] = set()
         self._episode = 0
         names = [f"c{i + 1}" for i in range(settings.clients)]
         records = folder.path / "records"
         records.mkdir()
-        task = Task(
+        task = ClientTask(
             target=str(folder.path.resolve()), name="", routes=self._routes, pause_seconds=settings.pause_seconds
         )
         self._clients = {name: LoadClient(msgspec.structs.replace(task, name=name), records) for name in names}
@@ -67,10 +65,10 @@ class Soak:
             enter_namespace()
             return {name: SmallDisk(self._folder.path / name) for name in names}
         except NotHere as error:
-            self.outcome.skipped.append(f"No disk became full: {error}")
+            self.report.skipped.append(f"No disk became full: {error}")
             return {}
 
-    async def run(self) -> Outcome:
+    async def run(self) -> SoakReport:
         config = self._folder.config
         begun = time.monotonic()
         await self._network.open({str(p): (config.address(p), config.listens_on(p)) for p in config.processes})
@@ -78,15 +76,15 @@ class Soak:
             await asyncio.to_thread(cluster.start, self._folder)
             async with connect(self._folder.path, name="reader") as client:
                 readers = {group: Reader(client, group) for group in config.groups}
-                self.outcome.came_to_its_end = await self._live(readers)
+                self.report.came_to_its_end = await self._live(readers)
         finally:
             await asyncio.to_thread(self._clear)
             await self._network.close()
         self._sum_up()
-        if self.outcome.came_to_its_end:  # otherwise much was on its way, and is neither lost nor late
+        if self.report.came_to_its_end:  # otherwise much was on its way, and is neither lost nor late
             self._judge(readers)
-        self.outcome.seconds = round(time.monotonic() - begun, 1)
-        return self.outcome
+        self.report.seconds = round(time.monotonic() - begun, 1)
+        return self.report
 
     def _clear(self) -> None:
         """Nothing of ours runs on, whatever happened."""
@@ -129,7 +127,7 @@ class Soak:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
 
-    def _probed(self) -> list[Route]:
+    def _probed(self) -> list[RouteGroups]:
         """Routes that reach every group: the widest one, or each."""
         widest = max(self._routes, key=len)
         return [widest] if len(widest) == len(self._settings.groups) else self._routes
@@ -163,7 +161,7 @@ class Soak:
         except AntiphonError as error:
             self._add("no start", str(error))
             return False
-        self.outcome.unfelt = dict(sorted(strikes.unfelt.items()))
+        self.report.unfelt = dict(sorted(strikes.unfelt.items()))
         delivered = await probe.seconds_until_delivery(over, STUCK_SECONDS)
         heard = await self._clients_heard(over) if delivered is not None else None
         report = EpisodeReport(
@@ -173,7 +171,7 @@ class Soak:
             delivery_seconds=_rounded(delivered),
             clients_seconds=_rounded(heard),
         )
-        self.outcome.episodes.append(report)
+        self.report.episodes.append(report)
         self._tell(_line(report))
         judged = judge_delivery(delivered, STUCK_SECONDS)
         if judged is not None:
@@ -223,25 +221,25 @@ class Soak:
                 await asyncio.sleep(0.02)
 
     def _sum_up(self) -> None:
-        outcome = self.outcome
-        outcome.faults = dict(sorted(self._faults.items()))
-        outcome.receipts = sum(told.count for each in self._receipts().values() for told in each)
-        outcome.unknown = sum(client.unknown for client in self._clients.values())
-        outcome.memory = self._memory.summary()
-        for sentence in judge_memory(outcome.memory):
+        report = self.report
+        report.faults = dict(sorted(self._faults.items()))
+        report.receipts = sum(line.count for lines in self._receipts().values() for line in lines)
+        report.unknown = sum(client.unknown for client in self._clients.values())
+        report.memory = self._memory.summary()
+        for sentence in judge_memory(report.memory):
             self._add("memory", sentence)
 
     def _judge(self, readers: Mapping[str, Reader]) -> None:
         read = {group: reader.digest for group, reader in readers.items()}
-        faults, self.outcome.delivered = judge_logs(self._folder, self._receipts(), read)
+        faults, self.report.delivered = judge_logs(self._folder, self._receipts(), read)
         for sentence in faults:
             self._add("receipts", sentence)
 
-    def _receipts(self) -> Mapping[str, list[Told]]:
+    def _receipts(self) -> Mapping[str, list[RecordLine]]:
         return all_receipts(list(self._clients.values()))
 
     def _add(self, kind: str, sentence: str) -> None:
-        self.outcome.add(kind, sentence, self._episode or None)
+        self.report.add(kind, sentence, self._episode or None)
         self._tell(f"FOUND {kind}: {sentence}")
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.soak.records import RecordReader, Told
-from antiphon.soak.stage import Route
-from antiphon.soak.worker import EXIT_WEDGED, LAST_SECONDS, TIMEOUTS_SECONDS, Task
+from antiphon.soak.records import RecordLine, RecordReader
+from antiphon.soak.stage import RouteGroups
+from antiphon.soak.worker import EXIT_WEDGED, LAST_SECONDS, TIMEOUTS_SECONDS, ClientTask
 
 LOOK_SECONDS = 0.05
 END_SECONDS = max(TIMEOUTS_SECONDS) + LAST_SECONDS + 5.0
@@ -22,15 +22,15 @@ END_SECONDS = max(TIMEOUTS_SECONDS) + LAST_SECONDS + 5.0
 class LoadClient:
     """One client over all its lives. Each life has a record, and is an identity of its own to the cluster."""
 
-    def __init__(self, task: Task, records: Path) -> None:
+    def __init__(self, task: ClientTask, records: Path) -> None:
         """``task``: what each life of it is told, but for its tag and its record."""
         self.name = task.name
-        self.receipts: dict[str, list[Told]] = {}  # by the tag of the life
+        self.receipts: dict[str, list[RecordLine]] = {}  # by the tag of the life
         self.unknown = 0
         self._task = task
         self._records = records
         self._life = 0
-        self._heard: dict[Route, float] = {}  # when each route last got a receipt
+        self._heard: dict[RouteGroups, float] = {}  # when each route last got a receipt
         self._reader: RecordReader
         self._process: subprocess.Popen[bytes]
         self._tag = ""
@@ -63,14 +63,14 @@ class LoadClient:
     def look(self) -> None:
         """Read what the client has written since."""
         receipts = self.receipts[self._tag]
-        for told in self._reader.news():
-            if told.client:
-                receipts.append(told)
-                self._heard[told.destinations] = told.at
+        for line in self._reader.news():
+            if line.client:
+                receipts.append(line)
+                self._heard[line.destinations] = line.at
             else:
-                self.unknown += told.count
+                self.unknown += line.count
 
-    def silent_routes(self, since: float) -> list[Route]:
+    def silent_routes(self, since: float) -> list[RouteGroups]:
         """The routes on which it has had no receipt since then."""
         self.look()
         return [route for route in self._task.routes if self._heard.get(route, 0.0) <= since]
@@ -95,8 +95,8 @@ class LoadClient:
 
 
 async def wait_for_receipts(
-    clients: Iterable[LoadClient], since: float, patience: float, known: Set[tuple[str, Route]]
-) -> set[tuple[str, Route]]:
+    clients: Iterable[LoadClient], since: float, patience: float, known: Set[tuple[str, RouteGroups]]
+) -> set[tuple[str, RouteGroups]]:
     """Wait until each client has had a receipt on each route since then, but for ``known``; returns where none came."""
     wanted = list(clients)
     deadline = time.monotonic() + patience
@@ -107,5 +107,5 @@ async def wait_for_receipts(
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def all_receipts(clients: Sequence[LoadClient]) -> Mapping[str, list[Told]]:
+def all_receipts(clients: Sequence[LoadClient]) -> Mapping[str, list[RecordLine]]:
     return {tag: receipts for client in clients for tag, receipts in client.receipts.items()}

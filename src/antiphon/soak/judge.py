@@ -13,12 +13,12 @@ from antiphon.core.errors import AntiphonError
 from antiphon.core.events import Adopted, Delivered, Event, decode_event
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
-from antiphon.soak.records import Told, name_of, payload_of
+from antiphon.soak.records import RecordLine, name_of, payload_of
 
 SHOWN = 5  # sentences of one kind
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class LoggedPayload(msgspec.Struct, frozen=True, gc=False):
     """A payload in a group's log."""
 
     client: str
@@ -38,7 +38,7 @@ class Digest:
         self.count = 0
         self._hash = hashlib.blake2b(digest_size=16)
 
-    def add(self, each: Entry) -> None:
+    def add(self, each: LoggedPayload) -> None:
         self.count += 1
         self._hash.update(f"{each.name} {len(each.payload)} ".encode())
         self._hash.update(each.payload)
@@ -48,27 +48,27 @@ class Digest:
         return f"{self.count} payloads, {self._hash.hexdigest()}"
 
 
-class Log(NamedTuple):
+class StoppedLog(NamedTuple):
     """What a stopped process delivered, and from which position on: one that took another's place begins late."""
 
     begin: int
-    entries: Iterator[Entry]
+    payloads: Iterator[LoggedPayload]
 
 
-def read_log(folder: ClusterFolder, process: str) -> Log:
+def read_log(folder: ClusterFolder, process: str) -> StoppedLog:
     events = _events(folder, process)
     first = next(events, None)
     if isinstance(first, Adopted):
-        return Log(first.position, _entries(events))
-    return Log(0, _entries(events if first is None else chain((first,), events)))
+        return StoppedLog(first.position, _entries(events))
+    return StoppedLog(0, _entries(events if first is None else chain((first,), events)))
 
 
-def _entries(events: Iterable[Event]) -> Iterator[Entry]:
+def _entries(events: Iterable[Event]) -> Iterator[LoggedPayload]:
     for event in events:
         assert isinstance(event, Delivered), "no protocol with gaps or views is soaked"
         for request in event.requests:
             for k, payload in enumerate(request.payloads()):
-                yield Entry(request.client, event.destinations, request.first + k, bytes(payload))
+                yield LoggedPayload(request.client, event.destinations, request.first + k, bytes(payload))
 
 
 def _events(folder: ClusterFolder, process: str) -> Iterator[Event]:
@@ -91,12 +91,12 @@ class GroupJudge:
         self.places: dict[tuple[str, tuple[str, ...]], list[int]] = {}  # by session: serials by number
         self.order: list[tuple[str, tuple[str, ...], int]] = []  # what other groups deliver, too
 
-    def read(self, log: Iterator[Entry]) -> None:
+    def read(self, log: Iterator[LoggedPayload]) -> None:
         for each in log:
             self.digest.add(each)
             self._judge(each)
 
-    def _judge(self, each: Entry) -> None:
+    def _judge(self, each: LoggedPayload) -> None:
         session = self.places.setdefault((each.client, each.destinations), [])
         named = name_of(each.payload)
         if named is None or payload_of(*named) != each.payload:
@@ -116,23 +116,23 @@ class GroupJudge:
         if len(each.destinations) > 1:
             self.order.append(each.name)
 
-    def judge_receipts(self, receipts: Mapping[str, Sequence[Told]]) -> None:
+    def judge_receipts(self, receipts: Mapping[str, Sequence[RecordLine]]) -> None:
         """Each payload that a client was promised is here, and it is the one that it sent."""
-        for tag, told in receipts.items():
-            for each in told:
+        for tag, lines in receipts.items():
+            for each in lines:
                 if self.group in each.destinations:
                     self._judge_receipt(tag, each)
 
-    def _judge_receipt(self, tag: str, told: Told) -> None:
-        session = self.places.get((told.client, told.destinations), [])
-        for k in range(told.count):
-            number = told.number + k
+    def _judge_receipt(self, tag: str, line: RecordLine) -> None:
+        session = self.places.get((line.client, line.destinations), [])
+        for k in range(line.count):
+            number = line.number + k
             if number >= len(session) or session[number] == -1:
-                self.faults.append(f"{told.client}:{number} of {tag} has a receipt and is lost in {self.group}.")
-            elif session[number] != told.serial + k:
+                self.faults.append(f"{line.client}:{number} of {tag} has a receipt and is lost in {self.group}.")
+            elif session[number] != line.serial + k:
                 self.faults.append(
-                    f"{told.client}:{number} of {tag} is payload {session[number]} in {self.group}, "
-                    f"where its receipt is for {told.serial + k}."
+                    f"{line.client}:{number} of {tag} is payload {session[number]} in {self.group}, "
+                    f"where its receipt is for {line.serial + k}."
                 )
 
 
@@ -151,7 +151,7 @@ def judge_order(groups: Sequence[GroupJudge]) -> list[str]:
 
 
 def judge_logs(
-    folder: ClusterFolder, receipts: Mapping[str, Sequence[Told]], read: Mapping[str, Digest]
+    folder: ClusterFolder, receipts: Mapping[str, Sequence[RecordLine]], read: Mapping[str, Digest]
 ) -> tuple[list[str], dict[str, int]]:
     """All faults of a cluster that is down, and how many payloads each group delivered."""
     faults: list[str] = []
@@ -160,7 +160,7 @@ def judge_logs(
         judge = GroupJudge(group)
         first, *others = members
         try:
-            judge.read(read_log(folder, first).entries)
+            judge.read(read_log(folder, first).payloads)
             judge.judge_receipts(receipts)
             for member in others:
                 log = read_log(folder, member)
@@ -178,10 +178,10 @@ def judge_logs(
     return faults, {judge.group: judge.digest.count for judge in judges}
 
 
-def digest_of(log: Log, begin: int = 0) -> Digest:
+def digest_of(log: StoppedLog, begin: int = 0) -> Digest:
     """Of what is in a log from a position on."""
     digest = Digest()
-    for each in islice(log.entries, max(0, begin - log.begin), None):
+    for each in islice(log.payloads, max(0, begin - log.begin), None):
         digest.add(each)
     return digest
 

@@ -23,7 +23,7 @@ from antiphon.runtime.net.packets import sender_of
 CHUNK_BYTES = 64 << 10
 RESET_SECONDS = (0.1, 0.8)  # between two resets of a wire
 
-Wire = tuple[str, str]  # who dials: a process or a client's name; whom: a process
+WireEnds = tuple[str, str]  # who dials: a process or a client's name; whom: a process
 
 
 class NetworkFault(StrEnum):
@@ -39,7 +39,9 @@ class NetworkFault(StrEnum):
 class Trouble:
     """One fault on some wires."""
 
-    def __init__(self, kind: NetworkFault, wires: frozenset[Wire], *, outward: bool = True, delay: float = 0.0) -> None:
+    def __init__(
+        self, kind: NetworkFault, wires: frozenset[WireEnds], *, outward: bool = True, delay: float = 0.0
+    ) -> None:
         self.kind = kind
         self.wires = wires
         self.outward = outward  # of one-way silence: from who dials; otherwise towards it
@@ -83,7 +85,7 @@ class Passage:
     """One connection through a proxy."""
 
     def __init__(self, network: Network, caller: asyncio.StreamWriter, incoming: asyncio.StreamReader) -> None:
-        self.wire: Wire = ("", "")
+        self.wire: WireEnds = ("", "")
         self.is_frozen = False
         self._network = network
         self._incoming = incoming
@@ -152,7 +154,7 @@ async def _write_last(target: asyncio.StreamWriter, data: bytes) -> None:
     raise ConnectionError("The connection was cut.")
 
 
-class Relay(asyncio.DatagramProtocol):
+class DatagramProxy(asyncio.DatagramProtocol):
     """A member's proxy for datagrams."""
 
     def __init__(self, network: Network, process: str, address: Address) -> None:
@@ -188,7 +190,7 @@ class Network:
         self._passages: dict[Passage, asyncio.Task[None]] = {}
         self._members: dict[str, tuple[Address, Address]] = {}
         self._servers: dict[str, asyncio.Server] = {}
-        self._relays: dict[str, asyncio.DatagramTransport] = {}
+        self._datagram_proxies: dict[str, asyncio.DatagramTransport] = {}
 
     async def open(self, members: Mapping[str, tuple[Address, Address]]) -> None:
         """``members``: for each, where others reach it and where it listens."""
@@ -208,8 +210,8 @@ class Network:
             if process not in self._servers:
                 accept = partial(self._accept, process, own)
                 self._servers[process] = await asyncio.start_server(accept, host, port)
-                self._relays[process], _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                    partial(Relay, self, process, own), local_addr=(host, port)
+                self._datagram_proxies[process], _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                    partial(DatagramProxy, self, process, own), local_addr=(host, port)
                 )
 
     def process_at(self, place: int) -> str:
@@ -222,7 +224,7 @@ class Network:
         server = self._servers.pop(process, None)
         if server is not None:
             server.close()
-            self._relays.pop(process).close()
+            self._datagram_proxies.pop(process).close()
 
     async def _accept(
         self, process: str, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -245,7 +247,7 @@ class Network:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def on(self, wire: Wire) -> Trouble | None:
+    def on(self, wire: WireEnds) -> Trouble | None:
         """What is wrong with a wire on which something passes."""
         found = next((trouble for trouble in self._troubles if wire in trouble.wires), None)
         if found is not None and found.kind not in (NetworkFault.FREEZE, NetworkFault.RESET):

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from antiphon.core import Topology
-from antiphon.soak.network import NetworkFault, Wire
+from antiphon.soak.network import NetworkFault, WireEnds
 
 TRACE = "trace"  # the name of the disk that the trace is on
 CROWD = 400  # callers; the soak itself may open few more files at once
@@ -20,66 +20,66 @@ LOST_DISKS = 3  # cards of that kind: what comes of one shows in what strikes th
 FAULTS_PER_EPISODE = ([1, 2, 3], [50, 35, 15])
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True, tag_field="fault"):
+class SoakFault(msgspec.Struct, frozen=True, kw_only=True, tag_field="fault"):
     """Something that goes wrong ``after`` so many seconds of an episode."""
 
     after: float = 0.0
 
 
-class Kill(Fault, frozen=True, tag="kill"):
+class Kill(SoakFault, frozen=True, tag="kill"):
     """kill -9; they are started again after ``seconds``."""
 
     processes: tuple[str, ...]
     seconds: float
 
 
-class KillStarting(Fault, frozen=True, tag="kill while starting"):
+class KillStarting(SoakFault, frozen=True, tag="kill while starting"):
     """kill -9 of a process, and then of each of its next starts after so many seconds."""
 
     process: str
     moments: tuple[float, ...]
 
 
-class Pause(Fault, frozen=True, tag="pause"):
+class PauseMembers(SoakFault, frozen=True, tag="pause"):
     processes: tuple[str, ...]
     seconds: float
 
 
-class Network(Fault, frozen=True, tag="network"):
+class BadNetwork(SoakFault, frozen=True, tag="network"):
     kind: NetworkFault
-    wires: tuple[Wire, ...]
+    wires: tuple[WireEnds, ...]
     where: str  # in words
     outward: bool
     delay: float
     seconds: float
 
 
-class FullDisk(Fault, frozen=True, tag="full disk"):
+class FullDisk(SoakFault, frozen=True, tag="full disk"):
     """``seconds`` count from when the process says that it is full, or some process that it finds no room to trace."""
 
     disk: str  # a process, or TRACE
     seconds: float
 
 
-class FailedDisk(Fault, frozen=True, tag="failed disk"):
+class FailedDisk(SoakFault, frozen=True, tag="failed disk"):
     process: str
 
 
-class LostDisk(Fault, frozen=True, tag="lost disk"):
+class LostDisk(SoakFault, frozen=True, tag="lost disk"):
     """kill -9, and all that was on the disk is gone: another member takes its place."""
 
     process: str
 
 
-class DownUp(Fault, frozen=True, tag="down and up"):
+class DownUp(SoakFault, frozen=True, tag="down and up"):
     seconds: float
 
 
-class KillClient(Fault, frozen=True, tag="client killed"):
+class KillClient(SoakFault, frozen=True, tag="client killed"):
     client: str
 
 
-class Crowd(Fault, frozen=True, tag="crowd"):
+class Crowd(SoakFault, frozen=True, tag="crowd"):
     """So many callers at once, who say who they are and then nothing, and read nothing."""
 
     process: str
@@ -89,19 +89,19 @@ class Crowd(Fault, frozen=True, tag="crowd"):
 
 class Episode(msgspec.Struct, frozen=True):
     number: int
-    faults: tuple[Fault, ...]
+    faults: tuple[SoakFault, ...]
 
 
-def describe(fault: Fault) -> str:
+def describe(fault: SoakFault) -> str:
     match fault:
         case Kill():
             return f"kill -9 of {', '.join(fault.processes)} for {fault.seconds:.1f} s"
         case KillStarting():
             starts = "start" if len(fault.moments) == 1 else f"{len(fault.moments)} starts"
             return f"kill -9 of {fault.process} and of its next {starts}"
-        case Pause():
+        case PauseMembers():
             return f"pause of {', '.join(fault.processes)} for {fault.seconds:.1f} s"
-        case Network():
+        case BadNetwork():
             return f"{fault.kind} {fault.where} for {fault.seconds:.1f} s"
         case FullDisk():
             return f"full disk of {fault.disk} for {fault.seconds:.1f} s"
@@ -118,25 +118,25 @@ def describe(fault: Fault) -> str:
     raise AssertionError(f"{fault!r} is a fault that has no words.")
 
 
-def at_present(fault: Fault, present: Callable[[str], str]) -> Fault:
+def at_present(fault: SoakFault, present: Callable[[str], str]) -> SoakFault:
     """The same fault of those who have the places now: a plan names members as they were at first."""
     match fault:
-        case Kill() | Pause():
+        case Kill() | PauseMembers():
             return msgspec.structs.replace(fault, processes=tuple(map(present, fault.processes)))
         case KillStarting() | FailedDisk() | LostDisk() | Crowd():
             return msgspec.structs.replace(fault, process=present(fault.process))
         case FullDisk():
             return msgspec.structs.replace(fault, disk=present(fault.disk))
-        case Network():
+        case BadNetwork():
             wires = tuple((present(source), present(target)) for source, target in fault.wires)
             where = " ".join(present(word) for word in fault.where.split(" "))
             return msgspec.structs.replace(fault, wires=wires, where=where)
     return fault
 
 
-def kind_of(fault: Fault) -> str:
+def kind_of(fault: SoakFault) -> str:
     """Under which name a fault is counted."""
-    return str(fault.kind) if isinstance(fault, Network) else str(fault.__struct_config__.tag)
+    return str(fault.kind) if isinstance(fault, BadNetwork) else str(fault.__struct_config__.tag)
 
 
 class Planner:
@@ -158,7 +158,7 @@ class Planner:
         number = 0
         while True:
             amount = self._random.choices(*FAULTS_PER_EPISODE)[0]
-            faults: list[Fault] = []
+            faults: list[SoakFault] = []
             while len(faults) < amount:
                 fault = next(cards)()
                 after = self._random.uniform(0.0, 2.0) if faults else 0.0
@@ -166,13 +166,13 @@ class Planner:
             number += 1
             yield Episode(number, tuple(faults))
 
-    def _draw(self) -> Iterator[Callable[[], Fault]]:
+    def _draw(self) -> Iterator[Callable[[], SoakFault]]:
         while True:
             deck = self._deck()
             self._random.shuffle(deck)
             yield from deck
 
-    def _deck(self) -> list[Callable[[], Fault]]:
+    def _deck(self) -> list[Callable[[], SoakFault]]:
         networks = [
             partial(self._network, kind, wires) for kind in NetworkFault for wires in (self._between, self._from)
         ]
@@ -196,33 +196,33 @@ class Planner:
 
     # The cards ------------------------------------------------------------------------------------------------------
 
-    def _kill(self, amount: int) -> Fault:
+    def _kill(self, amount: int) -> SoakFault:
         return Kill(processes=tuple(self._some(amount)), seconds=self._seconds(0.0, 3.0))
 
-    def _kill_group(self) -> Fault:
+    def _kill_group(self) -> SoakFault:
         members = self._groups[self._random.choice(list(self._groups))]
         return Kill(processes=tuple(members), seconds=self._seconds(0.0, 3.0))
 
-    def _lose_disk(self) -> Fault:
+    def _lose_disk(self) -> SoakFault:
         _, *others = self._groups[self._random.choice(list(self._groups))]
         return LostDisk(process=self._random.choice(others))
 
-    def _kill_starting(self) -> Fault:
+    def _kill_starting(self) -> SoakFault:
         moments = [self._seconds(0.02, 1.0) for _ in range(self._random.randint(1, 3))]
         return KillStarting(process=self._random.choice(self._everyone), moments=tuple(moments))
 
-    def _pause(self, processes: Sequence[str]) -> Fault:
-        return Pause(processes=tuple(processes), seconds=self._seconds(0.5, 6.0))
+    def _pause(self, processes: Sequence[str]) -> SoakFault:
+        return PauseMembers(processes=tuple(processes), seconds=self._seconds(0.5, 6.0))
 
-    def _network(self, kind: NetworkFault, wires: Callable[[], tuple[list[Wire], str]]) -> Fault:
+    def _network(self, kind: NetworkFault, wires: Callable[[], tuple[list[WireEnds], str]]) -> SoakFault:
         chosen, where = wires()
         outward = self._random.random() < 0.5
         delay = self._seconds(0.02, 0.5)
         shortest = 3.0 if kind in (NetworkFault.FREEZE, NetworkFault.SILENCE, NetworkFault.ONE_WAY) else 1.0
         seconds = self._seconds(shortest, 4 * shortest)
-        return Network(kind=kind, wires=tuple(chosen), where=where, outward=outward, delay=delay, seconds=seconds)
+        return BadNetwork(kind=kind, wires=tuple(chosen), where=where, outward=outward, delay=delay, seconds=seconds)
 
-    def _between(self) -> tuple[list[Wire], str]:
+    def _between(self) -> tuple[list[WireEnds], str]:
         """Wires between members: one of them, all of one member, or all between two groups."""
         shape = self._random.choice(("one", "member", "groups") if len(self._groups) > 1 else ("one", "member"))
         if shape == "one":
@@ -236,7 +236,7 @@ class Planner:
         wires = [wire for a in self._groups[here] for b in self._groups[there] for wire in ((a, b), (b, a))]
         return wires, f"between {here} and {there}"
 
-    def _from(self) -> tuple[list[Wire], str]:
+    def _from(self) -> tuple[list[WireEnds], str]:
         """Wires from clients: all of one client, or all to one member."""
         if self._random.random() < 0.5:
             client = self._random.choice(self._clients)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from antiphon.client import Client, connect
 from antiphon.core.errors import Unavailable
-from antiphon.soak.judge import Digest, Entry
+from antiphon.soak.judge import Digest, LoggedPayload
 from antiphon.soak.records import payload_of
 
 TAG = "probe"
-Name = tuple[str, tuple[str, ...], int]
+PayloadName = tuple[str, tuple[str, ...], int]
 
 
 class Reader:
@@ -24,20 +24,20 @@ class Reader:
         self.digest = Digest()
         self._group = group
         self._client = client
-        self._awaited: dict[Name, asyncio.Event] = {}
+        self._awaited: dict[PayloadName, asyncio.Event] = {}
 
     async def run(self) -> None:
         async for delivery in self._client.subscribe(self._group):
             assert delivery.position == self.digest.count, "A subscription leaves no holes."
-            each = Entry(delivery.client, delivery.destinations, delivery.number, delivery.payload)
+            each = LoggedPayload(delivery.client, delivery.destinations, delivery.number, delivery.payload)
             self.digest.add(each)
             if delivery.client.startswith(TAG):
                 self._event(each.name).set()
 
-    def _event(self, name: Name) -> asyncio.Event:
+    def _event(self, name: PayloadName) -> asyncio.Event:
         return self._awaited.setdefault(name, asyncio.Event())
 
-    async def see(self, name: Name) -> None:
+    async def see(self, name: PayloadName) -> None:
         await self._event(name).wait()
 
 

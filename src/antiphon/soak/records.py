@@ -32,7 +32,7 @@ def name_of(payload: bytes) -> tuple[str, int] | None:
     return tag.decode(errors="replace"), int(serial)
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class RecordLine(msgspec.Struct, frozen=True, array_like=True):
     """A line of a record: a multicast, and what came of it."""
 
     at: float  # on the machine's monotonic clock
@@ -43,15 +43,15 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     number: int = -1
 
 
-_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Told).decode
+_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(RecordLine).decode
 
 
 class RecordWriter:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def write(self, told: Told) -> None:
-        os.write(self._fd, _encode(told) + b"\n")
+    def write(self, line: RecordLine) -> None:
+        os.write(self._fd, _encode(line) + b"\n")
 
 
 class RecordReader:
@@ -61,7 +61,7 @@ class RecordReader:
         self._path = path
         self._at = 0
 
-    def news(self) -> Iterator[Told]:
+    def news(self) -> Iterator[RecordLine]:
         """What was written since the last look; a line that a kill has cut short is none."""
         try:
             with self._path.open("rb") as file:
@@ -71,5 +71,5 @@ class RecordReader:
             return
         whole = data[: data.rfind(b"\n") + 1]
         self._at += len(whole)
-        for line in whole.splitlines():
-            yield _decode(line)
+        for text in whole.splitlines():
+            yield _decode(text)

@@ -12,15 +12,15 @@ from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, free_ports
-from antiphon.soak.values import Settings
+from antiphon.soak.values import SoakSettings
 
 SEGMENT_BYTES = 128 << 10  # small, so that a full disk is soon felt
 SNAPSHOT_BYTES = 512 << 10  # small, so that kills also meet snapshots
 
-Route = tuple[str, ...]
+RouteGroups = tuple[str, ...]
 
 
-def create(path: Path, settings: Settings) -> ClusterFolder:
+def create(path: Path, settings: SoakSettings) -> ClusterFolder:
     """A cluster whose processes listen behind the addresses that others dial."""
     folder = cluster.create(
         path,
@@ -42,14 +42,14 @@ def create(path: Path, settings: Settings) -> ClusterFolder:
     return folder
 
 
-def routes_of(settings: Settings) -> list[Route]:
+def routes_of(settings: SoakSettings) -> list[RouteGroups]:
     """The sets of groups that are sent to: all that the protocol takes, up to pairs."""
     groups = tuple(settings.groups)
     kind = protocol_named(settings.protocol)
     assumes = kind.assumes(parse_options(kind, settings.options))
     if assumes.all_groups:
         return [groups]
-    single: list[Route] = [(group,) for group in groups]
+    single: list[RouteGroups] = [(group,) for group in groups]
     if assumes.one_group:
         return single
     return list(dict.fromkeys([*single, *combinations(groups, min(2, len(groups))), groups]))

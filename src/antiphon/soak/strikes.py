@@ -14,7 +14,7 @@ from contextlib import suppress
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.runtime import cluster
-from antiphon.runtime.cluster import ClusterFolder, Place
+from antiphon.runtime.cluster import ClusterFolder, Whereabouts
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.net.frames import MAGIC, VERSION, FrameKind, Hello, StatusAnswer, encode
 from antiphon.soak import plan
@@ -47,12 +47,12 @@ class Strikes:
         self.unfelt: Counter[str] = Counter()  # how many of each kind came to nothing
         self._commands = asyncio.Lock()  # `up`, `down` and `replace` of one cluster take turns
         self._lost: list[str] = []  # those without a disk, whose places nobody has taken yet
-        self._places: dict[str, Place] = {}  # of those who take them
+        self._places: dict[str, Whereabouts] = {}  # of those who take them
 
-    def can(self, fault: plan.Fault) -> bool:
+    def can(self, fault: plan.SoakFault) -> bool:
         return not isinstance(fault, plan.FullDisk) or fault.disk in self._disks
 
-    async def strike(self, fault: plan.Fault, *, alone: bool) -> float:
+    async def strike(self, fault: plan.SoakFault, *, alone: bool) -> float:
         """Let it happen, and mend it; returns when the fault itself was over, and the mending began.
 
         ``alone``: nothing else is wrong meanwhile."""
@@ -62,9 +62,9 @@ class Strikes:
                 return await self._kill(fault)
             case plan.KillStarting():
                 return await self._kill_starting(fault)
-            case plan.Pause():
+            case plan.PauseMembers():
                 return await self._pause(fault)
-            case plan.Network():
+            case plan.BadNetwork():
                 trouble = Trouble(fault.kind, frozenset(fault.wires), outward=fault.outward, delay=fault.delay)
                 await self._network.strike(trouble, fault.seconds)
                 self._note(fault, felt=trouble.is_felt)
@@ -83,7 +83,7 @@ class Strikes:
                 await self._crowd(fault, alone=alone)
         return time.monotonic()
 
-    def _note(self, fault: plan.Fault, *, felt: bool) -> None:
+    def _note(self, fault: plan.SoakFault, *, felt: bool) -> None:
         if not felt:
             self.unfelt[plan.kind_of(fault)] += 1
 
@@ -164,7 +164,7 @@ class Strikes:
             await self._start()
         return over
 
-    async def _pause(self, fault: plan.Pause) -> float:
+    async def _pause(self, fault: plan.PauseMembers) -> float:
         pids = [pid for process in fault.processes if (pid := self._folder.process(process).pid()) is not None]
         self._note(fault, felt=bool(pids))
         _signal(pids, signal.SIGSTOP)
@@ -244,7 +244,7 @@ class Strikes:
             _, newcomer = folder.config.topology().replacing(ProcessId(lost))
             if newcomer not in self._places:
                 proxy, own = await asyncio.to_thread(free_ports, 2, None)
-                self._places[newcomer] = Place(f"{HOST}:{proxy}", f"{HOST}:{own}")
+                self._places[newcomer] = Whereabouts(f"{HOST}:{proxy}", f"{HOST}:{own}")
                 self._network.add(newcomer, (HOST, proxy), (HOST, own))
                 if lost in self._disks:
                     self._disks[newcomer] = SmallDisk(folder.path / newcomer)

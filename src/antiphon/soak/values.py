@@ -7,7 +7,7 @@ import msgspec
 DELIVERY_SECONDS_MAX = 10.0  # within which deliveries are on after the last fault of an episode
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class SoakSettings(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     options: dict[str, str] = {}
     groups: dict[str, int]
@@ -49,12 +49,12 @@ class Memory(msgspec.Struct, frozen=True):
         return None if self.early is None or self.late is None else self.late - self.early
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class SoakReport(msgspec.Struct, kw_only=True):
     """What came of a soak; its JSON."""
 
     holds: bool = True  # nothing was found
     came_to_its_end: bool = False  # otherwise the cluster stopped delivering, and nothing more could be judged
-    settings: Settings
+    settings: SoakSettings
     seconds: float = 0.0
     episodes: list[EpisodeReport] = []
     faults: dict[str, int] = {}  # how many of each kind struck

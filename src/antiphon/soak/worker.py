@@ -19,7 +19,7 @@ import uvloop
 
 from antiphon.client import Client, connect
 from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
-from antiphon.soak.records import RecordWriter, Told, payload_of
+from antiphon.soak.records import RecordLine, RecordWriter, payload_of
 
 SENDERS = 2  # per route
 TIMEOUTS_SECONDS = (0.3, 2.0, 10.0)  # of a multicast: some give up soon
@@ -30,7 +30,7 @@ BATCH_MAX = 8  # payloads of one multicast_many
 EXIT_WEDGED = 1
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class ClientTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a client is told at its start, as JSON."""
 
     target: str
@@ -43,8 +43,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     last_seconds: float = LAST_SECONDS
 
 
-class LoadClient:
-    def __init__(self, task: Task) -> None:
+class ClientLife:
+    def __init__(self, task: ClientTask) -> None:
         self._task = task
         self._record = RecordWriter(Path(task.record))
         self._serials = count()
@@ -78,21 +78,21 @@ class LoadClient:
                 else:
                     receipt = await client.multicast_many(route, payloads, timeout=timeout)
         except (Unavailable, OutcomeUnknown, TimeoutError):
-            self._record.write(Told(time.monotonic(), route, serials[0], amount))
+            self._record.write(RecordLine(time.monotonic(), route, serials[0], amount))
             return False
         self._record.write(
-            Told(time.monotonic(), receipt.destinations, serials[0], amount, receipt.client, receipt.number)
+            RecordLine(time.monotonic(), receipt.destinations, serials[0], amount, receipt.client, receipt.number)
         )
         return True
 
 
-async def _run(task: Task) -> int:
-    return await LoadClient(task).run()
+async def _run(task: ClientTask) -> int:
+    return await ClientLife(task).run()
 
 
 def main() -> int:
     try:
-        return uvloop.run(_run(msgspec.json.decode(sys.argv[1], type=Task)))
+        return uvloop.run(_run(msgspec.json.decode(sys.argv[1], type=ClientTask)))
     except AntiphonError as error:
         print(f"A client of the soak ends: {error}", file=sys.stderr)
         return 2

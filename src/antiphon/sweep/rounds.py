@@ -28,10 +28,10 @@ LOOK_SECONDS = 0.5
 
 METRICS = pa.schema([*OUTCOMES, *POINT, *MEASURED])
 
-OnProgress = Callable[[int], None]
+OnRuns = Callable[[int], None]
 
 
-def run_sweep(spark: SparkSession, sweep: Sweep, folder: SweepFolder, on_progress: OnProgress = lambda _: None) -> None:
+def run_sweep(spark: SparkSession, sweep: Sweep, folder: SweepFolder, on_progress: OnRuns = lambda _: None) -> None:
     """Run what is still to be run."""
     pace = Pace(sweep.points)
     if folder.done():
@@ -60,7 +60,7 @@ def _cores(spark: SparkSession) -> int:
     return int(part.agg(F.max("part").alias("last")).collect()[0].last) + 1
 
 
-def _simulate(spark: SparkSession, sweep: Sweep, round: Round, on_progress: OnProgress) -> None:
+def _simulate(spark: SparkSession, sweep: Sweep, round: Round, on_progress: OnRuns) -> None:
     """Every chunk that is not committed is a task."""
     done = set(round.committed())
     open_chunks = [chunk for chunk in round.chunks if chunk not in done]

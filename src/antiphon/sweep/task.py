@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from antiphon.core.errors import AntiphonError
 from antiphon.pipeline.glance.figures import FIGURES, figures
+from antiphon.pipeline.glance.run_index import index_of_groups
 from antiphon.pipeline.glance.times import counted_here
-from antiphon.pipeline.glance.world import world_of_groups
 from antiphon.simulation import Outcome, simulate
 from antiphon.sweep.pace import Chunk
 from antiphon.sweep.spec import Sweep, run_name
@@ -45,7 +45,7 @@ MEASURED = pa.schema([field.with_name(_RENAMED.get(field.name, field.name)) for 
 COMMITTED = pa.schema([*OUTCOMES, *MEASURED])
 ERROR_CHARACTERS_MAX = 1_000
 
-Told = tuple[RunFacts, pa.Table]
+SimulatedRun = tuple[RunFacts, pa.Table]
 
 
 def chunk_name(chunk: Chunk) -> str:
@@ -70,14 +70,14 @@ def run_chunk(sweep: Sweep, chunk: Chunk, folder: Path) -> None:
     write_table(committed, pa.Table.from_pylist(rows, COMMITTED))
 
 
-def _measured(runs: list[Told]) -> dict[str, dict[str, Any]]:
+def _measured(runs: list[SimulatedRun]) -> dict[str, dict[str, Any]]:
     """The figures of each run, as `antiphon metrics` makes them: a task has all of a run, so that nothing is to come
     together from several."""
     if not runs:
         return {}
     events = pa.concat_tables([table for _, table in runs])
-    world = world_of_groups((facts.run, facts.groups) for facts, _ in runs)
-    found = figures(counted_here(world, events)).to_pylist()
+    index = index_of_groups((facts.run, facts.groups) for facts, _ in runs)
+    found = figures(counted_here(index, events)).to_pylist()
     return {row.pop("run"): {_RENAMED.get(name, name): cell for name, cell in row.items()} for row in found}
 
 
@@ -90,9 +90,9 @@ def write_table(path: Path, table: pa.Table) -> None:
     temporary.replace(path)
 
 
-def _simulated(sweep: Sweep, chunk: Chunk) -> tuple[list[dict[str, Any]], list[Told]]:
+def _simulated(sweep: Sweep, chunk: Chunk) -> tuple[list[dict[str, Any]], list[SimulatedRun]]:
     """What came of each run; and those that have a trace, with it."""
-    outcomes, runs = list[dict[str, Any]](), list[Told]()
+    outcomes, runs = list[dict[str, Any]](), list[SimulatedRun]()
     for number in range(chunk[0], chunk[1] + 1):
         point, seed = sweep.run(number)
         start = time.process_time()

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from antiphon.bench.cluster import running
-from antiphon.bench.peers.contract import MEMBERS, Append, Reads, Served, Work
-from antiphon.bench.task import Task
+from antiphon.bench.peers.contract import MEMBERS, AppendBatch, Reads, Served, Work
+from antiphon.bench.task import WorkerTask
 from antiphon.client import Subscription, connect
 from antiphon.core import Promise
 from antiphon.core.errors import Unavailable
@@ -41,7 +41,7 @@ class Antiphon(Served):
             yield str(started.path.resolve())
 
     @asynccontextmanager
-    async def write(self, task: Task) -> AsyncIterator[Append]:
+    async def write(self, task: WorkerTask) -> AsyncIterator[AppendBatch]:
         groups = tuple(task.groups)
         async with connect(task.target, name="bench") as client:
             if task.batch == 1:  # single calls, which the client gathers
@@ -50,14 +50,14 @@ class Antiphon(Served):
                 yield lambda payloads: client.multicast_many(groups, payloads)
 
     @asynccontextmanager
-    async def read(self, task: Task) -> AsyncIterator[Reads]:
+    async def read(self, task: WorkerTask) -> AsyncIterator[Reads]:
         group = task.groups[0]
         start = await asyncio.to_thread(_end, ClusterFolder.load(Path(task.target)), group)
         async with connect(task.target, name="reader") as client, client.subscribe(group, start=start) as subscription:
             yield _reads(task, subscription, start)
 
 
-async def _reads(task: Task, subscription: Subscription, start: int) -> Reads:
+async def _reads(task: WorkerTask, subscription: Subscription, start: int) -> Reads:
     expected = start
     async for batch in subscription.batches():
         if batch.position != expected:

@@ -20,7 +20,7 @@ from antiphon.core.errors import Unavailable, UsageError
 WIDE = 3  # groups
 
 
-class Row(msgspec.Struct, kw_only=True):
+class PeerRow(msgspec.Struct, kw_only=True):
     """A peer under a load: the median of the rounds, and all of them."""
 
     work: str
@@ -42,17 +42,17 @@ class Left(msgspec.Struct, kw_only=True):
     work: str | None = None  # None: it was not tried
 
 
-class Comparison(msgspec.Struct, kw_only=True):
+class PeerComparison(msgspec.Struct, kw_only=True):
     """As `antiphon bench peers --json` prints it."""
 
     works: list[Work]
-    rows: list[Row]
+    rows: list[PeerRow]
     left: list[Left]
     cores: int
     machine: str
     load_average: tuple[float, float]  # of the minute before, and of the last one
 
-    def of(self, work: str) -> list[Row]:
+    def of(self, work: str) -> list[PeerRow]:
         return [row for row in self.rows if row.work == work]
 
 
@@ -77,7 +77,7 @@ def compare(
     rounds: int = 1,
     place: Path | None = None,
     told: Callable[[str], None] = lambda step: None,
-) -> Comparison:
+) -> PeerComparison:
     """Measure each peer that can run with each load that it knows, in turn, so many times."""
     if place is not None and not place.is_dir():
         raise UsageError(f"{str(place)!r} is not a folder.")
@@ -104,7 +104,7 @@ def compare(
     rows = [
         _row(peer, work, found[key]) for work in asked for peer in peers if (key := (work.name, peer.title)) in found
     ]
-    return Comparison(
+    return PeerComparison(
         works=list(asked),
         rows=rows,
         left=left,
@@ -119,8 +119,8 @@ def _measure(peer: Peer, work: Work, place: Path | None) -> Figures:
         return peer.measure(Path(folder), work)
 
 
-def _row(peer: Peer, work: Work, rounds: list[Figures]) -> Row:
-    return Row(
+def _row(peer: Peer, work: Work, rounds: list[Figures]) -> PeerRow:
+    return PeerRow(
         work=work.name,
         peer=peer.name,
         title=peer.title,

@@ -18,12 +18,12 @@ import msgspec
 
 from antiphon.bench import ends
 from antiphon.bench.cluster import Percentiles, percentiles
-from antiphon.bench.task import Task, new_mark
+from antiphon.bench.task import WorkerTask, new_mark
 
 MEMBERS = 3  # of each group
 
-Append = Callable[[list[bytes]], Awaitable[object]]  # is over when the batch is acknowledged
-Reads = AsyncIterator[tuple[int, list[tuple[int, int]]]]  # how many payloads, and the heads among them (`Task.heads`)
+AppendBatch = Callable[[list[bytes]], Awaitable[object]]  # is over when the batch is acknowledged
+Reads = AsyncIterator[tuple[int, list[tuple[int, int]]]]  # how many payloads, and their heads (`WorkerTask.heads`)
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,17 +79,17 @@ class Served(Peer):
         """Start it, say what its ends need to know to find it, and end it whatever happens."""
 
     @abstractmethod
-    def write(self, task: Task) -> AbstractAsyncContextManager[Append]:
+    def write(self, task: WorkerTask) -> AbstractAsyncContextManager[AppendBatch]:
         """A client that is connected."""
 
     @abstractmethod
-    def read(self, task: Task) -> AbstractAsyncContextManager[Reads]:
+    def read(self, task: WorkerTask) -> AbstractAsyncContextManager[Reads]:
         """A reader that is connected, and gets what is appended from now on."""
 
     def measure(self, folder: Path, work: Work) -> Figures:
         with self.running(folder, work) as target:
             groups = [f"g{index}" for index in range(1, work.groups + 1)]
-            client = Task(
+            client = WorkerTask(
                 role="client",
                 peer=self.name,
                 target=target,

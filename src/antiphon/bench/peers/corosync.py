@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.bench.peers.contract import MEMBERS, Append, Reads, Served, Work
+from antiphon.bench.peers.contract import MEMBERS, AppendBatch, Reads, Served, Work
 from antiphon.bench.peers.processes import not_on_path, servers
-from antiphon.bench.task import HEAD, Task
+from antiphon.bench.task import HEAD, WorkerTask
 
 GROUPS_MAX = 3
 NETWORK = "10.77.0"
@@ -87,7 +87,7 @@ class Corosync(Served):
                 yield msgspec.json.encode(names).decode()
 
     @asynccontextmanager
-    async def write(self, task: Task) -> AsyncIterator[Append]:
+    async def write(self, task: WorkerTask) -> AsyncIterator[AppendBatch]:
         waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # each until so many of its own have come back
         sent = back = 0
 
@@ -116,7 +116,7 @@ class Corosync(Served):
             yield append
 
     @asynccontextmanager
-    async def read(self, task: Task) -> AsyncIterator[Reads]:
+    async def read(self, task: WorkerTask) -> AsyncIterator[Reads]:
         arrived: asyncio.Queue[tuple[int, list[tuple[int, int]]]] = asyncio.Queue()
         heads: list[tuple[int, int]] = []
         count = told = 0
@@ -202,7 +202,7 @@ class _Member:
 
     def __init__(
         self,
-        task: Task,
+        task: WorkerTask,
         node: int,
         delivered: Callable[[int, int, int, int, int, int], None],
         dispatched: Callable[[], None],

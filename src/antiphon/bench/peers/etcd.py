@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from antiphon.bench.peers import http2
-from antiphon.bench.peers.contract import MEMBERS, Append, Reads, Served, Work
+from antiphon.bench.peers.contract import MEMBERS, AppendBatch, Reads, Served, Work
 from antiphon.bench.peers.processes import not_on_path, servers
-from antiphon.bench.task import Task
+from antiphon.bench.task import WorkerTask
 from antiphon.runtime.cluster.ports import HOST, free_ports
 
 TRANSACTION_MAX = 128  # operations, as etcd is configured
@@ -107,8 +107,8 @@ class Etcd(Served):
             yield msgspec.json.encode([leader[0], *(port for port in clients if port != leader[0])]).decode()
 
     @asynccontextmanager
-    async def write(self, task: Task) -> AsyncIterator[Append]:
-        channel = await http2.connect(HOST, msgspec.json.decode(task.target, type=list[int])[0])
+    async def write(self, task: WorkerTask) -> AsyncIterator[AppendBatch]:
+        connection = await http2.connect(HOST, msgspec.json.decode(task.target, type=list[int])[0])
         before_key, before_value = put_before(task.size)
         sent = 0
 
@@ -120,29 +120,29 @@ class Etcd(Served):
             sent += len(payloads)
             if len(payloads) == 1:  # not a transaction, but a put of its own
                 message = field(1, KEY % (sent - 1)) + field(2, payloads[0])
-                await channel.call("/etcdserverpb.KV/Put", message)
+                await connection.call("/etcdserverpb.KV/Put", message)
             else:
-                await channel.call("/etcdserverpb.KV/Txn", b"".join(pieces))
+                await connection.call("/etcdserverpb.KV/Txn", b"".join(pieces))
 
         try:
             yield append
         finally:
-            channel.close()
+            connection.close()
 
     @asynccontextmanager
-    async def read(self, task: Task) -> AsyncIterator[Reads]:
-        channel = await http2.connect(HOST, msgspec.json.decode(task.target, type=list[int])[1])
+    async def read(self, task: WorkerTask) -> AsyncIterator[Reads]:
+        connection = await http2.connect(HOST, msgspec.json.decode(task.target, type=list[int])[1])
         begin, end = KEYS
         create = field(1, field(1, begin) + field(2, end))
         try:
-            stream = await channel.stream("/etcdserverpb.Watch/Watch", create)
+            stream = await connection.stream("/etcdserverpb.Watch/Watch", create)
             await stream.messages.get()  # it is created
             yield _reads(task, stream)
         finally:
-            channel.close()
+            connection.close()
 
 
-async def _reads(task: Task, stream: http2.Stream) -> Reads:
+async def _reads(task: WorkerTask, stream: http2.Http2Stream) -> Reads:
     while (message := await stream.messages.get()) is not None:
         events = sum(1 for number, _, _ in fields(message) if number == 11)
         if events:
@@ -154,12 +154,12 @@ def _find_leader(ports: list[int], leader: list[int]) -> bool:
 
     async def ask() -> None:
         for port in ports:
-            channel = await http2.connect(HOST, port)
+            connection = await http2.connect(HOST, port)
             try:
                 async with asyncio.timeout(ASK_SECONDS):
-                    status = await channel.call("/etcdserverpb.Maintenance/Status", b"")
+                    status = await connection.call("/etcdserverpb.Maintenance/Status", b"")
             finally:
-                channel.close()
+                connection.close()
             header = next(status[at:end] for number, at, end in fields(status) if number == 1)
             member = next((value for number, value, _ in fields(header) if number == 2), None)
             found = next((value for number, value, _ in fields(status) if number == 4), None)

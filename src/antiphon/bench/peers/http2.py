@@ -37,7 +37,7 @@ def _headers(path: str) -> bytes:
     return post_http + b"\x04" + _text(path.encode()) + b"\x01" + _text(b"localhost") + named
 
 
-class Stream:
+class Http2Stream:
     """A call: the messages that answer it."""
 
     def __init__(self, window: int) -> None:
@@ -55,13 +55,13 @@ class Stream:
             del self._buffer[: MESSAGE.size + length]
 
 
-class Channel(asyncio.Protocol):
+class Http2Connection(asyncio.Protocol):
     """A connection with any number of calls on it."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
         self._rest = b""
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, Http2Stream] = {}
         self._paths: dict[str, bytes] = {}
         self._next = 1
         self._window, self._stream_window = WINDOW, WINDOW
@@ -81,7 +81,7 @@ class Channel(asyncio.Protocol):
             raise RuntimeError(f"{path} was refused")
         return answer
 
-    async def stream(self, path: str, message: bytes) -> Stream:
+    async def stream(self, path: str, message: bytes) -> Http2Stream:
         """One message there, any number back."""
         return self._streams[await self._open(path, message, 0)]
 
@@ -94,7 +94,7 @@ class Channel(asyncio.Protocol):
         body = MESSAGE.pack(0, len(message)) + message
         async with self._sending:  # streams are opened in the order of their numbers
             number, self._next = self._next, self._next + 2
-            stream = self._streams[number] = Stream(self._stream_window)
+            stream = self._streams[number] = Http2Stream(self._stream_window)
             frames = [frame(HEADERS, END_HEADERS, number, headers)]
             at = 0
             while at < len(body):
@@ -178,6 +178,6 @@ class Channel(asyncio.Protocol):
         self._room.set()
 
 
-async def connect(host: str, port: int) -> Channel:
-    _, channel = await asyncio.get_running_loop().create_connection(Channel, host, port)
-    return channel
+async def connect(host: str, port: int) -> Http2Connection:
+    _, connection = await asyncio.get_running_loop().create_connection(Http2Connection, host, port)
+    return connection

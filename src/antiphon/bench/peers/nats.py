@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.bench.peers.contract import MEMBERS, Append, Reads, Served, Work
+from antiphon.bench.peers.contract import MEMBERS, AppendBatch, Reads, Served, Work
 from antiphon.bench.peers.processes import not_on_path, servers
-from antiphon.bench.task import Task
+from antiphon.bench.task import WorkerTask
 from antiphon.core.errors import Unavailable
 from antiphon.runtime.cluster.ports import HOST, free_ports
 
@@ -63,7 +63,7 @@ class Nats(Served):
             yield msgspec.json.encode([leader[0], *(port for port in clients if port != leader[0])]).decode()
 
     @asynccontextmanager
-    async def write(self, task: Task) -> AsyncIterator[Append]:
+    async def write(self, task: WorkerTask) -> AsyncIterator[AppendBatch]:
         leader = msgspec.json.decode(task.target, type=list[int])[0]
         waiting: dict[int, asyncio.Future[None]] = {}
         sent = 0
@@ -96,7 +96,7 @@ class Nats(Served):
             yield append
 
     @asynccontextmanager
-    async def read(self, task: Task) -> AsyncIterator[Reads]:
+    async def read(self, task: WorkerTask) -> AsyncIterator[Reads]:
         port = msgspec.json.decode(task.target, type=list[int])[1]
         arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -119,7 +119,7 @@ class Nats(Served):
             yield _reads(task, arrived)
 
 
-async def _reads(task: Task, arrived: asyncio.Queue[bytes]) -> Reads:
+async def _reads(task: WorkerTask, arrived: asyncio.Queue[bytes]) -> Reads:
     while True:
         data = await arrived.get()
         yield data.count(_MESSAGE), task.heads(data)

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from antiphon.bench.peers.compare import Comparison, Row
+from antiphon.bench.peers.compare import PeerComparison, PeerRow
 
 if TYPE_CHECKING:
     from antiphon.bench.peers.contract import Work
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 OURS, THEIRS, READ = "#1f77b4", "#9aa5b1", "#d5dae0"
 
 
-def draw(found: Comparison, path: Path) -> None:
+def draw(found: PeerComparison, path: Path) -> None:
     """Rates, and the times of one message, on logarithmic scales: they differ by factors."""
     import matplotlib as mpl
 
@@ -37,7 +37,7 @@ def draw(found: Comparison, path: Path) -> None:
     plt.close(figure)
 
 
-def _panel(axes: Any, work: Work, rows: list[Row]) -> None:
+def _panel(axes: Any, work: Work, rows: list[PeerRow]) -> None:
     places = range(len(rows))
     reach: list[float]
     colours = [OURS if row.peer == "antiphon" else THEIRS for row in rows]

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from antiphon.bench.peers.contract import MEMBERS, Append, Reads, Served, Work
+from antiphon.bench.peers.contract import MEMBERS, AppendBatch, Reads, Served, Work
 from antiphon.bench.peers.processes import servers
-from antiphon.bench.task import Task
+from antiphon.bench.task import WorkerTask
 from antiphon.core.errors import Unavailable
 from antiphon.runtime.cluster.ports import HOST, free_ports
 
@@ -27,7 +27,7 @@ PERIOD = 0.005
 _THIRD = "from antiphon.bench.peers.pysyncobj import third; third()"
 
 
-class Site(msgspec.Struct):
+class ReplicaSite(msgspec.Struct):
     """Where the processes are."""
 
     addresses: list[str]
@@ -44,14 +44,14 @@ class PySyncObj(Served):
 
     @contextmanager
     def running(self, folder: Path, work: Work) -> Iterator[str]:
-        site = Site([f"{HOST}:{port}" for port in free_ports(MEMBERS, None)], str(folder))
+        site = ReplicaSite([f"{HOST}:{port}" for port in free_ports(MEMBERS, None)], str(folder))
         target = msgspec.json.encode(site).decode()
         batching = "1" if work.batch > 1 else ""
         with servers(folder, {"pysyncobj": [sys.executable, "-c", _THIRD, target, batching]}, lambda: True):
             yield target
 
     @asynccontextmanager
-    async def write(self, task: Task) -> AsyncIterator[Append]:
+    async def write(self, task: WorkerTask) -> AsyncIterator[AppendBatch]:
         loop = asyncio.get_running_loop()
         log = _join(task, 0)
         try:
@@ -76,7 +76,7 @@ class PySyncObj(Served):
             log.destroy()
 
     @asynccontextmanager
-    async def read(self, task: Task) -> AsyncIterator[Reads]:
+    async def read(self, task: WorkerTask) -> AsyncIterator[Reads]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[bytes] = asyncio.Queue()
         taken: list[bytes] = []
@@ -112,17 +112,17 @@ def _settle(done: asyncio.Future[None], error: int) -> None:
         done.set_result(None)
 
 
-async def _reads(task: Task, arrived: asyncio.Queue[bytes]) -> Reads:
+async def _reads(task: WorkerTask, arrived: asyncio.Queue[bytes]) -> Reads:
     while True:
         data = await arrived.get()
         yield len(data) // task.size, task.heads(data)
 
 
-def _join(task: Task, index: int, applied: Any = None) -> Any:
-    return _member(msgspec.json.decode(task.target, type=Site), index, task.batch > 1, applied)
+def _join(task: WorkerTask, index: int, applied: Any = None) -> Any:
+    return _member(msgspec.json.decode(task.target, type=ReplicaSite), index, task.batch > 1, applied)
 
 
-def _member(site: Site, index: int, batching: bool, applied: Any = None) -> Any:
+def _member(site: ReplicaSite, index: int, batching: bool, applied: Any = None) -> Any:
     """One of the three processes. The state is how many were appended; a reader is told each of them."""
     import pysyncobj
 
@@ -159,6 +159,6 @@ def third() -> None:
     """The process that is neither client nor reader."""
     import threading
 
-    log = _member(msgspec.json.decode(sys.argv[1], type=Site), 2, bool(sys.argv[2]))
+    log = _member(msgspec.json.decode(sys.argv[1], type=ReplicaSite), 2, bool(sys.argv[2]))
     threading.Event().wait()
     log.destroy()

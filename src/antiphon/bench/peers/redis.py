@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.bench.peers.contract import MEMBERS, Append, Reads, Served, Work
+from antiphon.bench.peers.contract import MEMBERS, AppendBatch, Reads, Served, Work
 from antiphon.bench.peers.processes import not_on_path, servers
-from antiphon.bench.task import Task
+from antiphon.bench.task import WorkerTask
 from antiphon.runtime.cluster.ports import HOST, free_ports
 
 PIPELINES = 2
@@ -56,7 +56,7 @@ class Redis(Served):
         return words if port == primary else [*words, "--replicaof", HOST, str(primary)]
 
     @asynccontextmanager
-    async def write(self, task: Task) -> AsyncIterator[Append]:
+    async def write(self, task: WorkerTask) -> AsyncIterator[AppendBatch]:
         primary = msgspec.json.decode(task.target, type=list[int])[0]
         queue: asyncio.Queue[tuple[bytes, int, asyncio.Future[None]]] = asyncio.Queue()
         pipelines = [asyncio.create_task(_pipeline(primary, queue)) for _ in range(PIPELINES)]
@@ -76,7 +76,7 @@ class Redis(Served):
             await asyncio.gather(*pipelines, return_exceptions=True)
 
     @asynccontextmanager
-    async def read(self, task: Task) -> AsyncIterator[Reads]:
+    async def read(self, task: WorkerTask) -> AsyncIterator[Reads]:
         replica = msgspec.json.decode(task.target, type=list[int])[1]
         reader, writer = await asyncio.open_connection(HOST, replica, limit=CHUNK)
         try:
@@ -135,7 +135,7 @@ async def _acknowledged(reader: asyncio.StreamReader, count: int) -> None:
             return
 
 
-async def _reads(task: Task, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Reads:
+async def _reads(task: WorkerTask, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Reads:
     """One XREAD after the other. An answer says how many entries it has, and all are of one size."""
     size = b"$%d\r\n" % task.size
     last = b"0"  # the log is new

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from antiphon.pipeline.glance.arrays import Bools, Ints, coded, count, ints, is_null, lists, united
-from antiphon.pipeline.glance.world import Part
+from antiphon.pipeline.glance.run_index import TracePart
 
 _groups, _addressed, _plain = attrgetter("groups"), attrgetter("addressed"), attrgetter("plain")
 
 
-def addresses(part: Part, rows: Ints, *, known: bool = False) -> tuple[Ints, Ints, Bools]:
+def addresses(part: TracePart, rows: Ints, *, known: bool = False) -> tuple[Ints, Ints, Bools]:
     """The destinations of these rows: as bits of groups, as bits of their members, and where bits cannot say it, as a
     group has none or is named twice, or some member has none. `known`: members do not matter."""
     parent, group = lists(part.table.column("destinations"), rows)
@@ -33,7 +33,7 @@ class Cells:
     """An entry per request in these rows: its row, its place there, and what it is. Where numbers cannot say that, as
     something is null or a destination unknown, the run is odd, and the entry is left out."""
 
-    def __init__(self, part: Part, rows: Ints) -> None:
+    def __init__(self, part: TracePart, rows: Ints) -> None:
         parent, cell = lists(part.table.column("requests"), rows)
         fields = dict(zip((f.name for f in cell.type), cell.flatten(), strict=True))
         to, _, strange = addresses(part, rows, known=True)

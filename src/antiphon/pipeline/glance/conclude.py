@@ -48,7 +48,7 @@ from antiphon.pipeline.glance.arrays import (
     top_before,
 )
 from antiphon.pipeline.glance.found import BLOCKS, HOLES, OWN, SESSIONS, TALLIES
-from antiphon.pipeline.glance.world import OF_REQUESTS, World
+from antiphon.pipeline.glance.run_index import OF_REQUESTS, RunIndex
 
 Condition = TypeVar("Condition", Bools, Column)  # of each run here, or of a row in Spark
 ORDERS = tuple(
@@ -89,45 +89,45 @@ def proofs(
     }
 
 
-def conclusions(found: dict[str, pa.Table], world: World) -> Iterator[tuple[int, str]]:
+def conclusions(found: dict[str, pa.Table], index: RunIndex) -> Iterator[tuple[int, str]]:
     """(run, doubt) of what has come together here."""
-    n = len(world.names)
-    told = _told(found.get(TALLIES), world)
+    n = len(index.names)
+    told = _told(found.get(TALLIES), index)
     kept = {name: np.ones(n, dtype=bool) for name in ("increasing", "fifo_keys", "causal_keys", "in_place", "no_holes")}
     if BLOCKS in found:
-        _compare_blocks(found[BLOCKS], found.get(HOLES), world, kept)
+        _compare_blocks(found[BLOCKS], found.get(HOLES), index, kept)
     increasing = kept["increasing"] & ~told["broken"]
     no_holes = kept["no_holes"] & ~told["unclear"]
     fifo, causal = (kept[name] & ~told["causal"] for name in ("fifo_keys", "causal_keys"))
-    disjoint = ~(told["ordered"] & world.overlapping())
+    disjoint = ~(told["ordered"] & index.overlapping())
     unproven = {promise: ~proof for promise, proof in proofs(increasing, no_holes, disjoint, fifo, causal).items()}
     unproven[Promise.REQUEST_ORDER] = told["uneven"] | told["unruly"] | (told["admitted"] != told["delivered"])
-    of_requests = world.judges(*OF_REQUESTS)
-    of_sessions = world.judges(Promise.INTEGRITY, Promise.CLIENT_ORDER)
+    of_requests = index.judges(*OF_REQUESTS)
+    of_sessions = index.judges(Promise.INTEGRITY, Promise.CLIENT_ORDER)
     doubts = {
-        **{str(promise): world.judges(promise) & open_ for promise, open_ in unproven.items()},
-        PLACES: world.judges(Promise.INTEGRITY) & ~kept["in_place"],
+        **{str(promise): index.judges(promise) & open_ for promise, open_ in unproven.items()},
+        PLACES: index.judges(Promise.INTEGRITY) & ~kept["in_place"],
         ODD_SUSPECTS: told["suspect"],
         KEYLESS: told["keyless"],
         UNCLEAR: told["keyless"] & told["unclear"],
         CAUSAL_ONES: told["keyless"] & told["causal"],
         CHATTER: told["chatter"],
         ODD_REQUESTS: of_requests & told["odd_requests"],
-        ODD_SESSIONS: of_sessions & (told["odd_sessions"] | _crooked(found, world)),
+        ODD_SESSIONS: of_sessions & (told["odd_sessions"] | _crooked(found, index)),
     }
     for name, doubt in doubts.items():
         for run in np.flatnonzero(doubt).tolist():
             yield run, name
 
 
-def _told(tallies: pa.Table | None, world: World) -> dict[str, Any]:
+def _told(tallies: pa.Table | None, index: RunIndex) -> dict[str, Any]:
     """What was said of each run."""
-    n = len(world.names)
+    n = len(index.names)
     told = {name: np.zeros(n, dtype=bool) for name in FLAGS}
     told |= {name: np.zeros(n, dtype=np.int64) for name in ("admitted", "delivered")}
     told["ordered"] = np.zeros(n, dtype=bool)  # whether its messages came together here
     if tallies is not None:
-        run = _runs(tallies, world)
+        run = _runs(tallies, index)
         told["ordered"][run] = True
         for name in set(FLAGS).intersection(tallies.column_names):
             told[name] = count(n, run[ints(tallies.column(name).cast(pa.int64())) == 1]) > 0
@@ -136,15 +136,15 @@ def _told(tallies: pa.Table | None, world: World) -> dict[str, Any]:
     return told
 
 
-def _runs(table: pa.Table, world: World) -> Ints:
+def _runs(table: pa.Table, index: RunIndex) -> Ints:
     run, names = coded(table.column("run"))
-    found: Ints = world.runs(names)[run]
+    found: Ints = index.runs(names)[run]
     return found
 
 
-def _compare_blocks(blocks: pa.Table, holes: pa.Table | None, world: World, kept: dict[str, Bools]) -> None:
+def _compare_blocks(blocks: pa.Table, holes: pa.Table | None, index: RunIndex, kept: dict[str, Bools]) -> None:
     """From each block of a process to its next: what holds in each must hold over all, and the ends must fit."""
-    run, (process, processes) = _runs(blocks, world), coded(blocks.column("process"))
+    run, (process, processes) = _runs(blocks, index), coded(blocks.column("process"))
     order = np.lexsort((ints(blocks.column("block")), process, run))
     blocks, run, process = blocks.take(pa.array(order)), run[order], process[order]
     starts = np.ones(len(run), dtype=bool)
@@ -174,7 +174,7 @@ def _compare_blocks(blocks: pa.Table, holes: pa.Table | None, world: World, kept
         last = most(int(at[-1]) + 1, at, last_key)
         of_process = {(r, p): one for r, p, one in zip(run.tolist(), process.tolist(), at.tolist(), strict=True)}
         at_process = ints(_index(holes.column("process"), processes), -1)
-        for r, p, key in zip(_runs(holes, world).tolist(), at_process.tolist(), rank[4 * n :].tolist(), strict=True):
+        for r, p, key in zip(_runs(holes, index).tolist(), at_process.tolist(), rank[4 * n :].tolist(), strict=True):
             if (r, p) in of_process and key <= last[of_process[r, p]]:
                 kept["no_holes"][r] = False
 
@@ -202,20 +202,20 @@ def _out_of_place(blocks: pa.Table, at: Ints) -> Bools:
     return wrong
 
 
-def _crooked(found: dict[str, pa.Table], world: World) -> Bools:
+def _crooked(found: dict[str, pa.Table], index: RunIndex) -> Bools:
     """Runs with sessions that are not straight: each request where the one before it ended.
 
     A straight session breaks neither integrity nor the client's order. Where a client multicasts on its own behalf, or
     its missing rows may say so, growing numbers are straight.
     """
-    crooked = np.zeros(len(world.names), dtype=bool)
+    crooked = np.zeros(len(index.names), dtype=bool)
     rows = found.get(SESSIONS)
     if rows is None:
         return crooked
-    own = set(world.in_part)
+    own = set(index.in_part)
     if OWN in found:
         own |= set(zip(*(found[OWN].column(name).to_pylist() for name in ("run", "client")), strict=True))
-    run, (process, _), (client, clients) = _runs(rows, world), *(coded(rows.column(n)) for n in ("process", "client"))
+    run, (process, _), (client, clients) = _runs(rows, index), *(coded(rows.column(n)) for n in ("process", "client"))
     to, block = ints(rows.column("to")), ints(rows.column("block"))
     order = np.lexsort((block, to, client, process, run))
     sorted_ = [values[order] for values in (run, process, client, to)]
@@ -225,7 +225,7 @@ def _crooked(found: dict[str, pa.Table], world: World) -> Bools:
     before, before_own = (np.where(starts, -1, np.roll(values, 1)) for values in (last, last_own))
     follows = (before != LARGEST) & (first == np.where(before == LARGEST, 0, before) + 1)
     straight, growing = (_flag(rows, name)[order] for name in ("straight", "growing"))
-    names = list(world.names)
+    names = list(index.names)
     pair, pair_run, pair_client = pairs(sorted_[0], sorted_[2], max(len(clients), 1))
     known = clients.to_pylist()
     is_own = np.array([(names[r], known[c]) in own for r, c in zip(pair_run, pair_client, strict=True)], dtype=bool)

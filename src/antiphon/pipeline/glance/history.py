@@ -34,7 +34,7 @@ from antiphon.pipeline.glance.arrays import (
 )
 from antiphon.pipeline.glance.cells import Cells
 from antiphon.pipeline.glance.found import TALLIES
-from antiphon.pipeline.glance.world import Part
+from antiphon.pipeline.glance.run_index import TracePart
 
 COLUMNS = ["run", "process", "seq", "kind", "destinations", "requests", "order_key", "position"]
 STEPS, SENT, CELLS = "steps", "sent", "cells"
@@ -54,13 +54,13 @@ def block_buckets(table: pa.Table, buckets: int) -> Ints:
 # ---- in each part of the trace
 
 
-def glance_at_history(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
+def glance_at_history(part: TracePart, buckets: int) -> Iterator[pa.RecordBatch]:
     """Deliveries, gaps, views and adoptions; and the requests that are delivered."""
     deliver = part.of("deliver")
     rows = np.flatnonzero(deliver | part.of("gap", "view", "adopt"))
     if not len(rows):
         return
-    names = pa.array(list(part.world.names))
+    names = pa.array(list(part.index.names))
     is_delivery = deliver[rows]
     at = pa.array(rows)
     position = part.table.column("position").take(at)
@@ -102,7 +102,7 @@ def glance_at_history(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
     yield from pieces(TALLIES, pa.table(odd_runs), np.zeros(len(cells.odd_runs), dtype=np.int64))
 
 
-def _taken(part: Part, rows: Ints, is_delivery: Bools) -> tuple[Ints, Bools]:
+def _taken(part: TracePart, rows: Ints, is_delivery: Bools) -> tuple[Ints, Bools]:
     """How many positions each takes: a delivery as many as it has payloads, an adoption none, all else one. And where
     that is odd."""
     parent, cell = lists(part.table.column("requests"), rows)
@@ -122,7 +122,7 @@ def _taken(part: Part, rows: Ints, is_delivery: Bools) -> tuple[Ints, Bools]:
 
 
 @dataclass
-class Blocks:
+class SortedRows:
     """Rows sorted by process, block and seq."""
 
     order: Ints  # how to sort them
@@ -136,7 +136,7 @@ class Blocks:
         return len(self.run)
 
 
-def blocks_of(run: Ints, process: Ints, seq: Ints, *more: Ints) -> Blocks:
+def blocks_of(run: Ints, process: Ints, seq: Ints, *more: Ints) -> SortedRows:
     """Of equal seq, what is smaller by `more` comes first."""
     block = seq >> BLOCK_BITS
     order = np.lexsort((*more[::-1], seq, block, process, run))
@@ -146,7 +146,7 @@ def blocks_of(run: Ints, process: Ints, seq: Ints, *more: Ints) -> Blocks:
         starts[1:] = np.logical_or.reduce([values[1:] != values[:-1] for values in columns])
     firsts = np.flatnonzero(starts)
     run_of, process_of, block_of = (values[firsts] for values in columns)
-    return Blocks(order, np.cumsum(starts) - 1, starts, run_of, process_of, block_of)
+    return SortedRows(order, np.cumsum(starts) - 1, starts, run_of, process_of, block_of)
 
 
 def judge_history(steps: pa.Table | None, sent: pa.Table | None) -> pa.Table | None:
@@ -182,7 +182,7 @@ def _plain(table: pa.Table) -> pa.Table:
     return pa.table({**{name: table.column(name) for name in table.column_names}, **names})
 
 
-def _keys(b: Blocks, rank: Ints, is_delivered: Bools, is_sent: Bools, keys: pa.Array) -> dict[str, Any]:
+def _keys(b: SortedRows, rank: Ints, is_delivered: Bools, is_sent: Bools, keys: pa.Array) -> dict[str, Any]:
     n = len(b)
     delivered, sent, lost = is_delivered & (rank >= 0), is_sent & (rank >= 0), is_sent & (rank < 0)
     top_delivered, top_sent = (top_before(b.at, b.starts, rank, chosen, len(keys)) for chosen in (delivered, sent))
@@ -212,7 +212,7 @@ def _keys(b: Blocks, rank: Ints, is_delivered: Bools, is_sent: Bools, keys: pa.A
     }
 
 
-def _positions(b: Blocks, joined: pa.Table, of_order: Bools) -> dict[str, Any]:
+def _positions(b: SortedRows, joined: pa.Table, of_order: Bools) -> dict[str, Any]:
     """Each stands where the one before says that the following one stands; what has no position says nothing."""
     n = len(b)
     nothing = {"in_place": np.ones(n, bool), "stands": np.zeros(n, bool)}

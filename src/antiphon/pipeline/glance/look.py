@@ -16,7 +16,7 @@ from antiphon.pipeline.glance.found import BLOCKS, OWN, SESSIONS, SUSPECTS
 from antiphon.pipeline.glance.history import CELLS, SENT, STEPS, glance_at_history, judge_history, judge_sessions
 from antiphon.pipeline.glance.messages import MESSAGES, glance_at_messages, judge_messages
 from antiphon.pipeline.glance.requests import REQUESTS, glance_at_requests, judge_requests
-from antiphon.pipeline.glance.world import Part, World
+from antiphon.pipeline.glance.run_index import RunIndex, TracePart
 from antiphon.pipeline.scan import Scan
 
 Batches = Iterator[pa.RecordBatch]
@@ -24,35 +24,35 @@ ROWS_AT_ONCE = 10_000
 FOUND = pa.schema([("run", pa.string()), ("doubt", pa.string()), ("message", pa.string())])
 
 
-def first_look(scan: Scan, world: World) -> DataFrame:
+def first_look(scan: Scan, index: RunIndex) -> DataFrame:
     """(run, doubt, message): what is to be looked at again in a run; of suspects also which messages."""
     n = scan.buckets()
-    parts = scan.map(partial(_glance, world, n), messages.COLUMNS, PIECES_IN_SPARK)
-    by_message = parts.repartitionById(n, "bucket").mapInArrow(partial(_judged, world, n), PIECES_IN_SPARK)
-    events = scan.map(partial(_glance_back, world, n), history.COLUMNS, PIECES_IN_SPARK)
+    parts = scan.map(partial(_glance, index, n), messages.COLUMNS, PIECES_IN_SPARK)
+    by_message = parts.repartitionById(n, "bucket").mapInArrow(partial(_judged, index, n), PIECES_IN_SPARK)
+    events = scan.map(partial(_glance_back, index, n), history.COLUMNS, PIECES_IN_SPARK)
     by_process = events.unionByName(by_message).repartitionById(n, "bucket")
     by_run = by_process.mapInArrow(partial(_looked_back, n), PIECES_IN_SPARK).repartitionById(n, "bucket")
-    return by_run.mapInArrow(partial(_concluded, world), "run string, doubt string, message string")
+    return by_run.mapInArrow(partial(_concluded, index), "run string, doubt string, message string")
 
 
-def _glance(world: World, buckets: int, tables: Iterable[pa.Table]) -> Batches:
+def _glance(index: RunIndex, buckets: int, tables: Iterable[pa.Table]) -> Batches:
     for table in tables:
-        part = Part(table, world)
+        part = TracePart(table, index)
         yield from glance_at_messages(part, buckets)
         yield from glance_at_requests(part, buckets)
 
 
-def _glance_back(world: World, buckets: int, tables: Iterable[pa.Table]) -> Batches:
+def _glance_back(index: RunIndex, buckets: int, tables: Iterable[pa.Table]) -> Batches:
     for table in tables:
-        yield from glance_at_history(Part(table, world), buckets)
+        yield from glance_at_history(TracePart(table, index), buckets)
 
 
-def _judged(world: World, buckets: int, batches: Batches) -> Batches:
+def _judged(index: RunIndex, buckets: int, batches: Batches) -> Batches:
     found = put_together(batches)
     if MESSAGES in found:
-        yield from judge_messages(found.pop(MESSAGES), world, buckets)
+        yield from judge_messages(found.pop(MESSAGES), index, buckets)
     if REQUESTS in found:
-        yield from judge_requests(found.pop(REQUESTS), world)
+        yield from judge_requests(found.pop(REQUESTS), index)
     for what, table in found.items():  # is said already
         yield from pieces(what, table, np.zeros(len(table), dtype=np.int64))
 
@@ -75,10 +75,10 @@ def _bucket(table: pa.Table, by: str, buckets: int) -> Ints:
     return where
 
 
-def _concluded(world: World, batches: Batches) -> Batches:
+def _concluded(index: RunIndex, batches: Batches) -> Batches:
     found = put_together(batches)
-    names = list(world.names)
-    rows = [(names[run], doubt) for run, doubt in conclusions(found, world)]
+    names = list(index.names)
+    rows = [(names[run], doubt) for run, doubt in conclusions(found, index)]
     runs, doubts = ([row[i] for row in rows] for i in (0, 1))
     yield from _rows(pa.table({"run": runs, "doubt": doubts}))
     if SUSPECTS in found:

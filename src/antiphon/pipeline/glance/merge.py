@@ -40,7 +40,7 @@ from antiphon.pipeline.glance.arrays import (
 )
 from antiphon.pipeline.glance.cells import addresses
 from antiphon.pipeline.glance.history import block_buckets, blocks_of
-from antiphon.pipeline.glance.world import Part, World
+from antiphon.pipeline.glance.run_index import RunIndex, TracePart
 from antiphon.pipeline.scan import Scan
 
 COLUMNS = ["run", "process", "seq", "kind", "message", "destinations", "time_ns"]
@@ -50,24 +50,24 @@ HELD_MAX = 100_000  # messages: before more are held, it is looked whether anyth
 IN_TIME = "run string, time long, piece binary"
 PROVED = "run string, stuck boolean, holes boolean, fifo boolean, causal boolean"
 _members = attrgetter("members")
-Placed = tuple[str, str, int, int, bool, int, int]  # what is said of an event, by the names in `add`
-Event = tuple[int, int]  # a process and the place in its history
+EventFacts = tuple[str, str, int, int, bool, int, int]  # what is said of an event, by the names in `add`
+PlaceInHistory = tuple[int, int]  # a process and the place in its history
 
 
-def merged(scan: Scan, world: World) -> DataFrame:
-    """(run, stuck, holes, fifo, causal) of the runs in the world: whether their histories cannot be merged; whether a
+def merged(scan: Scan, index: RunIndex) -> DataFrame:
+    """(run, stuck, holes, fifo, causal) of the runs in the index: whether their histories cannot be merged; whether a
     process delivers something behind what it left out; and whether keys grow along what each sends, or also along what
     it delivers."""
     n = scan.buckets()
-    events = scan.map(partial(_events, world, n), COLUMNS, PIECES_IN_SPARK).repartitionById(n, "bucket")
+    events = scan.map(partial(_events, index, n), COLUMNS, PIECES_IN_SPARK).repartitionById(n, "bucket")
     placed = events.mapInArrow(partial(_placed, n), PIECES_IN_SPARK).repartitionById(n, "bucket")
     in_time = placed.mapInArrow(_in_time, IN_TIME).repartition(n, "run").sortWithinPartitions("run", "time")
-    return in_time.mapInArrow(partial(_merged, world), PROVED)
+    return in_time.mapInArrow(partial(_merged, index), PROVED)
 
 
-def _events(world: World, buckets: int, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _events(index: RunIndex, buckets: int, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     for table in tables:
-        part = Part(table, world)
+        part = TracePart(table, index)
         multicast = part.of("multicast")
         rows = np.flatnonzero(part.of("deliver") | multicast)
         if not len(rows):
@@ -76,7 +76,7 @@ def _events(world: World, buckets: int, tables: Iterable[pa.Table]) -> Iterator[
         _, addressed, _ = addresses(part, rows)
         found = pa.table(
             {
-                "run": named(pa.array(list(world.names)), part.run[rows]),
+                "run": named(pa.array(list(index.names)), part.run[rows]),
                 "process": named(part.processes, part.process[rows]),
                 "seq": ints(part.table.column("seq").take(at)),
                 "time": ints(part.table.column("time_ns").take(at)),
@@ -138,7 +138,7 @@ def _timed(run: str, time: int, what: str, table: pa.Table) -> pa.RecordBatch:
 
 @dataclass
 class _Message:
-    events: list[Event]  # its deliveries
+    events: list[PlaceInHistory]  # its deliveries
     sender: int | None
     holes: int
     waits: int = 0  # for so many deliveries to be the next ones
@@ -149,7 +149,7 @@ class _Message:
 class Merge:
     """The histories of one run's processes, as far as they have come."""
 
-    world: World
+    index: RunIndex
     run: str
     processes: dict[str, int] = field(default_factory=dict)
     offsets: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Merge:
     next: list[int] = field(default_factory=list)
     bits: list[int] = field(default_factory=list)
     left_out: int = 0  # the bits of those who did not deliver something taken
-    waiting: dict[Event, tuple[_Message, bool]] = field(default_factory=dict)
+    waiting: dict[PlaceInHistory, tuple[_Message, bool]] = field(default_factory=dict)
     sent: list[deque[_Message]] = field(default_factory=list)  # of each process, what it has multicast and is not taken
     held: int = 0
     limit: int = field(default_factory=lambda: HELD_MAX)
@@ -198,10 +198,10 @@ class Merge:
 
     def _gathered(
         self, rows: Iterable[tuple[str, str, int, int, bool, int, int]]
-    ) -> tuple[list[Event], list[Event], int]:
+    ) -> tuple[list[PlaceInHistory], list[PlaceInHistory], int]:
         """The deliveries of a message, its multicasts, and the bits of whom it does not reach."""
-        events: list[Event] = []
-        origins: list[Event] = []
+        events: list[PlaceInHistory] = []
+        origins: list[PlaceInHistory] = []
         delivered = addressed = 0
         for _, process, block, place, sent, bit, to in rows:
             p = self.processes[process]
@@ -215,7 +215,7 @@ class Merge:
                 self.bits[p] = bit
         return events, origins, addressed & ~delivered
 
-    def _came(self, events: list[Event], origins: list[Event], holes: int) -> None:
+    def _came(self, events: list[PlaceInHistory], origins: list[PlaceInHistory], holes: int) -> None:
         self.odd |= len(origins) > 1 or len({p for p, _ in events}) < len(events)
         if self.odd:
             return
@@ -328,7 +328,7 @@ class Merge:
         self.odd |= bool((came[1:] == came[:-1]).any())
 
 
-def _merged(world: World, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _merged(index: RunIndex, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     merge: Merge | None = None
     for batch in batches:
         for row in range(batch.num_rows):
@@ -336,7 +336,7 @@ def _merged(world: World, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
             if merge is None or merge.run != run:
                 if merge is not None:
                     yield _proved(merge)
-                merge = Merge(world, run)
+                merge = Merge(index, run)
             piece = batch.slice(row, 1).select(["piece"])
             for what, table in put_together([piece]).items():
                 (merge.sizes if what == SIZES else merge.add)(table)

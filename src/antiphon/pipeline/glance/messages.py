@@ -33,7 +33,7 @@ from antiphon.pipeline.glance.arrays import (
 from antiphon.pipeline.glance.cells import addresses
 from antiphon.pipeline.glance.found import HOLES, SUSPECTS, TALLIES
 from antiphon.pipeline.glance.history import SENT, block_buckets
-from antiphon.pipeline.glance.world import Part, World
+from antiphon.pipeline.glance.run_index import RunIndex, TracePart
 
 COLUMNS = [
     *("run", "process", "seq", "kind", "message", "destinations", "requests", "peers", "about", "layer", "order_key"),
@@ -48,7 +48,7 @@ _members = attrgetter("members")
 # ---- in each part of the trace
 
 
-def glance_at_messages(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
+def glance_at_messages(part: TracePart, buckets: int) -> Iterator[pa.RecordBatch]:
     """One narrow row per message that the part says something of."""
     frames, outcomes = _Frames(part), _Outcomes(part)
     both = pa.chunked_array([frames.message.cast(pa.string()), outcomes.message.cast(pa.string())])
@@ -59,7 +59,7 @@ def glance_at_messages(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
     n = len(run_of)
     origin = _origins(names, part.processes)[name_of]
     table = {
-        "run": named(pa.array(list(part.world.names)), run_of),
+        "run": named(pa.array(list(part.index.names)), run_of),
         "message": named(names, name_of),
         **outcomes.by_message(n, of_outcomes, origin),
         "touched": united(n, about, frames.bits),
@@ -67,7 +67,7 @@ def glance_at_messages(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
     }
     bucket = (hashed(names)[name_of] + run_of) % buckets
     yield from pieces(MESSAGES, pa.table(table), bucket)
-    chatter = {"run": named(pa.array(list(part.world.names)), frames.about_none), "chatter": frames.about_none >= 0}
+    chatter = {"run": named(pa.array(list(part.index.names)), frames.about_none), "chatter": frames.about_none >= 0}
     yield from pieces(TALLIES, pa.table(chatter), np.zeros(len(frames.about_none), dtype=np.int64))
 
 
@@ -82,9 +82,9 @@ def _origins(names: pa.Array, processes: pa.Array) -> Ints:
 class _Frames:
     """What is sent and received, in runs in which genuineness is judged: an entry per frame and message."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: TracePart) -> None:
         table = part.table
-        judged = part.world.flags("genuine", part.run).astype(bool) if len(part.run) else part.run.astype(bool)
+        judged = part.index.flags("genuine", part.run).astype(bool) if len(part.run) else part.run.astype(bool)
         framed = part.of("send", "receive") & judged
         row, message = lists(table.column("about"))
         if not framed[row].all():
@@ -101,7 +101,7 @@ class _Frames:
         of_rows, self._outsider = self._ends(part, framed)
         self.bits = of_rows[row]
 
-    def _ends(self, part: Part, framed: Bools) -> tuple[Ints, Ints]:
+    def _ends(self, part: TracePart, framed: Bools) -> tuple[Ints, Ints]:
         """Of each frame: the bits of those at its ends, and who has none: -1 nobody, -2 several."""
         rows = np.arange(len(part.run))
         bits = part.numbers(_members, part.processes, rows, part.process)
@@ -137,7 +137,7 @@ def _strangers(as_process: Ints, code: Ints) -> Ints:
 class _Outcomes:
     """Multicasts and deliveries."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: TracePart) -> None:
         table = part.table
         multicast, deliver = part.of("multicast"), part.of("deliver")
         nameless = is_null(table.column("message"))
@@ -192,7 +192,7 @@ class _Outcomes:
 class Summed:
     """All that is said of each message."""
 
-    run: Ints  # its place in the world
+    run: Ints  # its place in the index
     message: pa.Array
     key: Ints  # its place among the keys, -1 where it has none
     keys: pa.Array
@@ -203,10 +203,10 @@ class Summed:
         return self.sums[name]
 
 
-def summed(table: pa.Table, world: World) -> Summed:
+def summed(table: pa.Table, index: RunIndex) -> Summed:
     code, names = coded(table.column("message"))
     run, runs = coded(table.column("run"))
-    place = world.runs(runs)[run]
+    place = index.runs(runs)[run]
     at, run_of, name_of = pairs(place, code, max(len(names), 1))
     n = len(run_of)
     columns = {name: ints(table.column(name)) for name in (*SUMS, *UNIONS, *LEAST, *MOST)}
@@ -221,12 +221,12 @@ def summed(table: pa.Table, world: World) -> Summed:
     return Summed(run_of, named(names, name_of), np.where(first == LARGEST, -1, first), keys, keys_of, found)
 
 
-def judge_messages(table: pa.Table, world: World, buckets: int) -> Iterator[pa.RecordBatch]:
+def judge_messages(table: pa.Table, index: RunIndex, buckets: int) -> Iterator[pa.RecordBatch]:
     """Doubts about messages, by run; the suspects; and the multicasts with their keys, for the senders' history."""
-    m = summed(table, world)
+    m = summed(table, index)
     delivered, multicasts = m["deliveries"] > 0, m["multicasts"]
     once_each = m["deliveries"] == np.bitwise_count(m["delivered"])  # no outsider, and no member twice
-    suspect = ~_plain(m, world, once_each)
+    suspect = ~_plain(m, index, once_each)
     keyless = (m["keyless"] > 0) & (m.keys_of == 0)
     one_key = (m.keys_of == 1) & (m["keyless"] == 0)
     key = np.where(one_key, m.key, -1)
@@ -235,8 +235,8 @@ def judge_messages(table: pa.Table, world: World, buckets: int) -> Iterator[pa.R
     clear = (m["odd"] == 0) & (multicasts <= 1) & (_minus(m["delivered"], m["addressed"]) == 0) & once_each
     even = (m["fewest"] == m["most"]) & once_each & delivered
     ordered = delivered & ~causal
-    runs = list(world.names)
-    at, n = m.run, len(world.names)
+    runs = list(index.names)
+    at, n = m.run, len(index.names)
     flags = {
         "suspect": suspect,
         "keyless": keyless,
@@ -254,51 +254,51 @@ def judge_messages(table: pa.Table, world: World, buckets: int) -> Iterator[pa.R
     accused = np.flatnonzero(suspect)
     named_ = {"run": [runs[r] for r in at[accused]], "message": m.message.take(pa.array(accused))}
     yield from pieces(SUSPECTS, pa.table(named_), at[accused] % buckets)
-    yield from _sent(m, world, sent_once, key, buckets)
-    yield from _holes(m, world, key, np.flatnonzero((key >= 0) & ~causal & clear), buckets)
+    yield from _sent(m, index, sent_once, key, buckets)
+    yield from _holes(m, index, key, np.flatnonzero((key >= 0) & ~causal & clear), buckets)
 
 
 def _minus(these: Ints, those: Ints) -> Ints:
     return these & ~those
 
 
-def _plain(m: Summed, world: World, once_each: Bools) -> Bools:
+def _plain(m: Summed, index: RunIndex, once_each: Bools) -> Bools:
     """Enough for integrity, the agreements, validity and genuineness to hold of the message; not necessary."""
     one_sender = (m["multicasts"] == 1) & (m["misnamed"] == 0) & (m["odd"] == 0)
     same_groups = m["to_least"] == m["to_most"]
     only_addressed = _minus(m["delivered"], m["addressed"]) == 0
-    missing = _minus(m["addressed"], m["delivered"]) & ~world.flags("faulty", m.run)
+    missing = _minus(m["addressed"], m["delivered"]) & ~index.flags("faulty", m.run)
     concerned = m["addressed"] | m["sender_bits"]
     genuine = (_minus(m["touched"], concerned) == 0) & (m["strangers"] == 0)
-    due = world.flags("must", m.run).astype(bool)
+    due = index.flags("must", m.run).astype(bool)
     found: Bools = one_sender & same_groups & only_addressed & once_each & ((missing == 0) | ~due) & genuine
     return found
 
 
-def _sent(m: Summed, world: World, sent_once: Bools, key: Ints, buckets: int) -> Iterator[pa.RecordBatch]:
+def _sent(m: Summed, index: RunIndex, sent_once: Bools, key: Ints, buckets: int) -> Iterator[pa.RecordBatch]:
     rows = np.flatnonzero(sent_once)
     if not len(rows):
         return
     sender = pc.list_element(pc.split_pattern(m.message.take(pa.array(rows)), ":", max_splits=1), 0)
-    run = named(pa.array(list(world.names)), m.run[rows])
+    run = named(pa.array(list(index.names)), m.run[rows])
     seq = m["seq"][rows]
     table = {"run": run, "process": sender, "seq": seq, "key": named(m.keys, key[rows])}
     coded_table = pa.table(table)
     yield from pieces(SENT, coded_table, block_buckets(coded_table, buckets))
 
 
-def _holes(m: Summed, world: World, key: Ints, rows: Ints, buckets: int) -> Iterator[pa.RecordBatch]:
+def _holes(m: Summed, index: RunIndex, key: Ints, rows: Ints, buckets: int) -> Iterator[pa.RecordBatch]:
     """The smallest key of what each member was addressed by and did not deliver."""
     holes = _minus(m["addressed"], m["delivered"])[rows]
     rows, holes = rows[holes != 0], holes[holes != 0]
     if not len(rows):
         return
     places, in_order = ranked(m.keys)
-    rank, runs = places[key[rows]], list(world.names)
+    rank, runs = places[key[rows]], list(index.names)
     found = []
     for run in np.unique(m.run[rows]).tolist():
         of_run = m.run[rows] == run
-        for member, bit in world.layouts[world.layout[run]].members.items():
+        for member, bit in index.layouts[index.layout[run]].members.items():
             there = of_run & ((holes & bit) != 0)
             if there.any():
                 found.append((runs[run], member, in_order[int(rank[there].min())].as_py()))

@@ -26,15 +26,15 @@ from antiphon.pipeline.glance.arrays import (
 )
 from antiphon.pipeline.glance.cells import Cells
 from antiphon.pipeline.glance.found import OWN, TALLIES
-from antiphon.pipeline.glance.world import Part, World
+from antiphon.pipeline.glance.run_index import RunIndex, TracePart
 
 REQUESTS = "requests"
 _members = attrgetter("members")
 
 
-def glance_at_requests(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
+def glance_at_requests(part: TracePart, buckets: int) -> Iterator[pa.RecordBatch]:
     """One narrow row per request that the part says something of."""
-    names = pa.array(list(part.world.names))
+    names = pa.array(list(part.index.names))
     multicast, deliver, receipt = part.of("multicast"), part.of("deliver"), part.of("receipt")
     cells = Cells(part, np.flatnonzero(multicast | deliver | receipt))
     is_m, is_d, is_r = multicast[cells.row], deliver[cells.row], receipt[cells.row]
@@ -67,7 +67,7 @@ def glance_at_requests(part: Part, buckets: int) -> Iterator[pa.RecordBatch]:
     yield from _own(part, cells, is_m, names)
 
 
-def _own(part: Part, cells: Cells, is_m: Bools, names: pa.Array) -> Iterator[pa.RecordBatch]:
+def _own(part: TracePart, cells: Cells, is_m: Bools, names: pa.Array) -> Iterator[pa.RecordBatch]:
     """The processes that multicast on their own behalf."""
     as_client = np.array([cells.clients.index(name).as_py() for name in part.processes], dtype=np.int64)
     rows = np.flatnonzero(is_m & (as_client[part.process[cells.row]] == cells.client)) if len(cells.row) else cells.row
@@ -89,7 +89,7 @@ def _bounds(n: int, at: Ints, values: Ints, name: str) -> dict[str, Ints]:
     return {f"least_{name}": least(n, at, values), f"most_{name}": most(n, at, values)}
 
 
-def judge_requests(table: pa.Table, world: World) -> Iterator[pa.RecordBatch]:
+def judge_requests(table: pa.Table, index: RunIndex) -> Iterator[pa.RecordBatch]:
     """Doubts about requests, by run.
 
     All rows that speak of a request have the same payloads and bytes (`even`), so that if it is multicast at all no
@@ -97,7 +97,7 @@ def judge_requests(table: pa.Table, world: World) -> Iterator[pa.RecordBatch]:
     """
     run, runs = coded(table.column("run"))
     client, _ = coded(table.column("client"))
-    run = world.runs(runs)[run]
+    run = index.runs(runs)[run]
     to = ints(table.column("to"))
     at, chosen = _identity(run, client, to, ints(table.column("first")))
     n, run, to = len(chosen), run[chosen], to[chosen]
@@ -118,14 +118,14 @@ def judge_requests(table: pa.Table, world: World) -> Iterator[pa.RecordBatch]:
     once = deliveries == np.bitwise_count(delivered)
     ruly = one_message & (summed("clashes") == 0) & once & same("place")
     is_delivered = deliveries > 0
-    addressed, known = _addressed(world, run, to)
-    missing = addressed & ~(world.flags("faulty", run) | delivered)
+    addressed, known = _addressed(index, run, to)
+    missing = addressed & ~(index.flags("faulty", run) | delivered)
     unkept = (summed("receipts") > 0) & (~even | ~known | (missing != 0))
     fake = is_delivered & ((summed("multicasts") == 0) | ~even)
-    odd = (world.flags("of_deliveries", run).astype(bool) & fake) | (
-        world.flags("of_receipts", run).astype(bool) & unkept
+    odd = (index.flags("of_deliveries", run).astype(bool) & fake) | (
+        index.flags("of_receipts", run).astype(bool) & unkept
     )
-    used, names = np.unique(run), list(world.names)
+    used, names = np.unique(run), list(index.names)
     tallies: dict[str, Any] = {
         "run": [names[r] for r in used],
         "odd_requests": (count(len(names), run[odd]) > 0)[used],
@@ -135,13 +135,13 @@ def judge_requests(table: pa.Table, world: World) -> Iterator[pa.RecordBatch]:
     yield from pieces(TALLIES, pa.table(tallies), np.zeros(len(used), dtype=np.int64))
 
 
-def _addressed(world: World, run: Ints, to: Ints) -> tuple[Ints, Bools]:
+def _addressed(index: RunIndex, run: Ints, to: Ints) -> tuple[Ints, Bools]:
     """The members of each set of groups; and whether bits say who they are."""
-    layout = np.array(world.layout, dtype=np.int64)[run]
+    layout = np.array(index.layout, dtype=np.int64)[run]
     sets, at = np.unique(np.stack([layout, to]), axis=1, return_inverse=True)
     bits, known = [], []
     for number, groups in sets.T.tolist():
-        of = world.layouts[number]
+        of = index.layouts[number]
         inside = [group for group, bit in of.groups.items() if groups & bit]
         known.append(all(group in of.plain for group in inside))
         union = 0

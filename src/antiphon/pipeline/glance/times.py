@@ -33,7 +33,7 @@ from antiphon.pipeline.glance.arrays import (
     pieces,
     put_together,
 )
-from antiphon.pipeline.glance.world import Part, World
+from antiphon.pipeline.glance.run_index import RunIndex, TracePart
 from antiphon.pipeline.scan import Scan
 
 PER_OCTAVE = 128  # latency buckets between x and 2x: a percentile is a latency that occurred, at most 0.6 % too high
@@ -64,16 +64,16 @@ UNKNOWN = -1
 _sizes = attrgetter("sizes")
 
 
-def counted_here(world: World, table: pa.Table) -> pa.Table:
+def counted_here(index: RunIndex, table: pa.Table) -> pa.Table:
     """Both tables in one, of runs that are here as a whole: nothing need come together from elsewhere."""
-    counted = pa.Table.from_batches(_counted(world, [table]))
-    latencies = pa.Table.from_batches(_latencies(world, _timed(world, 1, [table])), BUCKETED)
+    counted = pa.Table.from_batches(_counted(index, [table]))
+    latencies = pa.Table.from_batches(_latencies(index, _timed(index, 1, [table])), BUCKETED)
     return pa.concat_tables([counted.cast(COUNTED), latencies], promote_options="default")
 
 
-def totals(scan: Scan, world: World) -> DataFrame:
+def totals(scan: Scan, index: RunIndex) -> DataFrame:
     """Everything that plain counting gives, per run, kind and layer."""
-    parts = scan.map(partial(_counted, world), OF_TOTALS, from_arrow_schema(COUNTED))
+    parts = scan.map(partial(_counted, index), OF_TOTALS, from_arrow_schema(COUNTED))
     return parts.groupBy("run", "kind", "layer").agg(
         *(F.sum(name).alias(name) for name in ("rows", "sends", "bytes", "payloads")),
         F.max("steps_max").alias("steps_max"),
@@ -83,15 +83,15 @@ def totals(scan: Scan, world: World) -> DataFrame:
     )
 
 
-def _counted(world: World, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _counted(index: RunIndex, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     for table in tables:
-        part = Part(table, world)
+        part = TracePart(table, index)
         rows = np.flatnonzero(part.of(*KINDS))
         if len(rows):
             yield from _of_rows(part, rows)
 
 
-def _of_rows(part: Part, rows: Ints) -> Iterator[pa.RecordBatch]:
+def _of_rows(part: TracePart, rows: Ints) -> Iterator[pa.RecordBatch]:
     at_rows = pa.array(rows)
     kind, send = part.kind[rows], part.of("send")[rows]
     layer, layers = coded(part.table.column("layer").take(at_rows))
@@ -112,7 +112,7 @@ def _of_rows(part: Part, rows: Ints) -> Iterator[pa.RecordBatch]:
 
     any_sized, any_send, any_stepped = (count(n, at[which]) == 0 for which in (sized, send, stepped))
     found: dict[str, Any] = {
-        "run": named(pa.array(list(part.world.names)), run),
+        "run": named(pa.array(list(part.index.names)), run),
         "kind": pa.array(part.kinds).take(pa.array(both // width)),
         "layer": named(layers, both % width - 1),
         "rows": count(n, at),
@@ -129,21 +129,21 @@ def _of_rows(part: Part, rows: Ints) -> Iterator[pa.RecordBatch]:
     yield from pa.table(found).combine_chunks().to_batches()
 
 
-def latency_buckets(scan: Scan, world: World) -> DataFrame:
+def latency_buckets(scan: Scan, index: RunIndex) -> DataFrame:
     """Latencies counted in narrow buckets, by run, measure, number of destination groups, and of processes in them."""
     n = scan.buckets()
-    times = scan.map(partial(_timed, world, n), OF_TIMES, PIECES_IN_SPARK).repartitionById(n, "bucket")
+    times = scan.map(partial(_timed, index, n), OF_TIMES, PIECES_IN_SPARK).repartitionById(n, "bucket")
     return (
-        times.mapInArrow(partial(_latencies, world), from_arrow_schema(BUCKETED))
+        times.mapInArrow(partial(_latencies, index), from_arrow_schema(BUCKETED))
         .groupBy("run", "measure", "groups", "processes", "bucket")
         .agg(F.sum("count").alias("count"), F.max("top_ns").alias("top_ns"), F.sum("sum_ns").alias("sum_ns"))
     )
 
 
-def _timed(world: World, buckets: int, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _timed(index: RunIndex, buckets: int, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Of each message, when it was multicast, to how many, and when it was delivered."""
     for table in tables:
-        part = Part(table, world)
+        part = TracePart(table, index)
         deliver = part.of("deliver")
         rows = np.flatnonzero(deliver | part.of("multicast"))
         deliver = deliver[rows]
@@ -157,7 +157,7 @@ def _timed(world: World, buckets: int, tables: Iterable[pa.Table]) -> Iterator[p
         offsets = np.concatenate([[0], np.cumsum(count(n, at[arrived]))])
         sent = ~deliver
         found = {
-            "run": named(pa.array(list(world.names)), run),
+            "run": named(pa.array(list(index.names)), run),
             "message": named(names, name),
             "sent_ns": least(n, at[sent], time[sent]),
             "groups": most(n, at[sent], groups[sent]),
@@ -169,7 +169,7 @@ def _timed(world: World, buckets: int, tables: Iterable[pa.Table]) -> Iterator[p
         yield from pieces("times", pa.table(found), bucket)
 
 
-def _sized(part: Part, rows: Ints) -> tuple[Ints, Ints]:
+def _sized(part: TracePart, rows: Ints) -> tuple[Ints, Ints]:
     """How many groups and processes a row is for; one that is in two of the groups is counted in both."""
     column = part.table.column("destinations").take(pa.array(rows))
     parent, group = lists(column)
@@ -180,10 +180,10 @@ def _sized(part: Part, rows: Ints) -> tuple[Ints, Ints]:
     return ints(pc.list_value_length(column), UNKNOWN), np.where(unknown, UNKNOWN, processes)
 
 
-def _latencies(world: World, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _latencies(index: RunIndex, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for table in put_together(batches).values():
         (run, runs), (code, names) = (coded(table.column(name)) for name in ("run", "message"))
-        at, run, _ = pairs(world.runs(runs)[run], code + 1, len(names) + 1)
+        at, run, _ = pairs(index.runs(runs)[run], code + 1, len(names) + 1)
         n = len(run)
         sent = least(n, at, ints(table.column("sent_ns")))
         groups, processes = (most(n, at, ints(table.column(name))) for name in ("groups", "processes"))
@@ -204,11 +204,11 @@ def _latencies(world: World, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
         ]
         for measure, which, took in entries:
             if len(which):
-                yield from _counted_by_bucket(world, measure, run[which], groups[which], processes[which], took)
+                yield from _counted_by_bucket(index, measure, run[which], groups[which], processes[which], took)
 
 
 def _counted_by_bucket(
-    world: World, measure: str, run: Ints, groups: Ints, processes: Ints, took: Ints
+    index: RunIndex, measure: str, run: Ints, groups: Ints, processes: Ints, took: Ints
 ) -> Iterator[pa.RecordBatch]:
     bucket = np.full(len(took), -1, dtype=np.int64)
     positive = took > 0
@@ -220,7 +220,7 @@ def _counted_by_bucket(
     chosen = of_shape[which]
     sizes = {"groups": of_groups[chosen] - 1, "processes": of_processes[chosen] - 1}
     found = {
-        "run": named(pa.array(list(world.names)), of_run[which]),
+        "run": named(pa.array(list(index.names)), of_run[which]),
         "measure": pa.repeat(measure, n),
         **{name: pa.array(size, mask=size == UNKNOWN).cast(pa.int32()) for name, size in sizes.items()},
         "bucket": of_bucket - 1,

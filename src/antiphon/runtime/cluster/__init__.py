@@ -1,12 +1,12 @@
 """Clusters of real processes on this machine: their folder, and how they are created, started, asked and stopped."""
 
 from antiphon.runtime.cluster.config import ClusterConfig
-from antiphon.runtime.cluster.control import Answer, ask, tell
+from antiphon.runtime.cluster.control import Answered, ask, tell
 from antiphon.runtime.cluster.creating import create
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.cluster.health import answers, is_stopped, is_well, statuses, unreached, without_majority
 from antiphon.runtime.cluster.processes import (
-    Ending,
+    ClusterEnding,
     alive,
     end,
     kill,
@@ -16,16 +16,16 @@ from antiphon.runtime.cluster.processes import (
     untraced,
     wait_idle,
 )
-from antiphon.runtime.cluster.replacing import Place, Succession, replace_lost
+from antiphon.runtime.cluster.replacing import Succession, Whereabouts, replace_lost
 from antiphon.runtime.cluster.spares import replace
 
 __all__ = [
-    "Answer",
+    "Answered",
     "ClusterConfig",
+    "ClusterEnding",
     "ClusterFolder",
-    "Ending",
-    "Place",
     "Succession",
+    "Whereabouts",
     "alive",
     "answers",
     "ask",

@@ -30,7 +30,7 @@ from antiphon.runtime.net.frames import (
 STATUS_ANSWER_SECONDS = 2.0
 TOLD_SECONDS = 10.0
 
-Answer = StatusAnswer | Rejected | None  # None: nobody is there, or does not answer in time
+Answered = StatusAnswer | Rejected | None  # None: nobody is there, or does not answer in time
 
 
 def ask_all(
@@ -40,7 +40,7 @@ def ask_all(
     here: bool = False,
     drain: bool = False,
     timeout: float = STATUS_ANSWER_SECONDS,
-) -> dict[str, Answer]:
+) -> dict[str, Answered]:
     """The status of each process, as far as it answers; first tells them to drain, if wanted.
 
     ``here``: they run on this machine, and are asked where they listen.
@@ -60,7 +60,7 @@ def ask(
     here: bool = False,
     drain: bool = False,
     timeout: float = STATUS_ANSWER_SECONDS,
-) -> Answer:
+) -> Answered:
     deadline = time.monotonic() + timeout
     try:
         address = config.listens_on(process) if here else config.address(process)

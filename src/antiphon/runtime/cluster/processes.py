@@ -230,7 +230,7 @@ def _ended(pid: int) -> bool:
         os.close(handle)
 
 
-class Ending(NamedTuple):
+class ClusterEnding(NamedTuple):
     """How a cluster ended."""
 
     ended: tuple[ProcessId, ...] = ()  # those that were running
@@ -246,14 +246,14 @@ def stop(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> bool
     return end(folder, drain_seconds=drain_seconds).drained
 
 
-def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Ending:
+def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> ClusterEnding:
     """The same, with what there is to say about it; where nothing runs, that is how it ended before."""
     own = {process: folder.process(process) for process in folder.config.ever_processes}
     used = folder.in_use()
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
     if not pids and (all(own[p].was_drained for p in used) or not any(each.has_run for each in own.values())):
         lacking = _untraced(folder)
-        return Ending(delivered=True, drained=not lacking, untraced=lacking)  # and its facts are written
+        return ClusterEnding(delivered=True, drained=not lacking, untraced=lacking)  # and its facts are written
     idle = bool(pids) and wait_idle(folder, drain_seconds, drain=True)
     for pid in pids.values():
         with suppress(ProcessLookupError):
@@ -274,12 +274,12 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Endin
             faulty = [p for p in down if p in gone or pids or not own[p].stopped_cleanly]
             write_run_facts(folder, drained=drained, faulty=faulty, incomplete=(*untraced(folder), *elsewhere))
         except OSError:  # those of the start stand, if any: not drained, and nobody's trace is whole
-            return Ending(tuple(pids), delivered, False, unclean, tuple(own))
+            return ClusterEnding(tuple(pids), delivered, False, unclean, tuple(own))
     if drained:
         for process in used:
             own[process].mark_drained()
     lacking = _untraced(folder)
-    return Ending(tuple(pids), delivered, drained and not lacking, unclean, lacking, tuple(elsewhere))
+    return ClusterEnding(tuple(pids), delivered, drained and not lacking, unclean, lacking, tuple(elsewhere))
 
 
 def _elsewhere(folder: ClusterFolder) -> list[ProcessId]:

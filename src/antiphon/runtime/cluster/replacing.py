@@ -14,7 +14,7 @@ from typing import NamedTuple
 from antiphon.core import ProcessId
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
 from antiphon.protocols import in_words, protocol_named, protocols
-from antiphon.runtime.cluster.control import Answer, ask_all, tell, tell_replaced
+from antiphon.runtime.cluster.control import Answered, ask_all, tell, tell_replaced
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.cluster.health import is_there
 from antiphon.runtime.cluster.ports import HOST, free_ports
@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.02
 _ONLY_THE_LOST = "only a member that is lost for good is replaced."
 
 
-class Place(NamedTuple):
+class Whereabouts(NamedTuple):
     """Where a newcomer is reached; where it listens, if that is elsewhere."""
 
     address: str
@@ -50,7 +50,7 @@ def replace_lost(
     folder: ClusterFolder,
     name: str,
     on_step: Callable[[str], None] = lambda step: None,
-    choose_place: Callable[[str], Place] | None = None,
+    choose_place: Callable[[str], Whereabouts] | None = None,
 ) -> Succession:
     """Call it while nobody else starts or ends processes (`ClusterFolder.commanded`).
 
@@ -114,14 +114,14 @@ def _tell_the_rest(folder: ClusterFolder, name: str, newcomer: str, begun: float
     return Succession(name, newcomer, round(time.monotonic() - begun, 2), position, oldest, still, told)
 
 
-def _oldest(folder: ClusterFolder, newcomer: str, found: Mapping[str, Answer]) -> int:
+def _oldest(folder: ClusterFolder, newcomer: str, found: Mapping[str, Answered]) -> int:
     """Who is down may keep more."""
     answers = [found[member] for member in _members(folder, newcomer)]
     kept = [answer.begins if isinstance(answer, StatusAnswer) else 0 for answer in answers]
     return min(kept, default=0)
 
 
-def _unaware(folder: ClusterFolder, found: Mapping[str, Answer]) -> tuple[str, ...]:
+def _unaware(folder: ClusterFolder, found: Mapping[str, Answered]) -> tuple[str, ...]:
     """Who is down learns of it when it is started; all others had to be told."""
     epoch = folder.config.epoch
     return tuple(
@@ -147,7 +147,7 @@ def _begun_before(folder: ClusterFolder, name: str) -> ProcessId | None:
     return ProcessId(found.newcomer)
 
 
-def _check_copy(folder: ClusterFolder, found: Mapping[str, Answer]) -> None:
+def _check_copy(folder: ClusterFolder, found: Mapping[str, Answered]) -> None:
     """Names must not be given away twice, nor topologies."""
     for process, answer in found.items():
         if isinstance(answer, StatusAnswer) and answer.epoch > folder.config.epoch:
@@ -157,7 +157,7 @@ def _check_copy(folder: ClusterFolder, found: Mapping[str, Answer]) -> None:
             )
 
 
-def _check_history(folder: ClusterFolder, found: Mapping[str, Answer]) -> None:
+def _check_history(folder: ClusterFolder, found: Mapping[str, Answered]) -> None:
     """They must have been given away by this folder, or a copy of it: UsageError is what somebody says who knows of
     others. To be told what one knows already changes nothing."""
     for process, answer in found.items():
@@ -176,7 +176,7 @@ def _check_protocol(folder: ClusterFolder, lost: ProcessId) -> None:
     folder.config.check_replaceable(lost)
 
 
-def _check_others(folder: ClusterFolder, lost: ProcessId, found: Mapping[str, Answer]) -> None:
+def _check_others(folder: ClusterFolder, lost: ProcessId, found: Mapping[str, Answered]) -> None:
     """The newcomer learns from a majority of the group as it was before: what nobody there knows was never promised."""
     if not any(is_there(answer) for answer in found.values()):
         raise Unavailable(f"Nothing runs in {folder.path}: start the other members with `antiphon up`.")
@@ -190,7 +190,7 @@ def _check_others(folder: ClusterFolder, lost: ProcessId, found: Mapping[str, An
         )
 
 
-def _counts(answer: Answer) -> bool:
+def _counts(answer: Answered) -> bool:
     return isinstance(answer, StatusAnswer) and not (answer.returning or answer.learns)
 
 
@@ -202,7 +202,7 @@ def _group(folder: ClusterFolder, process: str) -> str:
     return next(group for group, members in folder.config.groups.items() if process in members)
 
 
-def _write(folder: ClusterFolder, lost: ProcessId, choose_place: Callable[[str], Place]) -> ProcessId:
+def _write(folder: ClusterFolder, lost: ProcessId, choose_place: Callable[[str], Whereabouts]) -> ProcessId:
     _, newcomer = folder.config.topology().replacing(lost)
     place = choose_place(newcomer)
     folder.config = folder.config.replacing(lost, newcomer, place.address, place.listen)
@@ -213,11 +213,11 @@ def _write(folder: ClusterFolder, lost: ProcessId, choose_place: Callable[[str],
     return newcomer
 
 
-def _place_here(newcomer: str) -> Place:
-    return Place(f"{HOST}:{free_ports(1, None)[0]}")
+def _place_here(newcomer: str) -> Whereabouts:
+    return Whereabouts(f"{HOST}:{free_ports(1, None)[0]}")
 
 
-def _tell(folder: ClusterFolder, answers: Mapping[str, Answer]) -> None:
+def _tell(folder: ClusterFolder, answers: Mapping[str, Answered]) -> None:
     """Tell all that are there and have not heard of it. Who does not answer is told again, or asks the folder."""
     for process, answer in answers.items():
         if isinstance(answer, StatusAnswer) and answer.epoch < folder.config.epoch:
@@ -235,7 +235,7 @@ def _wake(folder: ClusterFolder, newcomer: ProcessId) -> None:
                 return
 
 
-def _wait(folder: ClusterFolder, newcomer: ProcessId) -> tuple[int, dict[str, Answer]]:
+def _wait(folder: ClusterFolder, newcomer: ProcessId) -> tuple[int, dict[str, Answered]]:
     """Until it counts, and all of its group that are there know of it; returns the first position of its log, and what
     all say."""
     begun = time.monotonic()

@@ -159,7 +159,7 @@ class Refused(Control, frozen=True):
     expected: int = 0
 
 
-class Progress(Control, frozen=True):
+class ProgressQuestion(Control, frozen=True):
     """How far are my sessions with these sets of groups?"""
 
     sets: Annotated[list[GroupNames], msgspec.Meta(max_length=PROGRESS_MAX)]
@@ -293,7 +293,7 @@ def decode_request(body: memoryview) -> tuple[int, memoryview]:
     return route, body[_ROUTE.size :]
 
 
-class Marks(msgspec.Struct, frozen=True, gc=False):
+class RouteMarks(msgspec.Struct, frozen=True, gc=False):
     """How far a member is with one route."""
 
     taken: int  # it has journaled all below: nothing of that has to be sent to it again
@@ -302,14 +302,14 @@ class Marks(msgspec.Struct, frozen=True, gc=False):
     timestamp: int = 0  # nothing of what is assured is ordered behind it
 
 
-def encode_taken(route: int, marks: Marks) -> bytes:
+def encode_taken(route: int, marks: RouteMarks) -> bytes:
     taken, delivered, assured, timestamp = marks.taken, marks.delivered, marks.assured, marks.timestamp
     return _TAKEN.pack(_MARKS.size, FrameKind.TAKEN, route, taken, delivered, assured, timestamp)
 
 
-def decode_taken(body: memoryview) -> tuple[int, Marks]:
+def decode_taken(body: memoryview) -> tuple[int, RouteMarks]:
     route, taken, delivered, assured, timestamp = _unpack(_MARKS, body)
-    return route, Marks(taken, delivered, assured, timestamp)
+    return route, RouteMarks(taken, delivered, assured, timestamp)
 
 
 def encode_events(records: list[Buffers]) -> list[Piece]:

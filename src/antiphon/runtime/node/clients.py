@@ -18,10 +18,10 @@ from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
     ROUTES_MAX,
     FrameKind,
-    Marks,
-    Progress,
     ProgressAnswer,
+    ProgressQuestion,
     Refused,
+    RouteMarks,
     RouteNumber,
     Subscribe,
     Subscribed,
@@ -96,7 +96,7 @@ class ClientCaller:
             if kind == FrameKind.ROUTE:
                 self._on_route(decode(RouteNumber, body))
             elif kind == FrameKind.PROGRESS:
-                self._on_progress(decode(Progress, body))
+                self._on_progress(decode(ProgressQuestion, body))
             elif kind == FrameKind.SUBSCRIBE:
                 self._on_subscribe(decode(Subscribe, body))
             else:
@@ -251,11 +251,11 @@ class ClientCaller:
             assured = max(route.assured, route.delivered) if process.assures else 0
             route.taken = max(route.taken, route.delivered, assured)
             latest = process.state.assurances.latest  # not below that of anything that was delivered or assured here
-            self._stream.add(encode_taken(route.number, Marks(route.taken, route.delivered, assured, latest)))
+            self._stream.add(encode_taken(route.number, RouteMarks(route.taken, route.delivered, assured, latest)))
         self._fresh.clear()
         self._stream.flush()
 
-    def _on_progress(self, wanted: Progress) -> None:
+    def _on_progress(self, wanted: ProgressQuestion) -> None:
         """Answer with what is durable, for the client will never repeat what it hears of here."""
         process = self._driver.process
         sessions, topology = process.state.sessions, process.topology

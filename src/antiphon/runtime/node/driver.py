@@ -20,7 +20,7 @@ from antiphon.core.effects import Assured, CancelTimer, Record, Reply, Send, Set
 from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalFull
 from antiphon.core.events import Event
 from antiphon.core.host import Turn
-from antiphon.core.inputs import AnyInput, Begin, Fire, Install, Recover
+from antiphon.core.inputs import AnyInput, Begin, Fire, NewRoster, Recover
 from antiphon.core.model import Roster
 from antiphon.runtime.disk import (
     Committer,
@@ -326,7 +326,7 @@ class Driver:
     def install(self, roster: Roster) -> None:
         """Members were replaced, or not since this process last heard of it."""
         if roster.epoch > self.process.topology.epoch:
-            self.take(Install(self.clock(), roster))
+            self.take(NewRoster(self.clock(), roster))
 
     def _replay(self, journal: SegmentedLog) -> None:
         process, delivered = self.process, self.delivered

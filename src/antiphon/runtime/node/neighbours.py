@@ -13,7 +13,7 @@ from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.links import PeerLink
 
-Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class Neighbours:
@@ -25,7 +25,7 @@ class Neighbours:
         cluster: ClusterFolder,
         incarnation: int,
         driver: Driver,
-        start: Start,
+        start: StartTask,
         on_met: Callable[[ProcessId], None],
         on_stranger: Callable[[], None],
     ) -> None:

@@ -50,7 +50,7 @@ GATHERED_BYTES = 48 << 10  # in a message that travels in datagrams: on one mach
 CODE = f"antiphon {__version__}"  # only this code may replay what it journaled
 
 
-class Node:
+class ClusterNode:
     """One process of a cluster."""
 
     def __init__(self, cluster: ClusterFolder, me: ProcessId) -> None:

@@ -17,7 +17,7 @@ from antiphon.core import Process
 from antiphon.core.effects import Log, Send
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
-from antiphon.runtime.node.trace_files import GapMark, Rows, Then, TraceFiles
+from antiphon.runtime.node.trace_files import GapMark, RowTable, Then, TraceWriter
 from antiphon.trace import Row, rows_of
 from antiphon.trace.parquet import to_table
 
@@ -25,16 +25,16 @@ ROWS_PER_TABLE = 4096
 BYTES_PER_TABLE = 8 << 20  # of frames and payloads that the rows speak of
 UNMADE_TABLES_MAX = 16
 
-Seen = tuple[int, Turn]  # a time, and what was released then
+Released = tuple[int, Turn]  # a time, and what was released then
 
 
 class Recorder:
     def __init__(self, folder: Path, run: str, process: Process, own: GapMark) -> None:
         self.on_done: Callable[[Future[None]], None] = lambda done: None  # told, on some thread, of each thing done
         self._process = process
-        self._files = TraceFiles(folder, run, process.me, own, self._report)
+        self._files = TraceWriter(folder, run, process.me, own, self._report)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace")
-        self._seen: deque[Seen] = deque()
+        self._seen: deque[Released] = deque()
         self._count = 0
         self._bytes = 0
         self._taken = 0  # tables to be made, ever; counted by the event loop ...
@@ -114,7 +114,7 @@ class Recorder:
 
         def make() -> None:
             try:
-                self._files.add(Rows(to_table(self._rows_of(seen)), size))
+                self._files.add(RowTable(to_table(self._rows_of(seen)), size))
             finally:
                 self._made += 1
             and_then()
@@ -126,7 +126,7 @@ class Recorder:
     def _report(self, done: Future[None]) -> None:
         self.on_done(done)
 
-    def _rows_of(self, seen: deque[Seen]) -> Iterator[Row]:
+    def _rows_of(self, seen: deque[Released]) -> Iterator[Row]:
         """The rows of what was seen, which is forgotten on the way."""
         begun = self._files.written
         while seen:

@@ -16,7 +16,7 @@ from antiphon.core.errors import AntiphonError, JournalBehind, JournalError, Jou
 from antiphon.runtime.cluster.config import ClusterConfig
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
-from antiphon.runtime.node.node import Node, tell
+from antiphon.runtime.node.node import ClusterNode, tell
 
 EXIT_USAGE = 2
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -61,13 +61,13 @@ def _run(
 
 
 async def _serve(cluster: ClusterFolder, me: ProcessId) -> int:
-    opened: list[Node] = []
+    opened: list[ClusterNode] = []
     _stop_on_signals(opened)
-    opened.append(Node(cluster, me))
+    opened.append(ClusterNode(cluster, me))
     return await opened[0].run()
 
 
-def _stop_on_signals(opened: list[Node]) -> None:
+def _stop_on_signals(opened: list[ClusterNode]) -> None:
     """Signals are heard by a thread of their own, also while a disk holds up the event loop."""
     loop = asyncio.get_running_loop()
 
@@ -84,7 +84,7 @@ def _stop_on_signals(opened: list[Node]) -> None:
 
 
 async def _salvage(cluster: ClusterFolder, me: ProcessId) -> int:
-    driver = Node(cluster, me).driver
+    driver = ClusterNode(cluster, me).driver
     try:
         driver.recover()
         if driver.recorder is not None:

@@ -33,7 +33,7 @@ class Frame(NamedTuple):
         return cls(start + len(records), encode_events(records), is_full)
 
 
-class History:
+class RecordsOnDisk:
     """The records on disk from some index on, with the file open."""
 
     def __init__(self, records: Generator[bytes, None, None], start: int) -> None:
@@ -59,7 +59,7 @@ class Shelf:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._frames: dict[int, Frame] = {}  # by where they begin; the one least lately made is first
-        self._histories: dict[Subscriber, History] = {}  # the one least lately used is first
+        self._histories: dict[Subscriber, RecordsOnDisk] = {}  # the one least lately used is first
 
     def frame(self, reader: Subscriber, start: int) -> Frame:
         """Records from ``start`` on, for a reader that is there; there must be some."""
@@ -81,7 +81,7 @@ class Shelf:
         history = self._histories.pop(reader, None)
         records = history.read() if history is not None and history.next == start else []
         if not records:  # it has none, or its file was opened when there was no more than this
-            history = History(self._driver.delivered.history(start), start)
+            history = RecordsOnDisk(self._driver.delivered.history(start), start)
             records = history.read()
         assert history is not None
         assert records, "what is not in memory is durable"

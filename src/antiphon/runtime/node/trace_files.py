@@ -29,7 +29,7 @@ SLOW_SECONDS = 5.0  # for one file
 Then = Callable[[bool], None]
 
 
-class Rows(NamedTuple):
+class RowTable(NamedTuple):
     table: pa.Table
     bytes: int  # of the frames and payloads that they speak of
 
@@ -42,7 +42,7 @@ class GapMark(Protocol):
     def mark_gap(self) -> None: ...
 
 
-class TraceFiles:
+class TraceWriter:
     """One thread adds tables, and another writes them: what both touch is behind a lock that nobody holds for long."""
 
     def __init__(
@@ -56,7 +56,7 @@ class TraceFiles:
         self._on_done = on_done
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace file")
         self._lock = threading.Lock()
-        self._waiting: list[Rows] = []
+        self._waiting: list[RowTable] = []
         self._asked: list[Then] = []  # by those who want to know when these, and those being written, are in a file
         self._write_at = ROWS_PER_FILE  # with so many rows a file is tried
         self._found_room = True  # the last time
@@ -93,7 +93,7 @@ class TraceFiles:
     def _is_too_much(self) -> bool:
         return self.waiting_rows > WAITING_ROWS_MAX or sum(rows.bytes for rows in self._waiting) > WAITING_BYTES_MAX
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: RowTable) -> None:
         """Take rows. When there are enough, a file is written; when there are too many, they are given up."""
         if not rows.table.num_rows:
             return
@@ -143,7 +143,7 @@ class TraceFiles:
             return False
         return True
 
-    def _done(self, taken: list[Rows], asked: int, gaps: int, *, is_written: bool) -> None:
+    def _done(self, taken: list[RowTable], asked: int, gaps: int, *, is_written: bool) -> None:
         self._begun_at = None
         self._found_room = is_written
         if gaps == self._gaps:  # else all was given up meanwhile
@@ -161,7 +161,7 @@ class TraceFiles:
 
     # On the thread --------------------------------------------------------------------------------------------------
 
-    def _write(self, taken: list[Rows], asked: int, gaps: int) -> None:
+    def _write(self, taken: list[RowTable], asked: int, gaps: int) -> None:
         is_written = False
         try:
             if self._has_gap and not self._is_marked():

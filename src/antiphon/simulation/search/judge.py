@@ -15,7 +15,7 @@ from antiphon.core.effects import Send
 from antiphon.core.events import Delivered
 from antiphon.core.model import MessageId, ProcessId
 from antiphon.core.promises import Promise
-from antiphon.simulation.search.values import GAP, Cast, LocalState
+from antiphon.simulation.search.values import GAP, LocalState, Players
 from antiphon.simulation.values import name_of
 from antiphon.trace import EventKind, Row, RunFacts
 
@@ -24,12 +24,12 @@ AS_RUNS = (Promise.CAUSAL, Promise.CAUSAL_EXTENSION, Promise.VIRTUAL_SYNCHRONY, 
 
 
 class Judge:
-    def __init__(self, cast: Cast, promises: tuple[Promise, ...]) -> None:
-        self.cast = cast
+    def __init__(self, players: Players, promises: tuple[Promise, ...]) -> None:
+        self.players = players
         self.promises = promises
-        self.members = {g: [cast.index[p] for p in members] for g, members in cast.topology.groups.items()}
-        self.addressed = {id: [cast.index[p] for p in who] for id, who in cast.addressees.items()}
-        self.told = any(cast.commands)
+        self.members = {g: [players.index[p] for p in members] for g, members in players.topology.groups.items()}
+        self.addressed = {id: [players.index[p] for p in who] for id, who in players.addressees.items()}
+        self.told = any(players.commands)
         self.as_runs = [promise.value for promise in AS_RUNS if promise in promises]
         self.with_views = Promise.VIRTUAL_SYNCHRONY in promises
         self._known: dict[Sequences, Violation | None] = {}
@@ -42,7 +42,7 @@ class Judge:
     def _genuineness(self, sender: ProcessId, send: Send, to: ProcessId) -> Violation | None:
         if Promise.GENUINENESS not in self.promises:
             return None
-        concerned = self.cast.concerned
+        concerned = self.players.concerned
         if not send.about:
             if any(sender in circle and to in circle for circle in concerned.values()):
                 return None
@@ -58,7 +58,7 @@ class Judge:
     def _locality(self, sender: ProcessId, send: Send, to: ProcessId) -> Violation | None:
         if Promise.LOCALITY not in self.promises or send.layer.rpartition("/")[2] != "consensus":
             return None
-        group_of = self.cast.topology.group_of
+        group_of = self.players.topology.group_of
         if sender in group_of and group_of[sender] == group_of.get(to):
             return None
         detail = f"{sender} sends a frame of {send.layer} to {to}, which is of another group."
@@ -67,7 +67,7 @@ class Judge:
     def event(self, process: ProcessId, before: tuple[MessageId, ...], event: Delivered) -> Violation | None:
         """A message that was multicast, once, to these groups, with these bytes."""
         message = event.id
-        planned = self.cast.messages.get(message)
+        planned = self.players.messages.get(message)
         if message in before:
             detail = f"{process} delivers {message} again."
         elif planned is None or planned.destinations != event.destinations:
@@ -84,17 +84,17 @@ class Judge:
         """Prefixes within a group; each sender's order; no cycle over all groups; nothing missing without a gap."""
         if sequences not in self._known:
             whole = tuple([self._messages(sequence) for sequence in sequences])
-            agreed = tuple([self._agreed(sequence) for sequence in whole]) if self.cast.causal else whole
+            agreed = tuple([self._agreed(sequence) for sequence in whole]) if self.players.causal else whole
             order = self._total(agreed) or self._fifo(whole) or self._acyclic(agreed) or self._real_time(agreed)
             self._known[sequences] = order or self._gaps(sequences, whole) or self._as_run(sequences)
         return self._known[sequences]
 
     def _messages(self, sequence: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
         """Without gaps, views and marks."""
-        return tuple([message for message in sequence if message in self.cast.messages])
+        return tuple([message for message in sequence if message in self.players.messages])
 
     def _agreed(self, sequence: tuple[MessageId, ...]) -> tuple[MessageId, ...]:
-        return tuple([message for message in sequence if message not in self.cast.causal])
+        return tuple([message for message in sequence if message not in self.players.causal])
 
     def _as_run(self, sequences: Sequences, gone: Sequence[str] | None = None) -> Violation | None:
         """``gone``: at the end, who has crashed."""
@@ -104,20 +104,20 @@ class Judge:
             run="",
             driver="simulation",
             protocol="",
-            groups={group: [*members] for group, members in self.cast.topology.groups.items()},
+            groups={group: [*members] for group, members in self.players.topology.groups.items()},
             promises=self.as_runs,
             drained=gone is not None,
             faulty=[*(gone or ())],
         )
         rows = [
             self._row(process, seq, happened)
-            for process, sequence in zip(self.cast.names, sequences, strict=True)
+            for process, sequence in zip(self.players.names, sequences, strict=True)
             for seq, happened in enumerate(sequence)
         ]
         return next(iter(check_run(facts, rows)), None)
 
     def _row(self, process: ProcessId, seq: int, happened: MessageId) -> Row:
-        planned, view = self.cast.marks.get(happened), self.cast.views.get(happened)
+        planned, view = self.players.marks.get(happened), self.players.views.get(happened)
         if planned is not None:
             kind, message = EventKind.MULTICAST, str(planned.id)
             return Row(process, seq, 0, kind.value, message, planned.destinations, layer=planned.service)
@@ -137,7 +137,7 @@ class Judge:
                         continue
                     at = whole[j].index(message)
                     if at > 0 if before is None else before in whole[j][: max(at - 1, 0)]:
-                        one, other, missing = self.cast.names[i], self.cast.names[j], whole[j][at - 1]
+                        one, other, missing = self.players.names[i], self.players.names[j], whole[j][at - 1]
                         detail = f"{one} delivers {message} without a gap, but {other} delivers {missing} before it."
                         return Violation(Promise.GAPS.value, (one, other), (str(missing), str(message)), detail)
         return None
@@ -149,7 +149,7 @@ class Judge:
             longest = max(members, key=lambda i: len(sequences[i]))
             for i in members:
                 if sequences[i] != sequences[longest][: len(sequences[i])]:
-                    names = (self.cast.names[i], self.cast.names[longest])
+                    names = (self.players.names[i], self.players.names[longest])
                     one, other = _told(sequences[i]), _told(sequences[longest])
                     detail = f"In {group}, {names[0]} delivers {one}, but {names[1]} {other}."
                     return Violation(Promise.TOTAL_ORDER.value, names, (), detail)
@@ -163,9 +163,9 @@ class Judge:
                 for earlier, addressed in self.addressed.items():
                     due = earlier.origin == later.origin and earlier.number < later.number and i in addressed
                     if due and earlier not in sequence[:at]:
-                        detail = f"{self.cast.names[i]} delivers {later}, but not {earlier} before it."
+                        detail = f"{self.players.names[i]} delivers {later}, but not {earlier} before it."
                         messages = (str(earlier), str(later))
-                        return Violation(Promise.FIFO.value, (self.cast.names[i],), messages, detail)
+                        return Violation(Promise.FIFO.value, (self.players.names[i],), messages, detail)
         return None
 
     def _acyclic(self, sequences: Sequences) -> Violation | None:
@@ -173,11 +173,11 @@ class Judge:
 
     def _real_time(self, sequences: Sequences) -> Violation | None:
         """What is multicast only after a delivery comes after what was delivered."""
-        timed = self.cast.awaits and Promise.REAL_TIME_ORDER in self.promises
-        return self._cycle(Promise.REAL_TIME_ORDER, sequences, self.cast.awaits) if timed else None
+        timed = self.players.awaits and Promise.REAL_TIME_ORDER in self.promises
+        return self._cycle(Promise.REAL_TIME_ORDER, sequences, self.players.awaits) if timed else None
 
     def _cycle(self, promise: Promise, sequences: Sequences, awaits: Mapping[MessageId, MessageId]) -> Violation | None:
-        before = {message: {awaits[message]} if message in awaits else set() for message in self.cast.messages}
+        before = {message: {awaits[message]} if message in awaits else set() for message in self.players.messages}
         for sequence in sequences:
             for earlier, later in pairwise(sequence):
                 before[later].add(earlier)
@@ -186,7 +186,7 @@ class Judge:
             if first is None:
                 told = "; ".join(
                     f"{name} delivers {_told(sequence)}"
-                    for name, sequence in zip(self.cast.names, sequences, strict=True)
+                    for name, sequence in zip(self.players.names, sequences, strict=True)
                     if sequence
                 )
                 detail = f"The order of {' and '.join(map(str, before))} has a cycle: {told}."
@@ -210,15 +210,15 @@ class Judge:
         for message, addressed in self.addressed.items():
             correct = [i for i in addressed if locals[i].alive]
             missing = [i for i in correct if message not in locals[i].delivered]
-            stayed = [i for i in missing if not self.cast.commands[i]]
+            stayed = [i for i in missing if not self.players.commands[i]]
             if self.told and stayed and message in delivered:
-                late = self.cast.names[stayed[0]]
+                late = self.players.names[stayed[0]]
                 detail = f"{message} was delivered, but {late}, which was told nothing, never delivers it."
                 return Violation(Promise.AGREEMENT.value, (late,), (str(message),), detail)
             if not missing:
                 continue
-            late = self.cast.names[missing[0]]
-            sender = locals[self.cast.index[message.origin]]
+            late = self.players.names[missing[0]]
+            sender = locals[self.players.index[message.origin]]
             if message in delivered and agreement in self.promises:
                 detail = f"{message} was delivered, but {late} is correct and addressed, and never delivers it."
                 return Violation(agreement.value, (late,), (str(message),), detail)
@@ -230,18 +230,18 @@ class Judge:
 
     def _end_in_views(self, locals: Sequence[LocalState]) -> Violation | None:
         """All who are up are in one view, and each has delivered what it multicast itself."""
-        up = tuple(name for name, local in zip(self.cast.names, locals, strict=True) if local.alive)
-        views = self.cast.views
-        for name, local in zip(self.cast.names, locals, strict=True):
+        up = tuple(name for name, local in zip(self.players.names, locals, strict=True) if local.alive)
+        views = self.players.views
+        for name, local in zip(self.players.names, locals, strict=True):
             last = next((views[happened] for happened in reversed(local.delivered) if happened in views), None)
-            if local.alive and name in self.cast.topology.group_of and (last is None or last.members != up):
+            if local.alive and name in self.players.topology.group_of and (last is None or last.members != up):
                 detail = f"{name} ends in a view of {last and ', '.join(last.members)}, but {', '.join(up)} are up."
                 return Violation(Promise.VIRTUAL_SYNCHRONY.value, (name,), (), detail)
-            for planned in self.cast.plans[self.cast.index[name]][: local.made] if local.alive else ():
-                if self.cast.index[name] in self.addressed[planned.id] and planned.id not in local.delivered:
+            for planned in self.players.plans[self.players.index[name]][: local.made] if local.alive else ():
+                if self.players.index[name] in self.addressed[planned.id] and planned.id not in local.delivered:
                     detail = f"{name} is up, but never delivers {planned.id}, which it multicast."
                     return Violation(Promise.GRAPH_DELIVERY.value, (name,), (str(planned.id),), detail)
-        gone = [name for name in self.cast.names if name not in up]
+        gone = [name for name in self.players.names if name not in up]
         return self._as_run(tuple([local.delivered for local in locals]), gone)
 
 

@@ -79,7 +79,7 @@ class Replay:
                 break
             if isinstance(act, Event):
                 found = self.judge.event(name, self.delivered[me], act) if isinstance(act, Delivered) else None
-                self.delivered[me] += (self.table.cast.logged(act),)
+                self.delivered[me] += (self.table.players.logged(act),)
             else:
                 send, to = act
                 found = self.judge.send(name, send, to)

@@ -254,7 +254,7 @@ class Search:
             for process in self.crashable:
                 if not gone & 1 << process:
                     may.extend(self._crashes(process, configuration[process], gone))
-        if self.table.cast.awaits:
+        if self.table.players.awaits:
             delivered = {message for number in configuration[:-1] for message in self.table.local_of(number).delivered}
             must = [move for move in must if self._is_due(move, delivered)]
             may = [move for move in may if self._is_due(move, delivered)]
@@ -270,8 +270,8 @@ class Search:
         made = made.during or made
         if made.kind is not MoveKind.MULTICAST:
             return True
-        planned = self.table.cast.plans[made.process][made.number]
-        return self.table.cast.awaits.get(planned.id, planned.id) in (planned.id, *delivered)
+        planned = self.table.players.plans[made.process][made.number]
+        return self.table.players.awaits.get(planned.id, planned.id) in (planned.id, *delivered)
 
     def _moves_of(self, situation: int, gone: int, wrong: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         table = self.table
@@ -282,9 +282,9 @@ class Search:
         must, may = [], []
         if self.scope.restarts and not local.turn_is_open:
             may.append(table.move_id(Move(MoveKind.RESTART, me)))
-        if local.made < len(table.cast.plans[me]):
+        if local.made < len(table.players.plans[me]):
             must.append(table.move_id(Move(MoveKind.MULTICAST, me, number=local.made)))
-        if local.told < len(table.cast.commands[me]):
+        if local.told < len(table.players.commands[me]):
             must.append(table.move_id(Move(MoveKind.TELL, me, number=local.told)))
         for frame in table.arrivals(situation):
             # What a process sent before it crashed may arrive, and may as well be lost. So may any datagram.

@@ -20,7 +20,7 @@ from antiphon.core.model import MessageId
 from antiphon.core.process import Process
 from antiphon.simulation.search.canonical import canonical, load, save, turn_round
 from antiphon.simulation.search.judge import Judge, broken
-from antiphon.simulation.search.values import Cast, LocalState, Move, MoveKind, Scope
+from antiphon.simulation.search.values import LocalState, Move, MoveKind, Players, Scope
 from antiphon.simulation.search.words import tell
 
 DISTRUST_FROM = 1 << 9  # numbers of moves: first the multicasts, then suspicions for ever,
@@ -65,10 +65,10 @@ class StateTable:
     def __init__(self, scope: Scope, protocol: type[OrderingProtocol]) -> None:
         self.scope = scope
         self.protocol = protocol
-        self.cast = Cast(scope, protocol)
-        self.names, self.index = self.cast.names, self.cast.index
+        self.players = Players(scope, protocol)
+        self.names, self.index = self.players.names, self.players.index
         self.processes = [self.fresh(i) for i in range(len(self.names))]
-        self.judge = Judge(self.cast, self.processes[0].promises)
+        self.judge = Judge(self.players, self.processes[0].promises)
         self.moves: dict[int, Move] = {}
         self.move_ids: dict[Move, int] = {}
         self.target: dict[int, int] = {}  # by move: whom it happens to
@@ -88,7 +88,7 @@ class StateTable:
             tuple[int, bytes], None
         ] = {}  # a local, and another state that was taken for it: to be tested
         self.absorbed: dict[int, set[int]] = {}  # by local: the inert frames that were taken out of flight there
-        for process, plans in enumerate(self.cast.plans):
+        for process, plans in enumerate(self.players.plans):
             for k in range(len(plans)):
                 self.move_id(Move(MoveKind.MULTICAST, process, number=k), k * len(self.names) + process)
 
@@ -264,7 +264,7 @@ class StateTable:
             elif isinstance(effect, Log):
                 if isinstance(effect.event, Delivered):
                     violation = violation or self.judge.event(process.me, delivered, effect.event)
-                delivered = (*delivered, self.cast.logged(effect.event))
+                delivered = (*delivered, self.players.logged(effect.event))
                 acts.append(delivered[-1])
         state = process.state
         local = LocalState(
@@ -302,13 +302,13 @@ class StateTable:
     # Processes --------------------------------------------------------------------------------------------------------
 
     def fresh(self, index: int) -> Process:
-        return Process(self.names[index], self.cast.topology, self.protocol, self.scope.options)
+        return Process(self.names[index], self.players.topology, self.protocol, self.scope.options)
 
     def marks(self, move: Move) -> tuple[MessageId, ...]:
         """What stands for a move among what its process delivers, before all that comes of it."""
         if move.kind is not MoveKind.MULTICAST or not self.judge.as_runs:
             return ()
-        return (self.cast.plans[move.process][move.number].mark,)
+        return (self.players.plans[move.process][move.number].mark,)
 
     def take(self, process: Process, move: Move) -> list[AnyEffect]:
         """Let a move happen to a process. A frame that its own kind refuses is as bad as a failed assertion."""
@@ -329,10 +329,10 @@ class StateTable:
             case MoveKind.FRAME:
                 return inputs.Receive(0, self.names[move.peer], Transport.DATAGRAM, 0, Buffers(move.frame))
             case MoveKind.MULTICAST:
-                planned = self.cast.plans[move.process][move.number]
+                planned = self.players.plans[move.process][move.number]
                 return inputs.Multicast(0, planned.destinations, (planned.payload,), planned.service)
             case MoveKind.TELL:
-                return inputs.Tell(0, self.cast.commands[move.process][move.number])
+                return inputs.Tell(0, self.players.commands[move.process][move.number])
             case MoveKind.TURN_END:
                 return inputs.TurnEnd(0)
             case MoveKind.FIRE:
@@ -397,4 +397,4 @@ class StateTable:
         return None
 
     def tell(self, move: Move) -> str:
-        return tell(self.cast, self.processes[move.process], move)
+        return tell(self.players, self.processes[move.process], move)

@@ -66,7 +66,7 @@ class Planned(NamedTuple):
         return MessageId(ProcessId(f"{self.id.origin} multicasts"), self.id.number)
 
 
-class Cast:
+class Players:
     """Who takes part in a scope, and what they multicast."""
 
     def __init__(self, scope: Scope, protocol: type[OrderingProtocol]) -> None:

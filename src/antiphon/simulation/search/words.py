@@ -9,21 +9,21 @@ import msgspec
 from antiphon.core.buffers import Buffers
 from antiphon.core.model import Message, MessageId
 from antiphon.core.process import Process
-from antiphon.simulation.search.values import Cast, Move, MoveKind
+from antiphon.simulation.search.values import Move, MoveKind, Players
 
 
-def tell(cast: Cast, process: Process, move: Move) -> str:
+def tell(players: Players, process: Process, move: Move) -> str:
     """``process``: one of those to whom it may happen, which knows how to read its frames and timers."""
-    me = cast.names[move.process]
+    me = players.names[move.process]
     match move.kind:
         case MoveKind.MULTICAST:
-            planned = cast.plans[move.process][move.number]
+            planned = players.plans[move.process][move.number]
             return f"{me} multicasts {planned.id} to {' and '.join(planned.destinations)}"
         case MoveKind.FRAME:
             part, message = process.decode(move.frame)
-            return f"{me} receives {_shown(message)} from {cast.names[move.peer]} ({part.layer})"
+            return f"{me} receives {_shown(message)} from {players.names[move.peer]} ({part.layer})"
         case MoveKind.TELL:
-            command = process.protocol.contract.decode_command(cast.commands[move.process][move.number])
+            command = process.protocol.contract.decode_command(players.commands[move.process][move.number])
             return f"{me} is told {_shown(command)}"
         case MoveKind.FIRE:
             timer = process.parts[move.part].contract.decode_timer(move.timer)
@@ -31,9 +31,9 @@ def tell(cast: Cast, process: Process, move: Move) -> str:
         case MoveKind.CRASH | MoveKind.RESTART | MoveKind.TURN_END:
             return f"{me} {move.kind}"
         case MoveKind.CUT if move.during is not None:
-            return f"{me} crashes after {move.number} of what it does as {tell(cast, process, move.during)}"
+            return f"{me} crashes after {move.number} of what it does as {tell(players, process, move.during)}"
         case _:
-            return f"{me} {move.kind} {cast.names[move.peer]}"
+            return f"{me} {move.kind} {players.names[move.peer]}"
 
 
 def _shown(value: Any) -> str:

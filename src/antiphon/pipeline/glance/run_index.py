@@ -36,7 +36,7 @@ class Layout:
 
 
 @dataclass
-class World:
+class RunIndex:
     """Of each run, by its name or its place in what follows: what the first look asks."""
 
     names: dict[str, int] = field(default_factory=dict)
@@ -82,34 +82,34 @@ class World:
         return np.array(getattr(self, what))[runs]
 
 
-def world_of_groups(runs: Iterable[tuple[str, Mapping[str, Sequence[str]]]]) -> World:
+def index_of_groups(runs: Iterable[tuple[str, Mapping[str, Sequence[str]]]]) -> RunIndex:
     """Runs of which nothing is judged: their names and groups."""
-    world, known = World(), dict[str, int]()
+    index, known = RunIndex(), dict[str, int]()
     for name, groups in runs:
-        world.names[name] = len(world.layout)
-        world.layout.append(world.known(groups, known))
-    return world
+        index.names[name] = len(index.layout)
+        index.layout.append(index.known(groups, known))
+    return index
 
 
-def world_of(facts: DataFrame, incomplete: DataFrame | None = None) -> World:
+def index_of(facts: DataFrame, incomplete: DataFrame | None = None) -> RunIndex:
     """The facts of all runs, which the driver has anyway. `incomplete`: (run, client) of whom only the multicasts
     count."""
-    world, known, sets = World(), dict[str, int](), dict[frozenset[str], frozenset[str]]()
+    index, known, sets = RunIndex(), dict[str, int](), dict[frozenset[str], frozenset[str]]()
     for row in facts.select("run", "groups", "faulty", "whole", "judged").collect():
-        layout = world.known(row.groups, known)
+        layout = index.known(row.groups, known)
         judged = frozenset(row.judged)
-        bits = world.layouts[layout].members
-        world.names[row.run] = len(world.layout)
-        world.layout.append(layout)
-        world.faulty.append(sum({bits.get(name, 0) for name in row.faulty}))
-        world.judged.append(sets.setdefault(judged, judged))
-        world.must.append(not judged.isdisjoint(BY_MESSAGE))
-        world.genuine.append(Promise.GENUINENESS in judged)
-        world.of_deliveries.append(Promise.INTEGRITY in judged and row.whole)
-        world.of_receipts.append(not judged.isdisjoint(OF_RECEIPTS))
+        bits = index.layouts[layout].members
+        index.names[row.run] = len(index.layout)
+        index.layout.append(layout)
+        index.faulty.append(sum({bits.get(name, 0) for name in row.faulty}))
+        index.judged.append(sets.setdefault(judged, judged))
+        index.must.append(not judged.isdisjoint(BY_MESSAGE))
+        index.genuine.append(Promise.GENUINENESS in judged)
+        index.of_deliveries.append(Promise.INTEGRITY in judged and row.whole)
+        index.of_receipts.append(not judged.isdisjoint(OF_RECEIPTS))
     if incomplete is not None:
-        world.in_part = {(row.run, row.client) for row in incomplete.distinct().collect()}
-    return world
+        index.in_part = {(row.run, row.client) for row in incomplete.distinct().collect()}
+    return index
 
 
 def _layout(groups: Mapping[str, Sequence[str]]) -> Layout:
@@ -125,18 +125,18 @@ def _layout(groups: Mapping[str, Sequence[str]]) -> Layout:
     return Layout(members, bits, addressed, dict.fromkeys(addressed, 1), sizes, len(everybody) > len(set(everybody)))
 
 
-class Part:
+class TracePart:
     """Some rows of a trace, of runs that are known, with their run, process and kind as numbers."""
 
-    def __init__(self, table: pa.Table, world: World) -> None:
-        self.world = world
+    def __init__(self, table: pa.Table, index: RunIndex) -> None:
+        self.index = index
         table = table.unify_dictionaries()
         run, names = coded(table.column("run"))
-        place = world.runs(names)
+        place = index.runs(names)
         known = place[run] >= 0
         process, self.processes = coded(table.column("process"))
         kind, kinds = coded(table.column("kind"))
-        if world.in_part:
+        if index.in_part:
             multicast = np.array([name == "multicast" for name in kinds.to_pylist()], dtype=bool)[kind]
             known &= multicast | ~self._in_part(names, run, process)
         if not known.all():
@@ -146,7 +146,7 @@ class Part:
         self.run = place[run]
 
     def _in_part(self, names: pa.Array, run: Ints, process: Ints) -> Bools:
-        told = [[(r, p) in self.world.in_part for p in self.processes.to_pylist()] for r in names.to_pylist()]
+        told = [[(r, p) in self.index.in_part for p in self.processes.to_pylist()] for r in names.to_pylist()]
         found: Bools = np.array(told, dtype=bool).reshape(len(names), len(self.processes))[run, process]
         return found
 
@@ -159,6 +159,6 @@ class Part:
         """For names in these rows, by their number, what the layout of the row's run says of them."""
         runs = self.run[rows]
         used = np.unique(runs)
-        table, row = self.world.table(used, names, what)
+        table, row = self.index.table(used, names, what)
         found: Ints = table[row[np.searchsorted(used, runs)], at] if table.size else np.zeros(len(at), dtype=np.int64)
         return np.where(at < 0, 0, found) if len(at) else found
