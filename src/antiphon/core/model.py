@@ -83,6 +83,7 @@ class Topology:
         self.processes: tuple[ProcessId, ...] = tuple(p for members in self.groups.values() for p in members)
         self.index_of: dict[ProcessId, int] = {p: index for index, p in enumerate(self.processes)}
         self.group_of: dict[ProcessId, GroupId] = {p: g for g, members in self.groups.items() for p in members}
+        self._members_with = {p: members for members in self.groups.values() for p in members}
         self._addressees: dict[tuple[GroupId, ...], tuple[ProcessId, ...]] = {}
         self._destination_sets: set[tuple[GroupId, ...]] = set()  # those checked before
         if len(self.group_of) != len(self.processes):
@@ -138,6 +139,10 @@ class Topology:
 
     def members(self, group: GroupId) -> tuple[ProcessId, ...]:
         return self.groups[group]
+
+    def members_with(self, process: ProcessId) -> tuple[ProcessId, ...]:
+        """Those of the group of a process, and itself among them; nobody, if it is in none."""
+        return self._members_with.get(process, ())
 
     def addressees(self, destinations: tuple[GroupId, ...]) -> tuple[ProcessId, ...]:
         """Every member of the destination groups, in the order of the groups."""

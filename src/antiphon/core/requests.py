@@ -208,7 +208,7 @@ def parse_request(data: Piece, at: int = 0) -> Request:
 
 
 def _sum_and_max(table: bytes, count: int) -> tuple[int, int]:
-    """Of the lengths in a table. Most programs send payloads of one length, and those need not be looked at one by one."""
+    """Of the lengths in a table. Most programs send payloads of one length: those need no look at each."""
     (first,) = unpack_from("<I", table)
     if table == table[:4] * count:
         return first * count, first

@@ -7,6 +7,7 @@ was left behind needs no more than the deliveries that it lacks, in their order,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -98,6 +99,15 @@ class Known(msgspec.Struct):
         return max(self.timestamp, *self.stamps.values()) if self.stamps else self.timestamp
 
 
+COUNTED = ("epoch", "index", "length", "clock", "timestamp", "delivered", "position", "base", "first", "floor")
+
+
+@cache
+def counted_in(kind: type[Wire]) -> tuple[str, ...]:
+    """The fields of a message that are clocks and counters."""
+    return tuple(name for name in COUNTED if name in kind.__struct_fields__)
+
+
 class RetentionOptions(msgspec.Struct, frozen=True):
     kept: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 16 << 20  # bytes of deliveries kept for members that lag
 
@@ -146,8 +156,7 @@ class Retention(OrderingProtocol):
     def validate(self, message: Wire) -> None:
         if not self.members:
             raise BadFrame(f"{self.me} is in no group, and orders nothing.")
-        fields = ("epoch", "index", "length", "clock", "timestamp", "delivered", "position", "base", "first", "floor")
-        check_numbers(getattr(message, field, 0) for field in fields)
+        check_numbers([getattr(message, field) for field in counted_in(type(message))])
         if isinstance(message, Handed):
             self.check_entry(message.message, message.numbers)
 
