@@ -60,10 +60,10 @@ class Ending(NamedTuple):
 class Driver:
     """One process with its disk: the host's Outside."""
 
-    send: Callable[[Send], None]
+    on_send: Callable[[Send, Any], None]
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
-    reply: Callable[[Reply], None]
-    assured: Callable[[Assured], None]
+    on_reply: Callable[[Reply], None]
+    on_assured: Callable[[Assured], None]
     answer: Callable[[], None] = staticmethod(lambda: None)  # clients are told what left before a sync
     on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
     before_alarm: Callable[[], None] = staticmethod(lambda: None)  # a timer is due: what has come comes first
@@ -254,21 +254,12 @@ class Driver:
 
     # Outside ------------------------------------------------------------------------------------------------------
 
-    def on_send(self, send: Send, note: Any) -> None:
-        self.send(send)
-
     def on_event(self, event: Event) -> None:
         self.delivered.append(event)
         self.logged(event)
 
     def on_record(self, record: Record) -> None:
         """The recorder has it with the turn."""
-
-    def on_reply(self, reply: Reply) -> None:
-        self.reply(reply)
-
-    def on_assured(self, assured: Assured) -> None:
-        self.assured(assured)
 
     def on_set_timer(self, timer: SetTimer) -> None:
         self._alarms.set(timer)
