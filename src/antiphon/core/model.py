@@ -84,6 +84,9 @@ class Topology:
         self.index_of: dict[ProcessId, int] = {p: index for index, p in enumerate(self.processes)}
         self.group_of: dict[ProcessId, GroupId] = {p: g for g, members in self.groups.items() for p in members}
         self._members_with = {p: members for members in self.groups.values() for p in members}
+        self._since = {
+            g: max((self.joined.get(p, 0) for p in members), default=0) for g, members in self.groups.items()
+        }
         self._addressees: dict[tuple[GroupId, ...], tuple[ProcessId, ...]] = {}
         self._destination_sets: set[tuple[GroupId, ...]] = set()  # those checked before
         if len(self.group_of) != len(self.processes):
@@ -126,7 +129,7 @@ class Topology:
 
     def since(self, group: GroupId) -> int:
         """The epoch as of which the group has the members that it has."""
-        return max((self.joined.get(p, 0) for p in self.groups[group]), default=0)
+        return self._since[group]
 
     def gone_since(self, before: Topology) -> tuple[ProcessId, ...]:
         """Those who were replaced since an earlier one."""

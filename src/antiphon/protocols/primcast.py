@@ -306,10 +306,9 @@ class Primcast(Epochs):
 
     def present(self) -> list[Vote]:
         """The acknowledgements of the group's members in this epoch."""
-        epoch = self.epoch
+        votes, epoch = self.votes, self.epoch
         nothing = Vote(epoch, 0, 0)
-        votes = [self.votes.get(p, nothing) for p in self.members]
-        return [vote if vote.epoch == epoch else nothing for vote in votes]
+        return [vote if (vote := votes.get(p, nothing)).epoch == epoch else nothing for p in self.members]
 
     # Decisions --------------------------------------------------------------------------------------------------------
 
