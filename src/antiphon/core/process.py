@@ -352,19 +352,16 @@ class Process:
         assert self.topology.group_of.get(self.me) in m.destinations, "only addressees deliver"
         state = self.state
         admitted: list[Request] = []
-        count = 0
         id, destinations = m.id, m.destinations
         for request in requests_of(m):
             if request.client == id.origin:
                 admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
-                count += request.count
             else:
                 session = SessionId(request.client, destinations)
-                fresh = state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
-                admitted += fresh
-                count += sum([each.count for each in fresh])
+                admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
                 if self.with_views:
                     self._delivered.append(session)
+        count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
         if self.heeds_floors or not m.count:
