@@ -20,7 +20,7 @@ from antiphon.protocols.primcast import (
     Start,
     Stuck,
 )
-from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote
+from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote, owner_among
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
@@ -176,8 +176,8 @@ class PrimariesDoNotTellTheirRaisedClock(Primcast):
 class CountsVotesOfAnyEpoch(Primcast):
     """Of its own group."""
 
-    def present(self, member: ProcessId) -> Vote:
-        return self.votes.get(member, Vote(self.epoch, 0, 0))
+    def present(self) -> list[Vote]:
+        return [self.votes.get(p, Vote(self.epoch, 0, 0)) for p in self.members]
 
     def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         self.votes[member] = vote
@@ -263,7 +263,7 @@ class DoesNotWaitForTheLastGroup(Primcast):
 
 class IgnoresThePrimarysClock(Primcast):
     def reached(self) -> int:
-        return of_majority([self.present(p).clock for p in self.members])
+        return of_majority([vote.clock for vote in self.present()])
 
 
 class IgnoresAllClocks(Primcast):
@@ -459,7 +459,7 @@ class ForgetsOtherGroupsOnRestart(Primcast):
 
 class IgnoresTheQuorumsClock(Primcast):
     def reached(self) -> int:
-        return self.present(self.owner(self.epoch)).clock
+        return owner_among(self.present(), self.epoch).clock
 
 
 class BeginsWithItsOwnClock(Primcast):

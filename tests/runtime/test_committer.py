@@ -186,7 +186,7 @@ def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_
         logs = [SegmentedLog.open(tmp_path / name, IDENTITY) for name in ("journal", "delivered")]
         driver = Driver(process, logs[0], logs[1], None, 1 << 20)
         sent: list[str] = []
-        driver.send = lambda send: sent.extend(f"{peer} {n}" for peer, n in zip(send.to, send.numbers, strict=True))
+        driver.on_send = lambda send, _: sent.extend(f"{p} {n}" for p, n in zip(send.to, send.numbers, strict=True))
         driver.on_durable = lambda channels: None
         driver.on_failure = lambda code, sentence: pytest.fail(sentence)
         driver.spills = Spills(tmp_path / "spills", IDENTITY, 1 << 20, driver.submit, driver.spilling)

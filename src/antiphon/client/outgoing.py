@@ -67,17 +67,15 @@ class Outgoing:
         self.size = 0  # of a request, in bytes
 
     def number(self, client: str, first: int, settled: int) -> None:
-        lengths = self._lengths()
+        lengths = self._lengths() if self.batches else array("I", map(len, self.payloads))
         self.count, self.packed = len(lengths), Buffers.gathered((lengths.tobytes(), *self.payloads))
         self.payloads = []
         self.first, self.end = first, first + self.count
         self.settle(client, settled)
 
     def _lengths(self) -> array[int]:
-        """Of all payloads of a draft."""
+        """Of all payloads of a draft in which some calls brought several."""
         sizes = list(map(len, self.payloads))
-        if not self.batches:
-            return array("I", sizes)
         lengths, done = array("I"), 0
         for call, batch in self.batches.items():
             lengths.extend(sizes[done:call])

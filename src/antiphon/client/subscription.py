@@ -47,6 +47,8 @@ class SubscriptionConnection(MemberConnection):
         self._bytes = 0
         self._is_ahead = False
         self._news: asyncio.Future[None] | None = None
+        self._waits_since = 0.0
+        self._silence: asyncio.TimerHandle | None = None
 
     def on_answers(self, frames: list[ReceivedFrame]) -> None:
         for kind, body in frames:
@@ -79,21 +81,28 @@ class SubscriptionConnection(MemberConnection):
         return record
 
     def tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
 
     async def wait(self) -> None:
         """Wait for news. A member that says nothing for long, not even that it lives, is given up."""
-        self._news = self.loop.create_future()
-        silence = self.loop.call_later(MEMBER_SILENCE_SECONDS, self._on_silence)
-        try:
-            await self._news
-        finally:
-            silence.cancel()
+        self._news = news = self.loop.create_future()
+        self._waits_since = self.loop.time()
+        if self._silence is None:  # one for as long as there is somebody who waits: to set one for each takes longer
+            self._silence = self.loop.call_later(MEMBER_SILENCE_SECONDS, self._look)
+        await news
 
-    def _on_silence(self) -> None:
-        self.give_up()
-        self.tell()
+    def _look(self) -> None:
+        self._silence = None
+        if self._news is None or self._news.done():
+            return  # who waits next sets it again
+        left = max(self._waits_since, self.heard_at) + MEMBER_SILENCE_SECONDS - self.loop.time()
+        if left > 0:
+            self._silence = self.loop.call_later(left, self._look)
+        else:
+            self.give_up()
+            self.tell()
 
 
 class Subscription:

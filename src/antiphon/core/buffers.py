@@ -160,8 +160,7 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
         size, begin = len(data), offset + _LENGTH_BYTES
         if size < begin:
             raise BadFrame("A frame is too short for a head.")
-        (length,) = _unpack_length(data, offset)
-        end = begin + length
+        end = begin + (length := _unpack_length(data, offset)[0])
         if end == size and length <= HEAD_BYTES_MAX:  # most frames are all head
             try:
                 return decode_alone(data[begin:])

@@ -228,8 +228,7 @@ class OrderingProtocol(Component):
     @property
     def members(self) -> tuple[ProcessId, ...]:
         """Those of this process's own group; nobody, at a process outside all groups."""
-        group = self.topology.group_of.get(self.me)
-        return () if group is None else self.topology.members(group)
+        return self.process.topology.members_with(self.me)
 
     def multicast(self, m: Message) -> None:
         """This process is the sender of m."""

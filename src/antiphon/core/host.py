@@ -190,7 +190,11 @@ class Host:
             while held and held[0].index < index:
                 turn = held.popleft()
                 released.append(turn)
-                self._release(turn)
+                if (channel := turn.channel) is not None:
+                    self._received[channel] = turn.held
+                    self.fresh[channel] = None
+                if turn.effects:
+                    self._release_turn(turn)
         finally:
             if released:
                 self.outside.on_turns(released, replayed=False)
@@ -213,14 +217,6 @@ class Host:
                 turn.is_begun = True
                 self.outside.on_assured(effect)
         return turn.is_begun
-
-    def _release(self, turn: Turn) -> None:
-        channel = turn.channel
-        if channel is not None:
-            self._received[channel] = turn.held
-            self.fresh[channel] = None
-        if turn.effects:
-            self._release_turn(turn)
 
     def _release_turn(self, turn: Turn) -> None:
         effects = turn.effects

@@ -5,7 +5,6 @@ Bytes are what a trace, a delivered log and Spark can compare without knowing th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 
 Key = tuple["int | str | Key", ...]
@@ -16,25 +15,16 @@ _INT, _TEXT, _OPEN = 0x10, 0x30, 0x50
 @lru_cache(maxsize=1024)  # in a simulation, all addressees of a message ask for the same
 def encode_key(key: Key) -> bytes:
     """Numbers (from 0 on) come before texts, texts before tuples; else all compare as in Python."""
-    out = bytearray()
-    _encode(key, out)
-    return bytes(out)
+    return b"".join([_text(part) if isinstance(part, str) else _number_or_tuple(part) for part in key])
 
 
-def _encode(key: Iterable[int | str | Key], out: bytearray) -> None:
-    for part in key:
-        if isinstance(part, int):
-            assert part >= 0, "an order key has numbers from 0 on"
-            length = (part.bit_length() + 7) // 8
-            assert length < _TEXT - _INT, "an order key has numbers below 2**248"
-            out.append(_INT + length)  # a longer number is a greater one
-            out += part.to_bytes(length, "big")
-        elif isinstance(part, str):
-            out += _text(part)
-        else:
-            out.append(_OPEN)
-            _encode(part, out)
-            out.append(0)
+def _number_or_tuple(part: int | Key) -> bytes:
+    if isinstance(part, tuple):
+        return b"%c%b\0" % (_OPEN, encode_key(part))
+    assert part >= 0, "an order key has numbers from 0 on"
+    length = (part.bit_length() + 7) // 8
+    assert length < _TEXT - _INT, "an order key has numbers below 2**248"
+    return b"%c%b" % (_INT + length, part.to_bytes(length, "big"))  # a longer number is a greater one
 
 
 @lru_cache(maxsize=4096)

@@ -83,6 +83,10 @@ class Topology:
         self.processes: tuple[ProcessId, ...] = tuple(p for members in self.groups.values() for p in members)
         self.index_of: dict[ProcessId, int] = {p: index for index, p in enumerate(self.processes)}
         self.group_of: dict[ProcessId, GroupId] = {p: g for g, members in self.groups.items() for p in members}
+        self._members_with = {p: members for members in self.groups.values() for p in members}
+        self._since = {
+            g: max((self.joined.get(p, 0) for p in members), default=0) for g, members in self.groups.items()
+        }
         self._addressees: dict[tuple[GroupId, ...], tuple[ProcessId, ...]] = {}
         self._destination_sets: set[tuple[GroupId, ...]] = set()  # those checked before
         if len(self.group_of) != len(self.processes):
@@ -125,7 +129,7 @@ class Topology:
 
     def since(self, group: GroupId) -> int:
         """The epoch as of which the group has the members that it has."""
-        return max((self.joined.get(p, 0) for p in self.groups[group]), default=0)
+        return self._since[group]
 
     def gone_since(self, before: Topology) -> tuple[ProcessId, ...]:
         """Those who were replaced since an earlier one."""
@@ -138,6 +142,10 @@ class Topology:
 
     def members(self, group: GroupId) -> tuple[ProcessId, ...]:
         return self.groups[group]
+
+    def members_with(self, process: ProcessId) -> tuple[ProcessId, ...]:
+        """Those of the group of a process, and itself among them; nobody, if it is in none."""
+        return self._members_with.get(process, ())
 
     def addressees(self, destinations: tuple[GroupId, ...]) -> tuple[ProcessId, ...]:
         """Every member of the destination groups, in the order of the groups."""

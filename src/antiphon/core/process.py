@@ -169,7 +169,8 @@ class Process:
 
     def check_frame(self, frame: Buffers) -> None:
         """Raise BadFrame for bytes that no component of ours sent; call before the frame is journaled."""
-        self.check_message(*self.decode_frame(frame))
+        index, message = frame.decoded or self._decode_once(frame)
+        self.check_message(self.parts[index], message)
 
     def check_message(self, part: Component, message: Wire) -> None:
         part.validate(message)
@@ -186,13 +187,16 @@ class Process:
         if m.count == 0 and self.protocol.can_advance(self.protocol.options):
             check_floor(m)
             return
-        requests = requests_in(m.body)
-        if m.count < 1 or sum(request.count for request in requests) != m.count:
+        count, services, turns = 0, set(), 0
+        for request in requests_in(m.body):
+            count += request.count
+            services.add(request.service)
+            turns |= request.turn
+        if count != m.count or not count:
             raise BadFrame("A message has at least one payload, and as many as it says.")
-        first, *others = {request.service for request in requests}
-        if others or (first is not None and first not in self.protocol.services):
+        if services != {None} and (len(services) > 1 or not services.issubset(self.protocol.services)):
             raise BadFrame("All requests of a message ask for one service, and for one that the protocol offers.")
-        if not self.heeds_floors and any(request.turn for request in requests):
+        if turns and not self.heeds_floors:
             raise BadFrame(_NO_TURNS)
 
     def check_mark(self, mark: Mark) -> None:
@@ -325,12 +329,14 @@ class Process:
         return self.parts[index], message
 
     def _decode_once(self, frame: Buffers) -> tuple[int, Wire]:
-        pieces, decoders = frame.pieces, self._decoders
-        data = pieces[0] if len(pieces) == 1 else frame.joined()
-        index = data[0] if data else len(decoders)
-        if index >= len(decoders):
-            raise BadFrame("A frame is for no part of this protocol.")
-        frame.decoded = found = (index, decoders[index](data, 1))
+        pieces = frame.pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        try:
+            index = data[0]
+            decode = self._decoders[index]
+        except IndexError:
+            raise BadFrame("A frame is for no part of this protocol.") from None
+        frame.decoded = found = (index, decode(data, 1))
         return found
 
     def handle(self, sender: ProcessId, frame: Buffers) -> None:
@@ -346,19 +352,16 @@ class Process:
         assert self.topology.group_of.get(self.me) in m.destinations, "only addressees deliver"
         state = self.state
         admitted: list[Request] = []
-        count = 0
         id, destinations = m.id, m.destinations
         for request in requests_of(m):
             if request.client == id.origin:
                 admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
-                count += request.count
             else:
                 session = SessionId(request.client, destinations)
-                fresh = state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
-                admitted += fresh
-                count += sum([each.count for each in fresh])
+                admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
                 if self.with_views:
                     self._delivered.append(session)
+        count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
         if self.heeds_floors or not m.count:
@@ -517,10 +520,12 @@ class Process:
             self._effects.append(Reply(self.state.seq, *session, taken, some, new))
 
     def _on_turn_end(self, _: inputs.TurnEnd) -> None:
-        while self.turn_is_open:  # what is done at a turn's end may give another part something to do at it
-            self.multicast_gathered()
-            self._handle_local()
-            wanting, self.state.turn = self.state.turn, {}
+        state = self.state
+        while state.gathering.messages or state.turn:  # what is done at it may give a part something to do at it
+            if state.gathering.messages:
+                self.multicast_gathered()
+                self._handle_local()
+            wanting, state.turn = state.turn, {}
             for index in sorted(wanting):
                 self.parts[index].on_turn_end()
             self._handle_local()

@@ -165,7 +165,7 @@ class Primcast(Epochs):
 
     def validate(self, message: Wire) -> None:
         super().validate(message)
-        if isinstance(message, Start | Stuck):
+        if isinstance(message, (Start, Stuck)):
             self.check_entry(message.message, message.numbers)
         elif isinstance(message, Append):
             for entry in message.entries:
@@ -304,10 +304,11 @@ class Primcast(Epochs):
             self.votes[member] = vote
             self.settle(early=early)
 
-    def present(self, member: ProcessId) -> Vote:
-        """The acknowledgement of a member in this epoch."""
-        vote = self.votes.get(member)
-        return vote if vote is not None and vote.epoch == self.epoch else Vote(self.epoch, 0, 0)
+    def present(self) -> list[Vote]:
+        """The acknowledgements of the group's members in this epoch."""
+        votes, epoch = self.votes, self.epoch
+        nothing = Vote(epoch, 0, 0)
+        return [vote if (vote := votes.get(p, nothing)).epoch == epoch else nothing for p in self.members]
 
     # Decisions --------------------------------------------------------------------------------------------------------
 
@@ -315,7 +316,7 @@ class Primcast(Epochs):
         """Go on as far as the acknowledgements of the own group allow. ``early``: the input only brings the word of
         others, and what this member itself acknowledges came before it."""
         if self.is_active:
-            length = min(of_majority([self.present(p).length for p in self.members]), self.log.length)  # L16
+            length = min(of_majority([vote.length for vote in self.present()]), self.log.length)  # L16
             for index in range(self.decided, length):
                 timestamp, id = self.log.at(index)
                 self.stamp(self.known[id], self.group, timestamp, early=early)
@@ -405,8 +406,9 @@ class Primcast(Epochs):
     def reached(self) -> int:
         """No message to come has a timestamp up to this: the present primary gives none up to its own clock, and a
         later one begins with a clock that is not behind those of a majority."""
-        clocks = of_majority([self.present(p).clock for p in self.members])
-        return min(self.present(self.owner(self.epoch)).clock, clocks)  # L22
+        votes = self.present()
+        primary = owner_among(votes, self.epoch)
+        return min(primary.clock, of_majority([vote.clock for vote in votes]))  # L22
 
     def may_deliver(self, known: Known) -> bool:
         if not self.keeps_real_time:

@@ -52,7 +52,7 @@ class Consensus(Component):
 
     def validate(self, message: Wire) -> None:
         message.instance.check(self.topology, self.me)  # type: ignore[attr-defined]
-        check_numbers(getattr(message, field, 0) for field in ("round", "adopted"))
+        check_numbers([getattr(message, field, 0) for field in ("round", "adopted")])
         for field in ("estimate", "value"):
             value = getattr(message, field, None)
             if value is not None:

@@ -12,7 +12,8 @@ before all others have what it cannot give them.
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,6 +22,8 @@ from antiphon.core.errors import BadFrame
 from antiphon.services.group_log import Extent, Logged, Runs, common
 from antiphon.services.label import check_numbers, majority
 from antiphon.services.retention import NOTHING, Adoption, Known, Retention, SayDelivered
+
+Of = TypeVar("Of")
 
 EPOCHS = 1 << 32  # with the same members; the first of them belongs to nobody, but for those before any replacement
 
@@ -129,7 +132,7 @@ class Epochs(Retention):
         extent = getattr(message, "extent", None)
         if extent is not None:
             check_runs(extent)
-        if isinstance(message, Promised | StartEpoch):
+        if isinstance(message, (Promised, StartEpoch)):
             for entry in message.entries:
                 check_numbers((entry.timestamp,))
                 self.check_entry(entry.message, entry.numbers)
@@ -139,7 +142,7 @@ class Epochs(Retention):
             self.check_adoption(message.adoption)
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
-        if isinstance(message, Promised | StartEpoch):
+        if isinstance(message, (Promised, StartEpoch)):
             return tuple(entry.message.id for entry in message.entries)
         return super().about(message)
 
@@ -420,7 +423,8 @@ class Epochs(Retention):
         return known
 
 
-def owner_among(members: tuple[ProcessId, ...], epoch: int) -> ProcessId:
+def owner_among(members: Sequence[Of], epoch: int) -> Of:
+    """Who owns an epoch among the members of a group; or what is the owner's, of what they have in their order."""
     return members[epoch % EPOCHS % len(members)]
 
 

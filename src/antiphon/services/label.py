@@ -6,7 +6,7 @@ its own group, so "have I had this one?" needs one number per origin and the few
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,11 +18,10 @@ from antiphon.core.errors import BadFrame
 NUMBER_MAX = 1 << 62  # no honest process counts so far
 
 
-def check_numbers(numbers: Iterable[int]) -> None:
+def check_numbers(numbers: Sequence[int]) -> None:
     """Raise BadFrame for clocks and counters of a peer that are negative, or near the end of what can be encoded."""
-    for number in numbers:
-        if not 0 <= number < NUMBER_MAX:
-            raise BadFrame(f"No honest process counts to {number}.")
+    if numbers and not 0 <= min(numbers) <= max(numbers) < NUMBER_MAX:
+        raise BadFrame(f"No honest process counts to {max(numbers)}, or from {min(numbers)}.")
 
 
 class Label(NamedTuple):

@@ -6,7 +6,9 @@ was left behind needs no more than the deliveries that it lacks, in their order,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -98,6 +100,18 @@ class Known(msgspec.Struct):
         return max(self.timestamp, *self.stamps.values()) if self.stamps else self.timestamp
 
 
+COUNTED = ("epoch", "index", "length", "clock", "timestamp", "delivered", "position", "base", "first", "floor")
+
+
+@cache
+def counters_of(kind: type[Wire]) -> Callable[[Wire], Sequence[int]]:
+    """The fields of such a message that are clocks and counters."""
+    names = [name for name in COUNTED if name in kind.__struct_fields__]
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda message: [getattr(message, name) for name in names]
+
+
 class RetentionOptions(msgspec.Struct, frozen=True):
     kept: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 16 << 20  # bytes of deliveries kept for members that lag
 
@@ -146,8 +160,7 @@ class Retention(OrderingProtocol):
     def validate(self, message: Wire) -> None:
         if not self.members:
             raise BadFrame(f"{self.me} is in no group, and orders nothing.")
-        fields = ("epoch", "index", "length", "clock", "timestamp", "delivered", "position", "base", "first", "floor")
-        check_numbers(getattr(message, field, 0) for field in fields)
+        check_numbers(counters_of(type(message))(message))
         if isinstance(message, Handed):
             self.check_entry(message.message, message.numbers)
 
@@ -180,14 +193,16 @@ class Retention(OrderingProtocol):
 
     def hold(self, m: Message, numbers: tuple[int, ...]) -> Known | None:
         """Know of a message; None where it was delivered."""
+        known = self.known.get(m.id)
+        if known is not None and not known.final:
+            return known
         if self.is_done(m, numbers):
             return None
-        known = self.known.get(m.id)
-        if known is None:
-            known = self.known[m.id] = Known(m, numbers)
-            self.came += 1
-            self.held[m.id] = self.came
-            self.when_held(known)
+        assert known is None, "what is known with its final timestamp was delivered"
+        known = self.known[m.id] = Known(m, numbers)
+        self.came += 1
+        self.held[m.id] = self.came
+        self.when_held(known)
         return known
 
     def when_held(self, known: Known) -> None:

@@ -100,7 +100,7 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 @lru_cache(maxsize=16)  # most messages of an instance have the same value
 def _is_value(numbers_of: Callable[[Any], Iterable[int]], kind: Any, value: bytes) -> bool:
     try:
-        check_numbers(numbers_of(_decoder(kind).decode(value)))
+        check_numbers([*numbers_of(_decoder(kind).decode(value))])
     except (*UNDECODABLE, BadFrame):
         return False
     return True

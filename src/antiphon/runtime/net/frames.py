@@ -327,12 +327,11 @@ def decode_records(body: memoryview) -> list[memoryview]:
     found = []
     at, end = 0, len(body)
     while at < end:
-        (length,) = _unpack(RECORD, body[at:])
-        at += RECORD.size
-        if at + length > end:
+        begin = at + RECORD.size
+        at = begin + RECORD.unpack_from(body, at)[0] if begin <= end else begin
+        if at > end:
             raise BadFrame("A record is cut off.")
-        found.append(body[at : at + length])
-        at += length
+        found.append(body[begin:at])
     return found
 
 

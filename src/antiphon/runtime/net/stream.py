@@ -230,12 +230,12 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self.heard_at = self.loop.time()
-        begin, end, view = self._begin, self._end + size, self._view
-        self._end = end
-        if _HEADER_BYTES <= size <= SHORT_BYTES and end - begin == size and self.is_open and not self._is_paused:
+        begin, view = self._end, self._view
+        self._end = end = begin + size
+        if begin == self._begin and _HEADER_BYTES <= size <= SHORT_BYTES and self.is_open and not self._is_paused:
             length, kind = _unpack_header(view, begin)
             # Most often one short frame came, and nothing else: then what follows is done at once.
-            if length + _HEADER_BYTES == size and length <= self.limit and 1 <= kind <= KIND_MAX:
+            if length + _HEADER_BYTES == size and 1 <= kind <= KIND_MAX and length <= self.limit:
                 frame = (kind, memoryview(bytes(view[begin + _HEADER_BYTES : end])))
                 self._begin = self._end = end if self._is_viewed else 0
                 try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from time import time_ns
@@ -19,7 +19,6 @@ from antiphon.core.channel import ChannelId
 from antiphon.core.effects import Assured, CancelTimer, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalFull
 from antiphon.core.events import Event
-from antiphon.core.host import Turn
 from antiphon.core.inputs import AnyInput, Begin, Fire, NewRoster, Recover
 from antiphon.core.model import Roster
 from antiphon.runtime.disk import (
@@ -60,11 +59,12 @@ class Ending(NamedTuple):
 class Driver:
     """One process with its disk: the host's Outside."""
 
-    send: Callable[[Send], None]
+    on_send: Callable[[Send, Any], None]
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
-    reply: Callable[[Reply], None]
-    assured: Callable[[Assured], None]
+    on_reply: Callable[[Reply], None]
+    on_assured: Callable[[Assured], None]
     answer: Callable[[], None] = staticmethod(lambda: None)  # clients are told what left before a sync
+    on_turns: Callable[..., None] = staticmethod(lambda turns, *, replayed: None)
     on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
     before_alarm: Callable[[], None] = staticmethod(lambda: None)  # a timer is due: what has come comes first
     on_watch: Callable[[], None] = staticmethod(lambda: None)  # other peers are to be watched
@@ -86,6 +86,8 @@ class Driver:
         self.host = Host(process, None if journal is None else InputJournal(journal), self)
         self.recorder = recorder
         process.traced = recorder is not None
+        if recorder is not None:
+            self.on_turns = recorder.on_turns
         self.spills: Spills
         self.delivered = DeliveredLog(delivered_log, self.submit, retain)
         self._committer = Committer(journal, self._release, self._on_failed) if journal is not None else None
@@ -254,21 +256,12 @@ class Driver:
 
     # Outside ------------------------------------------------------------------------------------------------------
 
-    def on_send(self, send: Send, note: Any) -> None:
-        self.send(send)
-
     def on_event(self, event: Event) -> None:
         self.delivered.append(event)
         self.logged(event)
 
     def on_record(self, record: Record) -> None:
         """The recorder has it with the turn."""
-
-    def on_reply(self, reply: Reply) -> None:
-        self.reply(reply)
-
-    def on_assured(self, assured: Assured) -> None:
-        self.assured(assured)
 
     def on_set_timer(self, timer: SetTimer) -> None:
         self._alarms.set(timer)
@@ -279,14 +272,6 @@ class Driver:
     def on_monitor(self, processes: tuple[ProcessId, ...]) -> None:
         self.watched = processes
         self.on_watch()
-
-    def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
-        if self.recorder is None:
-            return
-        if replayed:
-            self.recorder.add_replayed(turns)
-        else:
-            self.recorder.add(turns, time_ns())
 
     def _on_alarm(self, key: TimerKey, due: int) -> None:
         try:

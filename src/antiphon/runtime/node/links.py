@@ -55,11 +55,11 @@ class Lag:
 
     def add(self, number: int, size: int) -> bool:
         """Whether there are some 64 KiB more since this was last so."""
-        self.sent += size
-        if self.sent < self._marked_at:
+        self.sent = sent = self.sent + size
+        if sent < self._marked_at:
             return False
-        self._marked_at = self.sent + MARK_BYTES
-        self._marks.append((number, self.sent))
+        self._marked_at = sent + MARK_BYTES
+        self._marks.append((number, sent))
         return True
 
     def acknowledge(self, number: int, *, is_all: bool) -> None:
@@ -211,8 +211,8 @@ class PeerLink:
         """A frame is durable and may go out: with `flush`, if the peer has all before it; else `pump` sends it."""
         channel, stream, size = self.channels[transport], self._stream, frame.size
         lag = channel.lag
-        if lag.sent == lag.acknowledged:
-            self._progress_at = asyncio.get_running_loop().time()  # until now there was nothing to acknowledge
+        if lag.sent == lag.acknowledged and stream is not None:
+            self._progress_at = stream.loop.time()  # until now there was nothing to acknowledge
         if lag.add(number, size):
             self._is_heavier = True
         if channel.next == number and self.ready and stream is not None and stream.is_writable:

@@ -115,7 +115,7 @@ class ClusterNode:
             delivered.shares_room_with(journal)
         driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
-        driver.send = self._send
+        driver.on_send = self._send
         driver.on_durable = self._on_durable
         driver.on_congested = self._set_reading
         driver.on_refused = folder.mark_refused
@@ -171,8 +171,8 @@ class ClusterNode:
         driver = self.driver
         self.neighbours.connect()
         driver.logged = self.gateway.logged
-        driver.reply = self.gateway.reply
-        driver.assured = self.gateway.assured
+        driver.on_reply = self.gateway.reply
+        driver.on_assured = self.gateway.assured
         driver.answer = self.gateway.answer
         driver.before_alarm = self.datagrams.read
 
@@ -388,7 +388,7 @@ class ClusterNode:
 
     # Effects ----------------------------------------------------------------------------------------------------
 
-    def _send(self, send: Send) -> None:
+    def _send(self, send: Send, _: Any) -> None:
         transport, frame = send.transport, send.frame
         if transport is Transport.DATAGRAM:
             for peer in send.to:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from time import time_ns
 
 from antiphon.core import Process
 from antiphon.core.effects import Log, Send
@@ -61,21 +62,23 @@ class Recorder:
         """Whether much is still to be made into rows."""
         return self._taken - self._made > UNMADE_TABLES_MAX
 
-    def add(self, turns: Sequence[Turn], time_ns: int) -> None:
-        """What was just released."""
-        for turn in turns:
-            self._keep(time_ns, turn)
+    def on_turns(self, turns: Sequence[Turn], *, replayed: bool) -> None:
+        """What was just released; or, after a crash, what was, as far as no file has it."""
+        if replayed:
+            for turn in turns:
+                self._keep(turn.happened.at, turn)
+        else:
+            self.add(turns, time_ns())
 
-    def add_replayed(self, turns: Sequence[Turn]) -> None:
-        """The same after a crash, as far as no file has it."""
+    def add(self, turns: Sequence[Turn], at: int) -> None:
         for turn in turns:
-            self._keep(turn.happened.at, turn)
+            self._keep(at, turn)
 
-    def _keep(self, time_ns: int, turn: Turn) -> None:
+    def _keep(self, at: int, turn: Turn) -> None:
         count = turn.seq_last - max(turn.seq - 1, self._files.written)
         if count <= 0:
             return
-        self._seen.append((time_ns, turn))
+        self._seen.append((at, turn))
         self._count += count
         if type(turn.happened) is Receive:
             self._bytes += turn.happened.frame.size
@@ -130,5 +133,5 @@ class Recorder:
         """The rows of what was seen, which is forgotten on the way."""
         begun = self._files.written
         while seen:
-            time_ns, turn = seen.popleft()
-            yield from rows_of(self._process, turn, time_ns, after=begun)
+            at, turn = seen.popleft()
+            yield from rows_of(self._process, turn, at, after=begun)
