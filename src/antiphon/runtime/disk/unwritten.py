@@ -89,6 +89,7 @@ class Unwritten:
     def _begin_in(self, end: int, size: int) -> None:
         """Go on behind ``end`` in a segment of ``size`` bytes."""
         self._end = end  # of the newest segment, when all of this is written
+        self._last_length = 0  # of the last block in it; of what an earlier start has written, nobody knows
         self._limit = self._limit_of(size)
         self._free = self._limit - self._writer.latest_place(end)  # bytes that the growing block may still take
 
@@ -102,7 +103,8 @@ class Unwritten:
     def _finish_block(self) -> None:
         length = self.bytes - self._finished_bytes
         if length:
-            at = self._writer.place(self._end, length)
+            at = self._writer.place(self._end, length, self._last_length)
+            self._last_length = length
             self._blocks.append(Block(self._growing_spare, self._growing, at, length))
             self._end = at + block_bytes(length)
             self._finished_bytes = self.bytes
