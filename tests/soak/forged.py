@@ -12,6 +12,7 @@ from antiphon.core.requests import encode_request, parse_request
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.stored import store
 from antiphon.soak.judge import Entry
 from antiphon.soak.records import Told, payload_of
 
@@ -50,7 +51,8 @@ def written(path: Path, logs: Mapping[str, Sequence[Entry]], begins: Mapping[str
         log = SegmentedLog.open(own.delivered, identity, segment_bytes=folder.config.segment_bytes)
         begin = (begins or {}).get(process, 0)
         if begin:
-            log.append(encode_event(Adopted(ProcessId("b.1"), None, begin, 0)))
+            adopted = Adopted(ProcessId("b.1"), None, begin, 0)
+            log.append(store(adopted, encode_event(adopted)))
         for position, each in enumerate(logs.get(process, logs[process.partition(".")[0]]), begin):
             log.append(_record(position, each))
         log.close()
@@ -61,4 +63,5 @@ def _record(position: int, each: Entry) -> Buffers:
     request = parse_request(encode_request(each.client, each.number, 0, [each.payload]))
     groups = tuple(GroupId(group) for group in each.destinations)
     id = MessageId(ProcessId("a.1"), position)
-    return encode_event(Delivered(id, groups, position, 1, (request,), None, 0))
+    event = Delivered(id, groups, position, 1, (request,), None, 0)
+    return store(event, encode_event(event))

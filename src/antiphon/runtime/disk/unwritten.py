@@ -5,7 +5,7 @@ Only the event loop comes here, but for `refusal`. That a record is taken up mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from antiphon.core.buffers import Piece
@@ -38,6 +38,7 @@ class Unwritten:
         self.next_index = active.next_index
         self.bytes = 0
         self.refusal: str | None = None  # why the log takes nothing any more
+        self.began: Callable[[], object] = lambda: None  # told of each new segment, whose file was taken
         self._first = active.next_index  # of the oldest record that is not taken
         self._files = files
         self._writer = writer
@@ -62,6 +63,11 @@ class Unwritten:
         self.bytes += taken
         self.next_index += 1
 
+    def begin_segment(self, size: int) -> None:
+        """Have the next record, of ``size`` bytes, begin a new segment. JournalFull: nothing has changed."""
+        if self.refusal is None:  # else `append` says so
+            self._make_room(size + _LENGTH_BYTES)
+
     def take(self) -> Blocks | None:
         """Move all of it out; None if there is nothing."""
         if self.refusal is not None:
@@ -82,6 +88,7 @@ class Unwritten:
         needed = block_bytes(size) - self._limit_of(0) + self._writer.latest_place(self._header_bytes) + GRAIN
         with self._files.waiting:
             spare = self._files.reserve_segment(needed)
+        self.began()
         self._finish_block()
         self._growing_spare = spare
         self._begin_in(self._header_bytes, spare.size)
