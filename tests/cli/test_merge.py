@@ -14,6 +14,7 @@ from antiphon.core.model import GroupId, MessageId, ProcessId
 from antiphon.core.requests import encode_request, parse_request
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.stored import store
 from cli.command import Command, Result
 
 
@@ -41,7 +42,8 @@ def made(path: Path, protocol: str = "skeen", options: dict[str, str] | None = N
         log = SegmentedLog.open(folder, JournalIdentity(cluster, f"{group}.1", ""), segment_bytes=4096)
         request = parse_request(encode_request("c", 0, 0, [b"x"]))
         id = MessageId(ProcessId("orders.1"), number)
-        log.append(encode_event(Delivered(id, (GroupId(group),), 0, 1, (request,), encode_key((number,)), 1)))
+        event = Delivered(id, (GroupId(group),), 0, 1, (request,), encode_key((number,)), 1)
+        log.append(store(event, encode_event(event)))
         log.close()
     return path
 
@@ -71,7 +73,8 @@ def test_a_log_that_lacks_what_is_not_in_the_table_is_refused(antiphon: Command,
     for number in range(1, 100):
         request = parse_request(encode_request("c", number, 0, [b"x" * 100]))
         id = MessageId(ProcessId("orders.1"), number)
-        log.append(encode_event(Delivered(id, (GroupId("orders"),), number, 1, (request,), encode_key((number,)), 1)))
+        event = Delivered(id, (GroupId("orders"),), number, 1, (request,), encode_key((number,)), 1)
+        log.append(store(event, encode_event(event)))
         log.commit()
     first, _ = log.extents()[1]
     log.cut(first)

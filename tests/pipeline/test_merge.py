@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core.buffers import Buffers, Origin
 from antiphon.core.errors import UsageError
 from antiphon.core.events import Adopted, Delivered, encode_event
 from antiphon.core.keys import encode_key
@@ -23,6 +24,7 @@ from antiphon.merge.increment import COLUMNS
 from antiphon.merge.logs import reach_of
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.stored import store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,16 +78,41 @@ class Shop:
         folder.mkdir(parents=True, exist_ok=True)
         log = SegmentedLog.open(folder, JournalIdentity("shop", process, ""), segment_bytes=SEGMENT_BYTES)
         for event in events:
-            log.append(encode_event(event))
+            log.append(store(event, encode_event(event)))
             log.commit()
         log.abandon()
+
+    def refer(self, process: str, events: Sequence[Delivered]) -> list[Path]:
+        """The same, of requests that the process's journal has; the journal's files."""
+        folder = self.path / process
+        identity = JournalIdentity("shop", process, "")
+        journal = SegmentedLog.open(folder / "journal", replace(identity, code="1"), segment_bytes=1 << 16, lends=True)
+        log = SegmentedLog.open(folder / "delivered", identity, segment_bytes=SEGMENT_BYTES)
+        journal.lend(0, log.next_index)
+        for event in events:
+            requests = []
+            for request in event.requests:
+                origin = Origin()
+                origin.index = journal.next_index
+                journal.append(Buffers(request.data))
+                requests.append(replace(request, origin=origin))
+            journal.commit()
+            told = replace(event, requests=tuple(requests))
+            by = log.next_index
+            log.append(store(told, encode_event(told), lambda index, by=by: journal.refer(index, by)))  # type: ignore[misc]
+            log.commit()
+        for state in (b"", b"again"):  # of which each leaves only what is referred to
+            journal.write_snapshot(journal.next_index, state)
+        journal.abandon()
+        log.abandon()
+        return sorted((folder / "journal").glob("*.log"))
 
     def write_behind(self, process: str, events: Sequence[Delivered], records: int) -> None:
         """So many records were let go before these."""
         folder = self.path / process / "delivered"
         log = SegmentedLog.open(folder, JournalIdentity("shop", process, ""), segment_bytes=SEGMENT_BYTES)
         for _ in range(records):
-            log.append(encode_event(events[0]))
+            log.append(store(events[0], encode_event(events[0])))
         log.commit()
         log._roll(log._files.reserve_segment())
         log.abandon()
@@ -178,6 +205,52 @@ def test_steps_make_the_same_table_as_one_merge(spark: SparkSession, tmp_path: P
     merged(spark, shop, once, bucket_bytes=2_000)
     assert len(list(once.glob("increment=*/part-*.parquet"))) > 3
     assert rows_of(once) == rows_of(out)
+
+
+def large(messages: int, seed: int) -> list[Delivered]:
+    """Deliveries of which nearly all are so large that a log refers to what they brought."""
+    rng, numbers = random.Random(seed), dict[tuple[str, ...], int]()
+    events = []
+    for event in history(messages, seed):
+        groups = tuple(event.destinations)
+        payloads = [rng.randbytes(rng.choice([20, 3000])) for _ in range(3)]
+        first = numbers.get(groups, 0)
+        numbers[groups] = first + 3
+        request = parse_request(encode_request("c", first, 0, payloads))
+        events.append(replace(event, requests=(request,), count=3))
+    return events
+
+
+def test_what_a_log_refers_to_is_merged_and_is_looked_at(spark: SparkSession, tmp_path: Path) -> None:
+    events = large(60, seed=9)
+    shop, out = Shop(tmp_path / "shop"), tmp_path / "out"
+    journals: dict[str, list[Path]] = {}
+    for group in GROUPS:
+        own = placed([event for event in events if group in event.destinations])
+        journals[group] = shop.refer(f"{group}.1", own)
+    assert any(path.name.startswith("kept-") for paths in journals.values() for path in paths)
+    copies = [tmp_path / f"{group}.1" for group in GROUPS]
+    shutil.copy(shop.path / "cluster.json", tmp_path)
+    for copy in copies:
+        shutil.copytree(shop.path / copy.name, copy)
+    first = merged(spark, shop, out, bucket_bytes=50_000)
+    assert first.rows > 100
+    assert facts(rows_of(out)) == expected(events)[: first.rows]
+    config, logs = find_logs(copies)
+    table = MergedTable.prepare(tmp_path / "of copies", config)
+    assert merge(spark, floors_of(config, logs), table).rows == first.rows
+    assert facts(rows_of(tmp_path / "of copies")) == expected(events)[: first.rows]
+
+    path = next(path for path in journals["billing"] if path.name.startswith("kept-"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=rf"billing.1/delivered/.* refers to what cannot be read: .*{path.name}"):
+        merged(spark, shop, tmp_path / "damaged")
+    shutil.rmtree(shop.path / "billing.1" / "journal")
+    with pytest.raises(UsageError, match=r"cannot be read without the journal beside it: .* is not there"):
+        merged(spark, shop, tmp_path / "alone")
+    assert not list((tmp_path / "damaged").glob("increment=*"))
 
 
 def test_logs_that_were_cut_are_merged_as_long_as_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:

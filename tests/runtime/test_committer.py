@@ -183,8 +183,9 @@ def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_
 
     async def run() -> None:
         process = Process(ProcessId("a.1"), Topology.sized({"a": 3}), Skeen)
-        logs = [SegmentedLog.open(tmp_path / name, IDENTITY) for name in ("journal", "delivered")]
-        driver = Driver(process, logs[0], logs[1], None, 1 << 20)
+        journal = SegmentedLog.open(tmp_path / "journal", IDENTITY, lends=True)
+        delivered = SegmentedLog.open(tmp_path / "delivered", IDENTITY)
+        driver = Driver(process, journal, delivered, None, 1 << 20)
         sent: list[str] = []
         driver.on_send = lambda send, _: sent.extend(f"{p} {n}" for p, n in zip(send.to, send.numbers, strict=True))
         driver.on_durable = lambda channels: None
@@ -205,10 +206,10 @@ def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_
         driver.take(Fire(1, 0, b"", 1))
         await asyncio.sleep(0)
         asked: list[int] = []
-        driver.when_durable(lambda: asked.append(logs[0].durable_index))
+        driver.when_durable(lambda: asked.append(journal.durable_index))
         assert (disk.calls - syncs, asked) == (1, [])
         await asyncio.sleep(0)
-        assert (disk.calls - syncs, asked) == (2, [logs[0].next_index])
+        assert (disk.calls - syncs, asked) == (2, [journal.next_index])
         driver.close()
 
     asyncio.run(run())

@@ -205,7 +205,7 @@ def test_deliveries_wait_for_room_and_keep_their_order(tmp_path: Path) -> None:
         assert log.next_index == 10
         delivered.flush()
         assert not delivered.full
-        assert [decode_event(record).position for record in delivered.history(0)] == list(range(30))
+        assert [decode_event(record.joined()).position for record in delivered.history(0)] == list(range(30))
         delivered.close()
 
     asyncio.run(run())
@@ -231,7 +231,7 @@ def test_a_floor_is_kept_once_and_takes_no_position(tmp_path: Path) -> None:
                 again.append(each)
             assert again.end == 5
             again.flush()
-            assert [decode_event(record) for record in again.history(0)] == made
+            assert [decode_event(record.joined()) for record in again.history(0)] == made
             assert [again.locate(position) for position in range(5)] == [0, 0, 2, 2, 2]
             again.close()
 

@@ -17,10 +17,9 @@ import antiphon
 from antiphon.checks import check_run
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import Unavailable
-from antiphon.core.events import decode_event
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
-from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk import JournalIdentity, SegmentedLog, events_of
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.runtime.node import CODE
 from antiphon.trace import read_facts
@@ -68,15 +67,13 @@ def logs(folder: ClusterFolder) -> dict[str, list[str]]:
     found = {}
     for process in folder.config.processes:
         identity = JournalIdentity(folder.config.cluster, process, "")
-        log = SegmentedLog.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
+        own = folder.process(process)
         names: list[str] = []
-        for _, record in log.replay(0):
-            event = decode_event(record)
+        for event in events_of(own.delivered, own.journal, identity):
             assert event.position == len(names)
             names += [f"{request.client}:{n}" for request in event.requests for n in range(request.first, request.end)]
             assert event.position + event.count == len(names)
         found[str(process)] = names
-        log.abandon()
     return found
 
 

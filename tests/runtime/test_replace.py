@@ -20,14 +20,14 @@ import antiphon
 from antiphon.checks import Status, check_run, verdicts
 from antiphon.cli.app import app
 from antiphon.core.errors import PositionGone, Unavailable, UsageError
-from antiphon.core.events import Adopted, Delivered, decode_event
+from antiphon.core.events import Adopted, Delivered
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, Succession
 from antiphon.runtime.cluster.config import Replacement
 from antiphon.runtime.cluster.control import ask, tell_replaced
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.runtime.cluster.processes import untraced
-from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk import JournalIdentity, events_of
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.trace import read_facts
 from antiphon.trace.coverage import last_rows
@@ -51,19 +51,15 @@ def replace(folder: ClusterFolder, lost: str) -> Succession:
 def log_of(folder: ClusterFolder, process: str) -> tuple[int, list[bytes]]:
     """Where the log of a stopped process begins, and its payloads."""
     identity = JournalIdentity(folder.config.cluster, process, "")
-    log = SegmentedLog.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
+    own = folder.process(process)
     first, payloads = 0, []
-    try:
-        for _, record in log.replay(0):
-            event = decode_event(record)
-            if isinstance(event, Adopted):
-                assert not payloads
-                first = event.position
-            assert isinstance(event, Adopted | Delivered)
-            assert event.position == first + len(payloads)
-            payloads += [bytes(payload) for request in event.requests for payload in request.payloads()]
-    finally:
-        log.abandon()
+    for event in events_of(own.delivered, own.journal, identity):
+        if isinstance(event, Adopted):
+            assert not payloads
+            first = event.position
+        assert isinstance(event, Adopted | Delivered)
+        assert event.position == first + len(payloads)
+        payloads += [bytes(payload) for request in event.requests for payload in request.payloads()]
     return first, payloads
 
 

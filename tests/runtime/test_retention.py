@@ -91,7 +91,7 @@ def filled(log: DeliveredLog, count: int, at: Callable[[int], float] = lambda po
 
 def positions(log: DeliveredLog) -> list[int]:
     """What is kept, as a reader gets it."""
-    return [decode_event(record).position for record in log.history(log.locate(log.begin))]
+    return [decode_event(record.joined()).position for record in log.history(log.locate(log.begin))]
 
 
 def in_loop(story: Callable[[], None]) -> None:
@@ -422,11 +422,11 @@ def test_a_reader_meets_the_end_of_what_is_kept_and_no_other_records(tmp_path: P
         delivered = DeliveredLog(log, lambda job: job(), lambda: retain)
         filled(delivered, 100)
         reading = delivered.history(0)
-        found = [decode_event(next(reading)).position for _ in range(3)]
+        found = [decode_event(next(reading).joined()).position for _ in range(3)]
         retain = Retain(3 * SEGMENT_BYTES)
         delivered.let_go()
         with pytest.raises(RecordsGone):
-            found.extend(decode_event(record).position for record in reading)
+            found.extend(decode_event(record.joined()).position for record in reading)
         assert found == list(range(len(found)))
         assert len(found) < delivered.begin
         with pytest.raises(RecordsGone):
@@ -595,7 +595,7 @@ def test_members_let_go_and_say_where_they_begin_through_kills_and_a_change(make
 
 
 def test_a_reader_that_lags_behind_what_is_kept_is_told(make_cluster: MakeCluster) -> None:
-    folder = make_cluster({"a": 2, "b": 1}, segment_bytes=64 << 10, retain=["1MB"], gather=1)
+    folder = make_cluster({"a": 2, "b": 1}, segment_bytes=64 << 10, snapshot_bytes=256 << 10, retain=["1MB"], gather=1)
 
     async def story() -> None:
         async with antiphon.connect(folder.path) as client, antiphon.connect(folder.path) as sender:

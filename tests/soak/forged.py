@@ -12,6 +12,7 @@ from antiphon.core.requests import encode_request, parse_request
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.stored import store
 from antiphon.soak.judge import LoggedPayload
 from antiphon.soak.records import RecordLine, payload_of
 
@@ -52,7 +53,8 @@ def written(
         log = SegmentedLog.open(own.delivered, identity, segment_bytes=folder.config.segment_bytes)
         begin = (begins or {}).get(process, 0)
         if begin:
-            log.append(encode_event(Adopted(ProcessId("b.1"), None, begin, 0)))
+            adopted = Adopted(ProcessId("b.1"), None, begin, 0)
+            log.append(store(adopted, encode_event(adopted)))
         for position, each in enumerate(logs.get(process, logs[process.partition(".")[0]]), begin):
             log.append(_record(position, each))
         log.close()
@@ -63,4 +65,5 @@ def _record(position: int, each: LoggedPayload) -> Buffers:
     request = parse_request(encode_request(each.client, each.number, 0, [each.payload]))
     groups = tuple(GroupId(group) for group in each.destinations)
     id = MessageId(ProcessId("a.1"), position)
-    return encode_event(Delivered(id, groups, position, 1, (request,), None, 0))
+    event = Delivered(id, groups, position, 1, (request,), None, 0)
+    return store(event, encode_event(event))

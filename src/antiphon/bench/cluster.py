@@ -20,6 +20,8 @@ from antiphon.core.errors import UsageError
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
+RETAIN = "256MB"  # by each member of a cluster that is made only to be measured
+
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -179,8 +181,8 @@ def percentiles(values: list[float]) -> Percentiles:
 
 @contextmanager
 def running(path: Path, groups: dict[str, int], **options: Any) -> Iterator[ClusterFolder]:
-    """Make a cluster, and end it whatever happens."""
-    folder = cluster.create(path, groups, trace=False, **options)
+    """Make a cluster, and end it whatever happens. It retains little unless told otherwise: it must not fill a disk."""
+    folder = cluster.create(path, groups, trace=False, **{"retain": [RETAIN], **options})
     cluster.start(folder)
     try:
         yield folder

@@ -43,12 +43,16 @@ def cluster_command(
     gather: Annotated[
         int, typer.Option(min=1, help="The most requests that a member may put into one message.")
     ] = 4096,
+    retain: Annotated[
+        str, typer.Option(help="What each member of the bench's own cluster keeps of what it delivered, or `all`.")
+    ] = "256MB",
     plot: Annotated[Path | None, typer.Option(help="Draw the rate over time into this SVG or PNG file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
     """Measure a cluster: throughput, latency, bytes, CPU time.
 
-    A client sends as much as it may, and a reader of each group reads everything.
+    A client sends as much as it may, and a reader of each group reads everything. Members retain a limited size, as a
+    cluster does that runs for long: their files are then written again and again, and not taken anew from the disk.
 
     Example: antiphon bench cluster --protocol skeen --groups 1x3 --batch 100 --seconds 5
     """
@@ -81,6 +85,7 @@ def cluster_command(
                 options=parse_option_flags(option),
                 journal=journal,
                 gather=gather,
+                retain=[retain],
             ) as folder,
         ):
             measured = measure(folder, load)

@@ -30,22 +30,45 @@ _LENGTH = struct.Struct("<I")
 _LENGTH_BYTES, _pack_length, _unpack_length = _LENGTH.size, _LENGTH.pack, _LENGTH.unpack_from
 
 
+class Origin:
+    """Bytes that came in one run, and where a journal has them, once it has: in which record, and where in that.
+
+    What is found in them, such as a message's body, has the same one and an offset. So a log can refer to these bytes
+    instead of writing them again. It knows of nothing that lies in it, and so nothing keeps itself alive.
+    """
+
+    __slots__ = ("begin", "index")
+
+    def __init__(self) -> None:
+        self.index = -1
+        self.begin = 0
+
+
 class Buffers:
     """A run of bytes, in the pieces in which it came."""
 
-    __slots__ = ("decoded", "known_checksum", "pieces", "size")
+    __slots__ = ("decoded", "known_checksum", "offset", "origin", "pieces", "size")
+
+    offset: int  # where it begins in its origin, if it has one
 
     def __init__(self, *pieces: Piece) -> None:
         self.pieces = pieces
         self.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         self.decoded: Any = None  # what it was found to hold, so that it is read once
         self.known_checksum: bytes | None = None
+        self.origin: Origin | None = None
 
     @classmethod
     def gathered(cls, pieces: Sequence[Piece]) -> Buffers:
         """Pieces one behind the other: as they are, or joined where they are many for their size."""
         size = sum(map(len, pieces))
         return cls(*pieces) if size > COPIED_MAX * len(pieces) else cls(b"".join(pieces))
+
+    def as_origin(self) -> Origin:
+        """What lies in these bytes refers to them by this; they are an origin themselves unless they lie in another."""
+        if self.origin is None:
+            self.origin, self.offset = Origin(), 0
+        return self.origin
 
     def joined(self) -> Piece:
         """All of it in one piece; a copy only where there are several."""
@@ -100,6 +123,8 @@ class _Taking:
     def __init__(self, kind: Any) -> None:
         self.view = _NOTHING
         self.at = 0
+        self.whole: Buffers | None = None  # what all of it is, if anybody wants to know where in it ...
+        self.begin = 0  # ... what follows the head lies, which begins here
         self.decode = msgspec.msgpack.Decoder(kind, dec_hook=self._take).decode
 
     def _take(self, kind: type, value: Any) -> Any:
@@ -108,9 +133,15 @@ class _Taking:
         end = self.at + value
         if end > len(self.view):
             raise ValueError("a head announces more bytes than follow it")
-        piece = self.view[self.at : end]
-        self.at = end
-        return Buffers(piece if value > COPIED_MAX else bytes(piece))
+        at, self.at = self.at, end
+        piece = self.view[at:end]
+        if value <= COPIED_MAX:
+            return Buffers(bytes(piece))
+        found, whole = Buffers(piece), self.whole
+        if whole is not None:
+            found.origin = whole.as_origin()
+            found.offset = whole.offset + self.begin + at
+        return found
 
 
 def _take_nothing(kind: type, value: Any) -> Any:
@@ -151,12 +182,15 @@ def _lay_beside(start: bytes, beside: list[Buffers]) -> Buffers:
     return Buffers(b"".join((start, *pieces))) if size <= COPIED_MAX else Buffers(start, *pieces)
 
 
-def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
-    """A function that decodes what ``encode_beside`` made, from an offset on; it raises BadFrame for anything else."""
+def decoder_beside(kind: Any) -> Callable[..., Any]:
+    """A function that decodes what ``encode_beside`` made, from an offset on; it raises BadFrame for anything else.
+
+    Of ``whole``, what is decoded are the bytes: what is large in it then has a place there (`Origin`).
+    """
     idle: list[_Taking] = []
     decode_alone = msgspec.msgpack.Decoder(kind, dec_hook=_take_nothing).decode
 
-    def decode_from(data: Piece, offset: int = 0) -> Any:
+    def decode_from(data: Piece, offset: int = 0, whole: Buffers | None = None) -> Any:
         size, begin = len(data), offset + _LENGTH_BYTES
         if size < begin:
             raise BadFrame("A frame is too short for a head.")
@@ -173,14 +207,14 @@ def decoder_beside(kind: Any) -> Callable[[Piece, int], Any]:
         except IndexError:
             taking = _Taking(kind)
         taking.view = memoryview(data)[end:]
-        taking.at = 0
+        taking.at, taking.whole, taking.begin = 0, whole, end
         try:
             value = taking.decode(data[begin:end])
             at = end + taking.at
         except UNDECODABLE as error:
             raise BadFrame(f"A frame does not hold a message of this protocol: {error}.") from None
         finally:
-            taking.view = _NOTHING
+            taking.view, taking.whole = _NOTHING, None
             idle.append(taking)
         if at != size:
             raise BadFrame("A frame holds more bytes than its head announces.")

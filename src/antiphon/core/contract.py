@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Union, get_origin, get_type_hints
 
 import msgspec
 
-from antiphon.core.buffers import Piece, decoder_beside, decoder_inside
+from antiphon.core.buffers import decoder_beside, decoder_inside
 from antiphon.core.errors import BadFrame
 from antiphon.core.model import MessageId
 
@@ -34,7 +34,7 @@ class Contract(msgspec.Struct, frozen=True):
     commands: dict[type[Command], str]
     subjects: dict[type[Wire], Callable[[Any], tuple[MessageId, ...]]]
     messages: dict[type[Wire], str | None]  # the field of a wire message that holds a multicast message
-    decode: Callable[[Piece, int], Any]
+    decode: Callable[..., Any]
     decode_timer: Callable[[bytes], Any]
     decode_command: Callable[[bytes], Any]
     state: type[msgspec.Struct]

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import msgspec
 
-from antiphon.core.buffers import COPIED_MAX, Buffers, Piece, decoder_beside, encode_beside
+from antiphon.core.buffers import COPIED_MAX, UNDECODABLE, Buffers, Piece, decoder_beside, encode_beside
+from antiphon.core.errors import BadFrame
 from antiphon.core.model import GroupId, MessageId, ProcessId, ViewId
 from antiphon.core.requests import Request, trusted_requests_in
 
@@ -104,9 +105,14 @@ class _AdoptedHead(msgspec.Struct, frozen=True, array_like=True, tag="adopted", 
     at: int
 
 
-_decode = decoder_beside(_Head | _GapHead | _ViewHead | _AdoptedHead)
+_AnyHead = _Head | _GapHead | _ViewHead | _AdoptedHead
+_decode = decoder_beside(_AnyHead)
+_decode_alone = msgspec.msgpack.Decoder(
+    _AnyHead, dec_hook=lambda kind, value: Buffers()
+).decode  # nothing lies beside it
 _encode_head = msgspec.msgpack.Encoder().encode
-_pack_length = struct.Struct("<I").pack
+_length = struct.Struct("<I")
+_pack_length = _length.pack
 
 
 def encode_event(event: Event) -> Buffers:
@@ -132,12 +138,33 @@ def _encode_other(event: Event) -> Buffers:
     return encode_beside(b"", _AdoptedHead(event.donor, event.last, event.position, event.at))
 
 
+def decode_head(record: Piece, at: int) -> tuple[Event, int]:
+    """An event without its requests, whose head begins at an offset; and where the head ends. Raises BadFrame."""
+    begin = at + _length.size
+    if len(record) < begin:
+        raise BadFrame("A record is too short for a head.")
+    end = begin + _length.unpack_from(record, at)[0]
+    if end > len(record):
+        raise BadFrame("A record is shorter than its head.")
+    try:
+        head = _decode_alone(record[begin:end])
+    except UNDECODABLE as error:
+        raise BadFrame(f"A record does not hold an event: {error}.") from None
+    if type(head) is _Head:
+        return Delivered(head.id, head.destinations, head.position, head.count, (), head.key, head.at), end
+    return _other(head), end
+
+
 def decode_event(record: Piece) -> Event:
     """Raises BadFrame for bytes that are no event. Payloads are not looked at: a member checked them when they came."""
     head = _decode(record, 0)
     if type(head) is _Head:
         requests = tuple(trusted_requests_in(head.requests))
         return Delivered(head.id, head.destinations, head.position, head.count, requests, head.key, head.at)
+    return _other(head)
+
+
+def _other(head: _GapHead | _ViewHead | _AdoptedHead) -> Event:
     if isinstance(head, _GapHead):
         return Gap(head.position, head.at)
     if isinstance(head, _ViewHead):

@@ -24,7 +24,7 @@ from antiphon.core.channel import NO_FRAMES, ChannelId, FrameInbox, Outbox, Pref
 from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Forget, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, UsageError
 from antiphon.core.events import Event
-from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input
+from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input, lay
 from antiphon.core.model import ProcessId
 from antiphon.core.process import Process
 
@@ -390,6 +390,7 @@ class Host:
         for index, record in records:
             self.journaled_bytes += len(record)
             happened = decode_input(record)
+            lay(happened, index, len(record))
             state = self.process.state
             seq = state.seq + 1
             effects = self.process.step(happened)

@@ -119,6 +119,17 @@ def pieces_of_input(value: AnyInput) -> tuple[int, Sequence[Piece]]:
     return len(start) + size, (b"".join(pieces),) if size <= COPIED_MAX else pieces
 
 
+def lay(happened: AnyInput, index: int, size: int) -> None:
+    """Say of what came with an input where it lies: in the journal's record of that index, which has so many bytes.
+
+    Small pieces are copied wherever they go, and nobody asks.
+    """
+    if size > COPIED_MAX and isinstance(happened, (Receive, Submit)):
+        came = happened.frame if isinstance(happened, Receive) else happened.requests
+        origin = came.as_origin()
+        origin.index, origin.begin = index, size - came.size - came.offset
+
+
 def decode_input(record: Piece) -> AnyInput:
     """Raises BadFrame for bytes that are no input."""
     found: AnyInput = _decode(record, 0)

@@ -10,7 +10,7 @@ import msgspec
 
 from antiphon.core import inputs
 from antiphon.core.assurances import Assurance, Assurances
-from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
+from antiphon.core.buffers import UNDECODABLE, Buffers, Origin, Piece, decoder_inside, encode_beside, encode_inside
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
@@ -83,7 +83,7 @@ class Process:
         self.topology = topology
         self.now = 0
         self.parts: list[Component] = []
-        self._decoders: list[Callable[[Piece, int], Wire]] = []  # of the frames of each
+        self._decoders: list[Callable[[Piece, int, Buffers], Wire]] = []  # of the frames of each
         self.state = ProcessState()
         self.gather = gather or Gather()
         self.traced = True  # whether anybody reads the records; events are numbered all the same
@@ -230,9 +230,12 @@ class Process:
     ) -> Request:
         """Refuse a client's request that may not be taken; call before it is journaled.
 
-        ``before``: the one that came right before it, with it, and may be taken. ``at``: the time.
+        ``before``: the one that came right before it, with it, and may be taken: they lie together. ``at``: the time.
         """
-        request = parse_request(data)
+        if before is None:
+            request = parse_request(data, 0, Origin())
+        else:
+            request = parse_request(data, 0, before.origin, before.offset + len(before.data))
         if len(request.data) != len(data) or request.client != client:
             raise BadFrame("A request is longer than it says, or of another client.")
         if before is not None and request.goes_on(before):
@@ -336,7 +339,7 @@ class Process:
             decode = self._decoders[index]
         except IndexError:
             raise BadFrame("A frame is for no part of this protocol.") from None
-        frame.decoded = found = (index, decode(data, 1))
+        frame.decoded = found = (index, decode(data, 1, frame))
         return found
 
     def handle(self, sender: ProcessId, frame: Buffers) -> None:

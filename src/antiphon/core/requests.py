@@ -33,7 +33,7 @@ from struct import unpack_from
 
 import msgspec
 
-from antiphon.core.buffers import Buffers, Piece
+from antiphon.core.buffers import Buffers, Origin, Piece
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.model import Message, Service
 
@@ -70,6 +70,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     service: Service | None = None  # what its client asks for; None: whatever the protocol does
     floor: int = 0  # with which number its place in the order may begin at the least
     turn: int = 0  # of its client
+    origin: Origin | None = None  # in which it lies, if a log may refer to it there ...
+    offset: int = 0  # ... and where
 
     @property
     def end(self) -> int:
@@ -191,9 +193,12 @@ def check_payloads(payloads: Sequence[bytes]) -> int:
     return size
 
 
-def parse_request(data: Piece, at: int = 0) -> Request:
-    """The request at an offset. Strict: raises BadFrame for bytes that `encode_request` does not make."""
-    request = _read_request(data, at)
+def parse_request(data: Piece, at: int = 0, origin: Origin | None = None, offset: int = 0) -> Request:
+    """The request at an offset. Strict: raises BadFrame for bytes that `encode_request` does not make.
+
+    ``offset``: where in its origin it begins.
+    """
+    request = _read_request(data, at, origin, offset)
     table, count, size = request.table, request.count, len(request.data)
     if not 1 <= count <= PAYLOADS_MAX or table + 4 * count > size:
         raise BadFrame(f"A request has 1 to {PAYLOADS_MAX} payloads and a length for each; {count} is wrong.")
@@ -216,7 +221,7 @@ def _sum_and_max(table: bytes, count: int) -> tuple[int, int]:
     return sum(lengths), max(lengths)
 
 
-def _read_request(data: Piece, at: int) -> Request:
+def _read_request(data: Piece, at: int, origin: Origin | None, offset: int) -> Request:
     """The head of a request, and where its bytes end; what is per payload is not looked at."""
     view = data if type(data) is memoryview else memoryview(data)
     length = len(view)
@@ -236,13 +241,14 @@ def _read_request(data: Piece, at: int) -> Request:
         raise BadFrame("A request announces more bytes than it has, or may have.")
     client = _client(bytes(view[name_at:table]))
     if not turned:
-        return Request(client, first, count, settled, view[at:end], table - at, service)
+        return Request(client, first, count, settled, view[at:end], table - at, service, 0, 0, origin, offset)
     if table + _TURN.size > end:
         raise BadFrame("A request announces more bytes than it has, or may have.")
     floor, turn = _TURN.unpack_from(view, table)
     if not turn or floor > FLOOR_MAX or turn > NUMBER_MAX:
         raise BadFrame("A request's turn or floor is out of range.")
-    return Request(client, first, count, settled, view[at:end], table + _TURN.size - at, service, floor, turn)
+    table += _TURN.size
+    return Request(client, first, count, settled, view[at:end], table - at, service, floor, turn, origin, offset)
 
 
 @lru_cache(maxsize=4096)
@@ -275,12 +281,17 @@ def requests_of(m: Message) -> list[Request]:
     return trusted_requests_in(m.body) if found is None else found
 
 
-def _all_in(body: Buffers, read: Callable[[Piece, int], Request]) -> list[Request]:
+def _all_in(body: Buffers, read: Callable[[Piece, int, Origin | None, int], Request]) -> list[Request]:
     found = []
+    origin = body.origin
+    offset = 0 if origin is None else body.offset
     for piece in body.pieces:
         at, size = 0, len(piece)
         while at < size:
-            request = read(piece, at)
+            request = read(piece, at, origin, offset)
             found.append(request)
-            at += len(request.data)
+            length = len(request.data)
+            at += length
+            if origin is not None:
+                offset += length
     return found

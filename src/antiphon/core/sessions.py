@@ -45,7 +45,7 @@ import msgspec
 from antiphon.core.buffers import Buffers
 from antiphon.core.errors import AntiphonError, Unavailable
 from antiphon.core.model import GroupId
-from antiphon.core.requests import Request, parse_request
+from antiphon.core.requests import Request, parse_request, trusted_requests_in
 
 SESSIONS_MAX = 1 << 16  # how many a group remembers; the one not heard of for longest goes first
 STANDING_MAX = 256  # sessions in one piece of where clients are
@@ -253,10 +253,12 @@ class Sessions(msgspec.Struct, array_like=True):
             admitted = [request]
             known.next = request.end
             while (follower := known.waiting.pop(known.next, None)) is not None:
-                admitted.append(parse_request(follower.joined()))
+                admitted += trusted_requests_in(follower)
                 known.next = admitted[-1].end
         else:
-            known.waiting.setdefault(request.first, Buffers(request.data))
+            data = Buffers(request.data)
+            data.decoded = [request]  # it knows where it lies
+            known.waiting.setdefault(request.first, data)
             if known.gaps == self.gaps:
                 return []
             admitted = _all_that_waited(known)
@@ -313,7 +315,7 @@ def _all_that_waited(known: Session) -> list[Request]:
     admitted: list[Request] = []
     for first in sorted(known.waiting):
         if first >= known.next:
-            admitted.append(parse_request(known.waiting[first].joined()))
+            admitted += trusted_requests_in(known.waiting[first])
             known.next = admitted[-1].end
     known.waiting = {}
     return admitted

@@ -127,7 +127,7 @@ def _segments(spark: SparkSession, logs: Sequence[MemberLog], after: bytes) -> D
         {"group": group, "path": str(file.path.resolve()), "first": file.first, "is_last": file.is_last}
         for group, file in files
     ]
-    size = sum(file.path.stat().st_size for _, file in files)
+    size = sum(file.path.stat().st_size for _, file in files) + sum(log.referred_bytes for log in logs)
     table = pa.Table.from_pylist(named, tasks.SEGMENTS)
     return spark.createDataFrame(table).repartition(max(1, min(len(files), size // TASK_BYTES)))
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from antiphon.core import ProcessId, Promise, Topology, parse_options
-from antiphon.core.errors import AntiphonError, BadFrame, JournalCorrupt, JournalError, UsageError
-from antiphon.core.events import Adopted, Delivered, Event, decode_event
+from antiphon.core.buffers import Buffers
+from antiphon.core.errors import AntiphonError, BadFrame, JournalCorrupt, JournalError, RecordsGone, UsageError
+from antiphon.core.events import Adopted, Delivered, Event
 from antiphon.protocols import protocol_named
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
-from antiphon.runtime.disk import identity_of, read_beginning, read_whole, segment_files
+from antiphon.runtime.disk import FolderSegments, Lookup, identity_of, read_beginning, read_whole, segment_files
 from antiphon.runtime.disk.segments import FORMAT, Segment
+from antiphon.runtime.disk.stored import head_of, whole
 
 READS_MAX, READ_AGAIN_SECONDS = 4, 0.3
 
@@ -33,6 +35,15 @@ class SegmentFile(NamedTuple):
     path: Path
     is_last: bool
 
+    def lookup(self) -> Lookup:
+        """To read what its records refer to."""
+        return Lookup(FolderSegments(journal_of(self.path.parent)))
+
+
+def journal_of(folder: Path) -> Path:
+    """The journal to which a log in a folder refers: it lies beside it, also where both were copied."""
+    return folder.resolve().with_name("journal")
+
 
 class MemberLog(NamedTuple):
     """What one process delivered."""
@@ -44,6 +55,11 @@ class MemberLog(NamedTuple):
     def segments(self) -> list[SegmentFile]:
         files = segment_files(self.folder)
         return [SegmentFile(first, path, path == files[-1][1]) for first, path in files]
+
+    @property
+    def referred_bytes(self) -> int:
+        """How much it may refer to, at most."""
+        return FolderSegments(journal_of(self.folder)).size
 
 
 def find_logs(folders: Sequence[Path]) -> tuple[ClusterConfig, list[MemberLog]]:
@@ -159,14 +175,28 @@ class Placed(NamedTuple):
     """A delivery that has a place in the order."""
 
     key: bytes
-    event: Delivered
+    event: Delivered  # without its requests
 
 
 def _event(record: bytes, path: Path) -> Event:
     try:
-        return decode_event(record)
+        return head_of(record).event
     except BadFrame as error:
         raise UsageError(f"{path} holds a record that is not an event: {error}") from None
+
+
+def read_whole_event(record: bytes, file: SegmentFile, lookup: Lookup) -> Buffers:
+    """A record as readers get it, with what it refers to."""
+    try:
+        return whole(record, lookup.fetch)
+    except BadFrame as error:
+        raise UsageError(f"{file.path} holds a record that is not an event: {error}") from None
+    except RecordsGone as error:
+        if not file.path.exists():
+            raise LetGo(f"{file.path} was let go by its process meanwhile: merge again.") from None
+        raise UsageError(f"{file.path} cannot be read without the journal beside it: {error}") from None
+    except JournalError as error:
+        raise UsageError(f"{file.path} refers to what cannot be read: {error}") from None
 
 
 def placed(record: bytes, path: Path) -> Placed:

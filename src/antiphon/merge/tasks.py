@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from antiphon.core.errors import AntiphonError
-from antiphon.merge.logs import MergeError, Placed, SegmentFile, placed, read_segment
+from antiphon.core.events import Event, decode_event
+from antiphon.merge.logs import MergeError, Placed, SegmentFile, placed, read_segment, read_whole_event
 
 BATCH_ROWS, BATCH_BYTES = 10_000, 8 << 20
 
@@ -85,7 +87,11 @@ def heads(batches: Batches) -> Batches:
         rows: list[dict[str, Any]] = []
         try:
             segment, records = read_segment(file)
-            rows = [_head(group, placed(record, file.path), len(record)) for record in records]
+            with closing(file.lookup()) as lookup:  # what it refers to is looked at, too: it must be whole
+                rows = [
+                    _head(group, placed(record, file.path), read_whole_event(record, file, lookup).size)
+                    for record in records
+                ]
             _check_keys(file, [row["key"] for row in rows], [row["count"] for row in rows])
             whole = {"next": segment.next_index, "link": segment.link, "chain": segment.chain}
             keys = {"first_key": rows[0]["key"], "last_key": rows[-1]["key"]} if rows else {}
@@ -119,19 +125,15 @@ def messages(span: Span, boundaries: Sequence[bytes]) -> Callable[[Batches], Bat
         rows: list[dict[str, Any]] = []
         size = 0
         for group, file in _files(batches):
-            _, records = read_segment(file)
-            for record in records:
-                key, event = placed(record, file.path)
-                if not event.count or event.destinations[0] != group or not span.has(key):
-                    continue
+            for (key, event), found in _brought(group, file, span):
                 payloads = [
                     {"client": request.client, "number": request.first + k, "payload": payload}
-                    for request in event.requests
+                    for request in found.requests
                     for k, payload in enumerate(request.payloads())
                 ]
                 head = {"bucket": bisect_left(boundaries, key), "key": key, "message": str(event.id)}
                 rows.append({**head, "groups": event.destinations, "time_ns": event.at, "payloads": payloads})
-                size += len(record)
+                size += sum(len(request.data) for request in found.requests)
                 if size >= BATCH_BYTES:
                     yield pa.RecordBatch.from_pylist(rows, MESSAGES)
                     rows, size = [], 0
@@ -139,6 +141,16 @@ def messages(span: Span, boundaries: Sequence[bytes]) -> Callable[[Batches], Bat
             yield pa.RecordBatch.from_pylist(rows, MESSAGES)
 
     return of_segments
+
+
+def _brought(group: str, file: SegmentFile, span: Span) -> Iterator[tuple[Placed, Event]]:
+    """The messages of a span in a segment that are at home there, each with all that it brought."""
+    _, records = read_segment(file)
+    with closing(file.lookup()) as lookup:
+        for record in records:
+            found = placed(record, file.path)
+            if found.event.count and found.event.destinations[0] == group and span.has(found.key):
+                yield found, decode_event(read_whole_event(record, file, lookup).joined())
 
 
 def counts(boundaries: Sequence[bytes]) -> Callable[[Batches], Batches]:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from antiphon.core.errors import AntiphonError
-from antiphon.core.events import Adopted, Delivered, Event, decode_event
+from antiphon.core.events import Adopted, Delivered, Event
 from antiphon.runtime.cluster import ClusterFolder
-from antiphon.runtime.disk import JournalIdentity, SegmentedLog
+from antiphon.runtime.disk import JournalIdentity, events_of
 from antiphon.soak.records import RecordLine, name_of, payload_of
 
 SHOWN = 5  # sentences of one kind
@@ -72,13 +72,8 @@ def _entries(events: Iterable[Event]) -> Iterator[LoggedPayload]:
 
 
 def _events(folder: ClusterFolder, process: str) -> Iterator[Event]:
-    identity = JournalIdentity(folder.config.cluster, process, "")
-    log = SegmentedLog.open(folder.process(process).delivered, identity, segment_bytes=folder.config.segment_bytes)
-    try:
-        for _, record in log.replay(0):
-            yield decode_event(record)
-    finally:
-        log.abandon()
+    own = folder.process(process)
+    return events_of(own.delivered, own.journal, JournalIdentity(folder.config.cluster, process, ""))
 
 
 class GroupJudge:

@@ -1,5 +1,8 @@
 """The delivered log: the events that this process gave to its application, from which subscribers are served.
 
+Large requests are not in it: a record says where in the journal they lie (stored.py), which keeps them as long as that
+record is kept (kept.py). What the journal has not, or may let go of before, is written here.
+
 It can always be made again from the journal, so it is synced lazily, and surely before a snapshot. The newest records
 are kept in memory too, in the pieces in which they came: live subscribers share them and never wait for the disk.
 
@@ -14,18 +17,23 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from itertools import pairwise
+from pathlib import Path
 from time import time
 
-from antiphon.core.buffers import Buffers
+from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.errors import BadFrame, JournalCorrupt, JournalFull, RecordsGone, UsageError
 from antiphon.core.events import Adopted, Delivered, Event, decode_event, encode_event
-from antiphon.runtime.disk.log import Blocks, SegmentedLog
+from antiphon.runtime.disk.kept import FolderSegments
+from antiphon.runtime.disk.log import SEGMENT_BYTES, Blocks, JournalIdentity, SegmentedLog
+from antiphon.runtime.disk.lookup import Lookup
 from antiphon.runtime.disk.retain import Retain
+from antiphon.runtime.disk.stored import head_of, referred_by, store, whole
 from antiphon.runtime.disk.watch import UnderWay
 
-FLUSH_BYTES = 4 << 20
+FLUSH_BYTES = 8 << 20
 FLUSH_SECONDS = 0.25
 TAIL_BYTES = 4 << 20  # of durable records, kept for subscribers that are a little behind
 BEHIND_BYTES = 32 << 20  # kept in memory only while the disk does not keep up
@@ -37,9 +45,18 @@ class DeliveredLog:
         log: SegmentedLog,
         write: Callable[[Callable[[], None]], None],
         retain: Callable[[], Retain] = Retain,
+        journal: SegmentedLog | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        """``write`` runs a job on the disk thread, in order; ``retain`` is asked there what to keep."""
+        """``write`` runs a job on the disk thread, in order; ``retain`` is asked there what to keep.
+
+        ``journal``: to whose records this log may refer. ``segment_bytes``: how much a segment may hold, what it refers
+        to included: so what is let go at once is never much more.
+        """
         self._log = log
+        self._journal = journal
+        self._segment_bytes = segment_bytes
+        self._referred_bytes = 0  # by the present segment
         self._write = write
         self._retain = retain
         self._tail: list[Buffers] = []  # the newest records, beginning with record _tail_first
@@ -47,7 +64,7 @@ class DeliveredLog:
         self._tail_first = log.next_index
         self._tail_bytes = 0
         self._unflushed = 0
-        self._waiting: deque[Buffers] = deque()  # those at the end of the tail that found the disk full
+        self._waiting: deque[Buffers] = deque()  # as they are stored: those at its end that found the disk full
         self._timer: asyncio.TimerHandle | None = None
         self._is_short = False  # there was no room for the next segment
         self._is_cutting = False
@@ -57,10 +74,12 @@ class DeliveredLog:
         self.end = 0  # the position of the next payload
         self._floor = b""  # the greatest key of a record without payloads, of those at the end of the log
         if log.next_index:
-            last = self._event(log.next_index - 1)
+            last = self._head_at(log.next_index - 1)
             self.end = last.position + last.count
             self._floor = (last.key or b"") if isinstance(last, Delivered) else b""
-            self.begin = self._event(log.first_index).position
+            self.begin = self._head_at(log.first_index).position
+        if journal is not None:
+            journal.lend(log.first_index, log.next_index)
 
     @property
     def next_index(self) -> int:
@@ -97,35 +116,57 @@ class DeliveredLog:
 
     @property
     def bytes_on_disk(self) -> int:
-        return self._log.bytes_on_disk
+        """With what the journal keeps for it."""
+        return self._log.bytes_on_disk + (0 if self._journal is None else self._journal.kept_bytes)
 
     # In -----------------------------------------------------------------------------------------------------------
 
     def append(self, event: Event) -> None:
         """Take an event, unless it is here already: a replay makes all of them again."""
         if event.position < self.end or (not event.count and not self._tells(event)):
+            self._refer_again(event)
             return
         if isinstance(event, Adopted):
             self.begin = event.position
         else:
             assert event.position == self.end, "no position is left out"
         record = encode_event(event)
+        stored = self._stored(event, record)
         self.end = event.position + event.count
         self._tail.append(record)
         self._ends.append(self.end)
         self._tail_bytes += record.size
         self._unflushed += record.size
         if self._waiting:
-            self._waiting.append(record)
+            self._waiting.append(stored)
         else:
             try:
-                self._log.append(record)
+                self._begin_segment_if_due(record.size, stored.size)
+                self._log.append(stored)
             except JournalFull:
-                self._waiting.append(record)
+                self._waiting.append(stored)
         if self._unflushed >= FLUSH_BYTES:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
+    def _stored(self, event: Event, record: Buffers) -> Buffers:
+        """What is written of an event."""
+        journal, index = self._journal, self.next_index
+        return store(event, record, lambda referred: journal is not None and journal.refer(referred, index))
+
+    def _refer_again(self, event: Event) -> None:
+        """A replay brings again what is here: so the journal hears again to which of its records this log refers."""
+        if self._journal is not None:
+            for index in referred_by(event):
+                self._journal.refer(index, self.next_index - 1)
+
+    def _begin_segment_if_due(self, size: int, stored: int) -> None:
+        """What a segment refers to counts as if it were in it."""
+        self._referred_bytes += max(size - stored, 0)
+        if self._referred_bytes > self._segment_bytes:
+            self._log.begin_segment(stored)
+            self._referred_bytes = 0
 
     def _tells(self, event: Event) -> bool:
         """Whether what brings nothing tells where the log begins, or how far the order has come: that is kept for
@@ -208,13 +249,15 @@ class DeliveredLog:
         return retain
 
     def _cut_beyond(self, retain: Retain) -> None:
-        size, now = self._log.bytes_on_disk, time()
+        size, now = self.bytes_on_disk, time()
         begin: int | None = None
+        own = 0
         for (_, oldest), (following, _) in pairwise(self._log.extents()):
             _, at = self._head(following)
-            if not retain.is_beyond(size, now - at / 1e9):  # all before it is older than it
+            freed = own + (0 if begin is None or self._journal is None else self._journal.freed_by(begin))
+            if not retain.is_beyond(size - freed, now - at / 1e9):  # all before it is older than it
                 break
-            begin, size = following, size - oldest
+            begin, own = following, own + oldest
         if begin is None:
             return
         before, (self.begin, _) = self.begin, self._head(begin)  # first: who finds records gone says where it begins
@@ -223,12 +266,14 @@ class DeliveredLog:
         except JournalFull:  # nothing went; it is tried again
             self.begin = before
             return
+        if self._journal is not None:
+            self._journal.release(begin)
         self._heads = {index: head for index, head in self._heads.items() if index > begin}
 
     def _head(self, index: int) -> tuple[int, int]:
         """Position and time of the first record of a segment."""
         if index not in self._heads:
-            event = self._event(index)
+            event = self._head_at(index)
             self._heads[index] = event.position, event.at
         return self._heads[index]
 
@@ -249,15 +294,14 @@ class DeliveredLog:
 
     def _end_of(self, index: int) -> int:
         """The position after a durable record."""
-        event = self._event(index)
+        event = self._head_at(index)
         return event.position + event.count
 
-    def _event(self, index: int) -> Event:
+    def _head_at(self, index: int) -> Event:
+        """The event of a durable record, without its requests."""
         (record,) = self._log.read(index, 1)
-        try:
-            return decode_event(record)
-        except BadFrame as error:
-            raise JournalCorrupt(f"Record {index} of the delivered log does not hold an event: {error}") from None
+        with _told_apart(index):
+            return head_of(record).event
 
     def recent(self, index: int, size: int) -> list[Buffers] | None:
         """Records from ``index`` on, until they have ``size`` bytes; None if only `history` has them."""
@@ -274,10 +318,26 @@ class DeliveredLog:
             at += 1
         return found
 
-    def history(self, index: int) -> Generator[bytes, None, None]:
+    def history(self, index: int) -> Generator[Buffers, None, None]:
         """The durable records from ``index`` on, read as they are asked for; close it if not all of them are.
         RecordsGone: when it comes to some that were let go."""
-        return (record for _, record in self._log.replay(index))
+        if self._journal is None:
+            yield from (self._read(at, record, _nowhere) for at, record in self._log.replay(index))
+            return
+        with closing(Lookup(self._journal)) as lookup:
+            for at, record in self._log.replay(index):
+                yield self._read(at, record, lookup.fetch)
+
+    def _read(self, index: int, record: bytes, fetch: Callable[[int, int, int], Piece]) -> Buffers:
+        try:
+            with _told_apart(index):
+                return whole(record, fetch)
+        except RecordsGone as error:
+            if index >= self._log.first_index:  # nobody has let it go
+                raise JournalCorrupt(
+                    f"Record {index} of the delivered log refers to what is not there: {error}"
+                ) from None
+            raise
 
     def close(self) -> None:
         self._cancel_timer()
@@ -292,3 +352,27 @@ class DeliveredLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def events_of(folder: Path, journal: Path, identity: JournalIdentity) -> Iterator[Event]:
+    """What a process that is down delivered, as far as it is kept: the log in a folder, which refers to a journal."""
+    log = SegmentedLog.open(folder, identity)
+    try:
+        with closing(Lookup(FolderSegments(journal))) as lookup:
+            for _, record in log.replay(log.first_index):
+                yield decode_event(whole(record, lookup.fetch).joined())
+    finally:
+        log.abandon()
+
+
+@contextmanager
+def _told_apart(index: int) -> Iterator[None]:
+    """Whoever reads a record that is none says which one."""
+    try:
+        yield
+    except BadFrame as error:
+        raise JournalCorrupt(f"Record {index} of the delivered log does not hold an event: {error}") from None
+
+
+def _nowhere(index: int, offset: int, length: int) -> Piece:
+    raise RecordsGone(f"It refers to record {index} of a journal, and none is kept.")

@@ -1,8 +1,9 @@
-"""The journal as a host sees it: a log whose records are inputs."""
+"""The journal as a host sees it: a log whose records are inputs. What came with them is told where in it it lies."""
 
 from __future__ import annotations
 
-from antiphon.core.inputs import AnyInput, pieces_of_input
+from antiphon.core.buffers import COPIED_MAX
+from antiphon.core.inputs import AnyInput, lay, pieces_of_input
 from antiphon.runtime.disk.log import SegmentedLog
 
 
@@ -15,5 +16,7 @@ class InputJournal:
         """Take an input as a record; returns its bytes. JournalFull: nothing has happened."""
         size, pieces = pieces_of_input(happened)
         self._append(size, pieces)
+        if size > COPIED_MAX:
+            lay(happened, self.next_index, size)
         self.next_index += 1
         return size

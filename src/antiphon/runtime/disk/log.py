@@ -14,11 +14,12 @@ import errno
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from operator import attrgetter
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -27,7 +28,8 @@ from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageEr
 from antiphon.runtime.disk import recovery
 from antiphon.runtime.disk import segments as disk
 from antiphon.runtime.disk.files import FILE_BYTES_MAX, NO_ROOM, LogFiles, Spare
-from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot
+from antiphon.runtime.disk.kept import Keeping
+from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot, segment_name
 from antiphon.runtime.disk.unwritten import Blocks, Unwritten
 from antiphon.runtime.disk.watch import UnderWay
 from antiphon.runtime.disk.writer import Writer
@@ -55,6 +57,7 @@ class SegmentedLog:
         recycled_max: int = 0,
         direct: bool = False,
         waiting: UnderWay | None = None,
+        lends: bool = False,
     ) -> None:
         """Call `open` instead."""
         self._folder = folder
@@ -66,6 +69,8 @@ class SegmentedLog:
         self._segments_lock = threading.Lock()  # for replacing the list; readers need none
         self._refusal: str | None = None  # why no call is served any more
         self._segments: list[Segment] = []
+        self._keeping = Keeping() if lends else None
+        self._referred = range(0)  # the records of the segment that was last referred to
         self.snapshot: Snapshot | None = None
         self._snapshot_index = self._snapshot_bytes = 0
         self._mark: Spare | None = None  # for the next `cut`
@@ -93,17 +98,19 @@ class SegmentedLog:
         recycled_max: int = 0,
         direct: bool = False,
         waiting: UnderWay | None = None,
+        lends: bool = False,
     ) -> SegmentedLog:
         """Create the journal, or check all of it, cut a torn tail and go on; damage is refused.
 
         Of the segments that a snapshot makes superfluous, `recycled_max` are kept to be written again: a sync of blocks
         that were written before takes about 0.6 of the time. `direct`: large blocks go to the disk past the page cache.
-        `waiting`: what the log's own would be, where several have one.
+        `waiting`: what the log's own would be, where several have one. `lends`: another log's records refer to this
+        one's (kept.py), and nothing goes before that one was heard of (`lend`).
         """
         if not 1024 <= segment_bytes <= FILE_BYTES_MAX:
             raise UsageError(f"A segment has 1024 to {FILE_BYTES_MAX} bytes, not {segment_bytes}.")
         try:
-            return cls(folder, identity, segment_bytes, recycled_max, direct, waiting)
+            return cls(folder, identity, segment_bytes, recycled_max, direct, waiting, lends)
         except OSError as error:
             kind = JournalFull if error.errno in NO_ROOM else JournalError  # even a folder takes some
             raise kind(f"Journal {folder} cannot be opened: {error.strerror}.") from error
@@ -127,7 +134,7 @@ class SegmentedLog:
 
     @property
     def bytes_on_disk(self) -> int:
-        """Reserved space included."""
+        """Reserved space included; but not what is kept for another log."""
         return self._snapshot_bytes + sum(segment.size for segment in self._segments) + self._files.spare_bytes
 
     @property
@@ -161,6 +168,83 @@ class SegmentedLog:
         """Of each segment with records, oldest first: the index of its first record, and its size."""
         return [(segment.first, segment.size) for segment in self._segments if segment.next_index > segment.first]
 
+    # For another log, whose records refer to these: kept.py -------------------------------------------------------
+
+    @property
+    def kept_bytes(self) -> int:
+        """On disk only because another log refers to it."""
+        return 0 if self._keeping is None else self._keeping.bytes
+
+    def lend(self, begin: int, end: int) -> None:
+        """The log that refers to this one holds its records from ``begin`` to below ``end``. Of what it referred to
+        before the newest snapshot nothing more is known: so all of that is taken to be referred to by the last one."""
+        keeping = self._keeping
+        assert keeping is not None, "it was opened for that"
+        with self._snapshot_lock, self._final_failure():
+            oldest = self._segments[0].first
+            files = disk.list_files(self._folder, disk.SEGMENT_NAME)
+            keeping.lend(begin, end, [first for first, _ in files if first <= oldest])
+            self._files.remove_segments(keeping.release(begin))
+            self._prune()
+
+    def refer(self, index: int, by: int) -> bool:
+        """Record ``by`` of the other log is to refer to this durable one; False: it is too late for that."""
+        keeping = self._keeping
+        if keeping is None:
+            return False
+        if index not in self._referred:
+            segments = self._segments  # another thread may replace the list
+            place = bisect_right(segments, index, key=attrgetter("first")) - 1
+            if place < 0:
+                return False
+            self._referred = range(segments[place].first, segments[place].next_index)
+        return keeping.refer(self._referred.start, index, by)
+
+    def seal(self, index: int) -> None:
+        """A snapshot will be at ``index``: nothing refers any more to the segments that it will make superfluous."""
+        if self._keeping is not None:
+            segments = self._segments
+            self._keeping.seal(segments[max(bisect_right(segments, index, key=attrgetter("first")) - 1, 0)].first)
+
+    def release(self, begin: int) -> None:
+        """The other log has let go of its records below ``begin``: let go of what was kept for these."""
+        with self._snapshot_lock, self._final_failure():
+            if self._keeping is not None and (paths := self._keeping.release(begin)):
+                self._files.remove_segments(paths)
+
+    def freed_by(self, begin: int) -> int:
+        """How many bytes `release` would give back."""
+        return 0 if self._keeping is None else self._keeping.freed_by(begin)
+
+    def holder(self, index: int) -> int:
+        """The index of the first record of the segment that holds a durable record. RecordsGone: it was let go."""
+        self._check()
+        segments = self._segments  # first: what is gone from it by now is kept already
+        kept = None if self._keeping is None else self._keeping.holder(index)
+        place = bisect_right(segments, index, key=attrgetter("first")) - 1
+        if place >= 0:
+            return segments[place].first
+        if kept is None:
+            raise RecordsGone(f"Journal {self._folder} does not hold record {index} any more.")
+        return kept.first
+
+    def open_segment(self, first: int) -> tuple[Path, BinaryIO]:
+        """RecordsGone: it was let go."""
+        assert self._keeping is not None, "it was opened for that"
+        with self._files.waiting, self._keeping.lock:
+            kept = self._keeping.holder(first)
+            path = kept.path if kept is not None and kept.first == first else self._folder / segment_name(first)
+            try:
+                return path, path.open("rb", buffering=0)
+            except FileNotFoundError:
+                raise RecordsGone(f"Journal file {path} is gone.") from None
+
+    # Writing ------------------------------------------------------------------------------------------------------
+
+    def begin_segment(self, size: int) -> None:
+        """Have the next record, of so many bytes, begin a segment. JournalFull: nothing has changed."""
+        self._unwritten.begin_segment(size)
+
     def append(self, record: Buffers) -> None:
         """Buffer a record, in the pieces in which it came. JournalFull means that nothing has changed."""
         self._unwritten.append(record.size, record.pieces)
@@ -181,6 +265,10 @@ class SegmentedLog:
             except BaseException as error:
                 self._on_failure(error)
                 raise
+
+    def when_begun(self, action: Callable[[], object]) -> None:
+        """Have ``action`` called in `append` when a new segment begins: the next one's file may be made ready then."""
+        self._unwritten.began = action
 
     def reserve_ahead(self) -> bool:
         """Have the next segment's file ready; whether there was room."""
@@ -222,7 +310,7 @@ class SegmentedLog:
         """Begin a new segment. The present one is durable, and the new one is before it gets its name."""
         old = self._segments[-1] if self._segments else None
         first = old.next_index if old else 0
-        path = self._folder / f"segment-{first:020}.log"
+        path = self._folder / segment_name(first)
         replaces = old is not None and old.path == path  # an old segment without records
         link = 0 if old is None else old.link if replaces else old.chain
         segment, header = disk.new_segment(path, self._identity, first, spare.size, link)
@@ -315,15 +403,18 @@ class SegmentedLog:
         self._prune()
 
     def _prune(self) -> None:
-        """Delete older snapshots, and the segments of which the newest one leaves nothing to replay."""
+        """Delete older snapshots, and the segments of which the newest one leaves nothing to replay, unless they are
+        kept for another log."""
         for index, path in disk.list_files(self._folder, disk.SNAPSHOT_NAME):
             if index < self._snapshot_index:
                 path.unlink()
+        begin = bisect_right(self._segments, self._snapshot_index, key=attrgetter("first")) - 1
+        needed = self._segments[max(begin, 0)].first
+        files = [(first, path) for first, path in disk.list_files(self._folder, disk.SEGMENT_NAME) if first < needed]
+        paths = [path for _, path in files] if self._keeping is None else self._keeping.keep(files)
         with self._segments_lock:
-            begin = bisect_right(self._segments, self._snapshot_index, key=attrgetter("first")) - 1
-            self._segments = self._segments[max(begin, 0) :]
-        files = disk.list_files(self._folder, disk.SEGMENT_NAME)
-        self._files.remove_segments([path for first, path in files if first < self._segments[0].first])
+            self._segments = [segment for segment in self._segments if segment.first >= needed]
+        self._files.remove_segments(paths)
 
     def _recover(self) -> None:
         self._files.open()
@@ -337,7 +428,10 @@ class SegmentedLog:
         if last is None or last.identity.code != self._identity.code:
             # Other code wrote the last segment, but nothing of it is left to be replayed.
             self._roll(self._files.reserve_segment())
-        self._prune()
+        if self._keeping is None:
+            self._prune()
+        else:
+            self._keeping.find(self._folder)
 
     def _check(self) -> None:
         if self._refusal is not None:

@@ -6,8 +6,8 @@ of its blocks are checksummed, so that what is old, or what a client sends, is t
 than 32 bits are guessed.
 
 A block is written only when the one before it is durable. Blocks begin at multiples of 64 bytes, so that a header,
-which is shorter, is written whole or not at all; large ones begin a page. What a crash or damage makes of this is
-judged in `scan.py`.
+which is shorter, is written whole or not at all; large ones, and what follows them, begin a page. What a crash or
+damage makes of this is judged in `scan.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.checksum import crc32
 from antiphon.core.errors import JournalCorrupt, JournalError, RecordsGone
 
-FORMAT = 4  # of what records and snapshots hold; the magics below are of the files' own layout
+FORMAT = 5  # of what records and snapshots hold; the magics below are of the files' own layout
 
 RECORDS = 1  # block kind: records
 CLOSE = 2  # block kind: the journal was closed cleanly here; holds no record
@@ -231,6 +231,10 @@ def list_files(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]
     """The files with such a name, by the number in it."""
     matches = ((pattern.fullmatch(path.name), path) for path in folder.iterdir())
     return sorted((int(match[1]), path) for match, path in matches if match)
+
+
+def segment_name(first: int) -> str:
+    return f"segment-{first:020}.log"
 
 
 def segment_files(folder: Path) -> list[tuple[int, Path]]:

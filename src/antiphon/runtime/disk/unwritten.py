@@ -5,7 +5,7 @@ Only the event loop comes here, but for `refusal`. That a record is taken up mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from antiphon.core.buffers import Piece
@@ -38,6 +38,7 @@ class Unwritten:
         self.next_index = active.next_index
         self.bytes = 0
         self.refusal: str | None = None  # why the log takes nothing any more
+        self.began: Callable[[], object] = lambda: None  # told of each new segment, whose file was taken
         self._first = active.next_index  # of the oldest record that is not taken
         self._files = files
         self._writer = writer
@@ -62,6 +63,11 @@ class Unwritten:
         self.bytes += taken
         self.next_index += 1
 
+    def begin_segment(self, size: int) -> None:
+        """Have the next record, of ``size`` bytes, begin a new segment. JournalFull: nothing has changed."""
+        if self.refusal is None:  # else `append` says so
+            self._make_room(size + _LENGTH_BYTES)
+
     def take(self) -> Blocks | None:
         """Move all of it out; None if there is nothing."""
         if self.refusal is not None:
@@ -82,6 +88,7 @@ class Unwritten:
         needed = block_bytes(size) - self._limit_of(0) + self._writer.latest_place(self._header_bytes) + GRAIN
         with self._files.waiting:
             spare = self._files.reserve_segment(needed)
+        self.began()
         self._finish_block()
         self._growing_spare = spare
         self._begin_in(self._header_bytes, spare.size)
@@ -89,6 +96,7 @@ class Unwritten:
     def _begin_in(self, end: int, size: int) -> None:
         """Go on behind ``end`` in a segment of ``size`` bytes."""
         self._end = end  # of the newest segment, when all of this is written
+        self._last_length = 0  # of the last block in it; of what an earlier start has written, nobody knows
         self._limit = self._limit_of(size)
         self._free = self._limit - self._writer.latest_place(end)  # bytes that the growing block may still take
 
@@ -102,7 +110,8 @@ class Unwritten:
     def _finish_block(self) -> None:
         length = self.bytes - self._finished_bytes
         if length:
-            at = self._writer.place(self._end, length)
+            at = self._writer.place(self._end, length, self._last_length)
+            self._last_length = length
             self._blocks.append(Block(self._growing_spare, self._growing, at, length))
             self._end = at + block_bytes(length)
             self._finished_bytes = self.bytes

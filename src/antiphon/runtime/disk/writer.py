@@ -60,9 +60,14 @@ class Writer:
         if fd >= 0:
             os.close(fd)
 
-    def place(self, end: int, length: int) -> int:
-        """Where a block with so many bytes of records begins, behind ``end``."""
-        grain = PAGE_BYTES if length >= DIRECT_BYTES and self._may_be_direct else GRAIN
+    def place(self, end: int, length: int, before: int = 0) -> int:
+        """Where a block with so many bytes of records begins, behind ``end``; the one before it had ``before``.
+
+        A small one behind a large one begins a page, too: the page in which that ends is not in the cache, and would
+        have to be read first.
+        """
+        is_at_page = max(length, before) >= DIRECT_BYTES and self._may_be_direct
+        grain = PAGE_BYTES if is_at_page else GRAIN
         return -(-end // grain) * grain
 
     def latest_place(self, end: int) -> int:

@@ -211,6 +211,7 @@ class ClientCaller:
             return
         requests = Buffers.gathered([request.data for request in taken])
         requests.decoded = taken
+        requests.origin, requests.offset = first.origin, first.offset
         try:
             driver.take(Submit(driver.clock(), route.destinations, requests))
         except JournalFull as error:

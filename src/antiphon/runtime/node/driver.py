@@ -31,6 +31,7 @@ from antiphon.runtime.disk import (
     Spills,
     UnderWay,
 )
+from antiphon.runtime.disk.log import SEGMENT_BYTES
 from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
 
@@ -80,7 +81,9 @@ class Driver:
         recorder: Recorder | None,
         snapshot_bytes: int,
         retain: Callable[[], Retain] = Retain,
+        delivered_bytes: int = SEGMENT_BYTES,
     ) -> None:
+        """``delivered_bytes``: what a segment of the delivered log may hold, with all that it refers to."""
         self.process = process
         self.journal = journal
         self.host = Host(process, None if journal is None else InputJournal(journal), self)
@@ -89,7 +92,7 @@ class Driver:
         if recorder is not None:
             self.on_turns = recorder.on_turns
         self.spills: Spills
-        self.delivered = DeliveredLog(delivered_log, self.submit, retain)
+        self.delivered = DeliveredLog(delivered_log, self.submit, retain, journal, delivered_bytes)
         self._committer = Committer(journal, self._release, self._on_failed) if journal is not None else None
         self._snapshot_bytes = snapshot_bytes
         self._snapshot_index = 0  # of the newest snapshot
@@ -105,6 +108,7 @@ class Driver:
         self._inputs_wait = [self.delivered.waiting, self.spilling]
         if journal is not None and self._committer is not None:
             self._inputs_wait += [journal.waiting, self._committer.syncing]
+            journal.when_begun(lambda: self.submit(journal.reserve_ahead))
         self.disk_watch = DiskWatch(self._job, *self._inputs_wait)
         self._loop: asyncio.AbstractEventLoop
         self._full_at = -FULL_TOLD_SECONDS  # when an input was last refused
@@ -363,6 +367,7 @@ class Driver:
         delivered = self.delivered.next_index
         index, state = self.host.next_index, self.host.snapshot()
         self._snapshot_index = index
+        journal.seal(index)
 
         def write() -> None:
             try:

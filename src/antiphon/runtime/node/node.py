@@ -47,6 +47,9 @@ FIRST_SECONDS = 10.0  # the same for all, also those who are not there, at a pro
 FAIL_SECONDS = 3.0  # ... and after a failure
 LAG_BYTES_MAX = 32 << 20  # a peer that lacks more than this does not keep up
 GATHERED_BYTES = 48 << 10  # in a message that travels in datagrams: on one machine it fits into one
+# Of the delivered log, a segment holds up to so many segments of the journal, nearly all of which it refers to; so its
+# file is a small part of that, and yet not so small that small messages fill one after the other.
+REFERRED_SEGMENTS, FILE_SHARE, FILE_BYTES_MIN = 4, 32, 64 << 10
 CODE = f"antiphon {__version__}"  # only this code may replay what it journaled
 
 
@@ -101,11 +104,17 @@ class ClusterNode:
             identity = JournalIdentity(config.cluster, self.me, CODE)
             recycled_max = config.snapshot_bytes // config.segment_bytes
             journal = SegmentedLog.open(
-                folder.journal, identity, segment_bytes=config.segment_bytes, recycled_max=recycled_max, direct=True
+                folder.journal,
+                identity,
+                segment_bytes=config.segment_bytes,
+                recycled_max=recycled_max,
+                direct=True,
+                lends=True,
             )
         plain = JournalIdentity(config.cluster, self.me, "")  # these logs mean the same to every version of the code
         try:
-            segment_bytes = cluster.retained().segment_bytes(config.segment_bytes)
+            held_bytes = cluster.retained().segment_bytes(REFERRED_SEGMENTS * config.segment_bytes)
+            segment_bytes = max(held_bytes // FILE_SHARE, min(held_bytes, FILE_BYTES_MIN))
             delivered = SegmentedLog.open(folder.delivered, plain, segment_bytes=segment_bytes, direct=True)
         except BaseException:
             if journal is not None:
@@ -113,7 +122,7 @@ class ClusterNode:
             raise
         if journal is not None:
             delivered.shares_room_with(journal)
-        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained)
+        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained, held_bytes)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.on_send = self._send
         driver.on_durable = self._on_durable

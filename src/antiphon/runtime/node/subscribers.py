@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 class RecordsOnDisk:
     """The records on disk from some index on, with the file open."""
 
-    def __init__(self, records: Generator[bytes, None, None], start: int) -> None:
+    def __init__(self, records: Generator[Buffers, None, None], start: int) -> None:
         self.records = records
         self.next = start
 
@@ -45,8 +45,8 @@ class RecordsOnDisk:
         found: list[Buffers] = []
         size = 0
         for record in self.records:
-            found.append(Buffers(record))
-            size += len(record)
+            found.append(record)
+            size += record.size
             if size >= EVENTS_BYTES:
                 break
         self.next += len(found)
