@@ -61,6 +61,7 @@ class Driver:
     """One process with its disk: the host's Outside."""
 
     send: Callable[[Send], None]
+    foretell: Callable[[Send], None]
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
     reply: Callable[[Reply], None]
     assured: Callable[[Assured], None]
@@ -256,6 +257,9 @@ class Driver:
 
     def on_send(self, send: Send, note: Any) -> None:
         self.send(send)
+
+    def on_foretell(self, send: Send, note: Any) -> None:
+        self.foretell(send)
 
     def on_event(self, event: Event) -> None:
         self.delivered.append(event)

@@ -116,6 +116,7 @@ class Node:
         driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.send = self._send
+        driver.foretell = self._foretell
         driver.on_durable = self._on_durable
         driver.on_congested = self._set_reading
         driver.on_refused = folder.mark_refused
@@ -400,6 +401,12 @@ class Node:
             if link is not None:  # else it was replaced
                 link.send(transport, number, frame)
                 sent_to[link] = None
+
+    def _foretell(self, send: Send) -> None:
+        for peer, number in zip(send.to, send.numbers, strict=True):
+            link = self.links.get(peer)
+            if link is not None:
+                link.foretell(send.transport, number, send.frame)
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
         """First what others wait for; acknowledgements have time."""
