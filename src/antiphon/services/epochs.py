@@ -194,7 +194,9 @@ class Epochs(Retention):
         where there was never anything to lead. Who has promised knows that there is, whatever it has of it."""
         if not self.lacks_leader:
             return
-        knows = self.held or self.log.length or any(vote.length for vote in self.votes.values())
+        knows = self.held or self.log.length
+        if self.resigned:  # others may have more than it remembers
+            knows = knows or any(vote.length for vote in self.votes.values())
         if not knows and (self.is_active or self.is_vacant or self.resigned):
             return
         if not self.failed:
