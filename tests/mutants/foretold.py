@@ -1,7 +1,7 @@
 """What can go wrong where frames leave before they are durable: mistakes of primcast, and of the host beneath it.
 
 BY_SEEDS are caught by the suite's own seeds; SLIPS are the host's, and have runs of their own (`runs_from`);
-tests/simulation/test_foretold.py has schedules for BY_HAND.
+tests/papers/test_foretold.py has schedules for BY_HAND, and for most others.
 """
 
 from __future__ import annotations
@@ -169,8 +169,6 @@ class DoesNotHearThatOthersHaveMore(Primcast):
 BY_SEEDS = (
     CountsTheEarlyAppend,
     CountsTheEarlyAnnouncement,
-    CountsEarlyVotes,
-    AnswersTheEarlyAppend,
     ExtendsAnyLog,
     LeadsOn,
     AcknowledgesThoughItResigned,
@@ -179,7 +177,13 @@ BY_SEEDS = (
     GivesLabelsAgain,
     DoesNotSayItAgain,
 )
-BY_HAND = (HeedsEarlyWordOfALaterEpoch, DoesNotHearThatOthersHaveMore, AnswersWithTheAppend)
+BY_HAND = (
+    CountsEarlyVotes,
+    AnswersTheEarlyAppend,
+    AnswersWithTheAppend,
+    HeedsEarlyWordOfALaterEpoch,
+    DoesNotHearThatOthersHaveMore,
+)
 
 # Of the host -------------------------------------------------------------------------------------------------------
 
@@ -210,11 +214,9 @@ def _says_when_it_returned(self: Process, m: Message) -> None:
 
 _recall = Process.recall
 
-SLIPS = (
-    Slip(Host, "_to_foretell", _before_its_life_is_durable),
-    Slip(Process, "_on_foretold", _counts_what_is_foretold),
-    Slip(Process, "recall", _says_when_it_returned),
-)
+BEFORE_ITS_LIFE_IS_DURABLE = Slip(Host, "_to_foretell", _before_its_life_is_durable)
+SAYS_WHEN_IT_RETURNED = Slip(Process, "recall", _says_when_it_returned)
+SLIPS = (Slip(Process, "_on_foretold", _counts_what_is_foretold),)  # the other two have schedules
 
 
 def runs_from(first: int) -> Iterator[Scenario]:

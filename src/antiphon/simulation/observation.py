@@ -70,10 +70,16 @@ class Observations:
         say that they multicast them; the senders that did, and have yet to hear of one; and what any said wrongly."""
         if not self._unsaid:
             return [], [], []
+        delivered = {
+            (process.me, e.event.id)
+            for process, _, _, effects, *_ in self._seen
+            for e in effects
+            if type(e) is Log and type(e.event) is Delivered
+        }
         effects = [effect for _, _, _, effects, *_ in self._seen for effect in effects]
         said = {e.message: e for e in effects if type(e) is Record and e.kind == "multicast"}
         shown = {id for e in effects if type(e) is Send for id in e.about}
-        shown.update(e.event.id for e in effects if type(e) is Log and type(e.event) is Delivered)
+        shown.update(id for _, id in delivered)
         rows: list[Row] = []
         incomplete: dict[str, None] = {}
         wrong: list[Violation] = []
@@ -82,6 +88,8 @@ class Observations:
             if again is not None:
                 if (again.destinations, again.requests) != (true.destinations, true.requests):
                     wrong.append(Violation(INVARIANT, (site.id,), (str(id),), "It says again what it never said."))
+            elif (site.id, id) in delivered and site.up:
+                wrong.append(Violation(INVARIANT, (site.id,), (str(id),), "It does not say that it multicast this."))
             elif id in shown and site.up:
                 incomplete[site.id] = None
             elif id in shown:
