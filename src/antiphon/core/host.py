@@ -103,6 +103,7 @@ class Host:
         self._asked: tuple[ChannelId, FrameInbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
         self._held: deque[Turn] = deque()
         self._awaited = 0  # all that waits below this index has led to something, or stands before what has
+        self._beginning = -1  # the input with which this life began
         self._foretold = 0  # of all that waits below this index a copy has left, where that may leave early
         self._index = 0  # where there is no journal
         self.journaled_bytes = 0  # since the last snapshot
@@ -121,6 +122,8 @@ class Host:
         self._held.append(turn)
         if turn.effects:
             self._awaited = turn.index + 1
+        if type(turn.happened) in _BEGINNINGS:
+            self._beginning = turn.index
 
     def _handle(self, happened: AnyInput, note: Any) -> Turn:
         journal = self.journal
@@ -239,12 +242,10 @@ class Host:
         """What may leave now of the inputs from ``index`` on, which are not durable yet. Nothing does in a life that
         might be forgotten itself: the next one would say other things by the same names."""
         held = self._held
-        if not (held and self.process.foretells):
+        if not (held and self.process.foretells) or held[0].index <= self._beginning:
             return
         first = max(self._foretold, index) - held[0].index
         for turn in islice(held, max(first, 0), None):
-            if type(turn.happened) in _BEGINNINGS:
-                return
             for effect in turn.effects:
                 if type(effect) is Send and effect.foretold:
                     yield turn, effect

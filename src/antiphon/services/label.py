@@ -40,6 +40,8 @@ class Label(NamedTuple):
         numbers = self.numbers
         if len(numbers) != len(self.groups) or min(numbers) < 1 or max(numbers) >= NUMBER_MAX:
             raise BadFrame("A label has a number from 1 on for each of its groups.")
+        if not all(number % LIFE for number in numbers):
+            raise BadFrame("In each of its origin's lives, labels are numbered from 1 on.")
 
 
 class Labeller(msgspec.Struct):
