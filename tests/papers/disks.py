@@ -35,17 +35,21 @@ class Machine:
         self.payloads: list[bytes] = []
         self.told: list[Record] = []  # rows of the trace
         self.assured: list[Assured] = []
+        self.frames = self.copies = 0  # that it sent
         self.host = Host(self.world.fresh(name), self.disk, self)
 
     def on_send(self, send: Send, note: Any) -> None:
-        for peer, channel, number in zip(send.to, send.channels, send.numbers, strict=True):
-            back = ChannelId(self.name, channel.transport)
-            self.world.under_way.setdefault((self.name, peer), []).append((False, back, number, send.frame))
+        self.frames += len(send.to)
+        self._send(send, is_copy=False)
 
     def on_foretell(self, send: Send, note: Any) -> None:
+        self.copies += len(send.to)
+        self._send(send, is_copy=True)
+
+    def _send(self, send: Send, *, is_copy: bool) -> None:
         for peer, channel, number in zip(send.to, send.channels, send.numbers, strict=True):
             back = ChannelId(self.name, channel.transport)
-            self.world.under_way.setdefault((self.name, peer), []).append((True, back, number, send.frame))
+            self.world.under_way.setdefault((self.name, peer), []).append((is_copy, back, number, send.frame))
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Delivered) and event.position == len(self.payloads):

@@ -54,6 +54,17 @@ def test_without_it_nothing_leaves_before_it_is_durable() -> None:
     assert world.arrive("a.1", "a.2") == 1
 
 
+@pytest.mark.parametrize(("groups", "frames", "copies"), [("a", 7, 3), ("ab", 32, 12), ("abc", 75, 27)])
+def test_each_start_append_and_announcement_has_one_copy(groups: str, frames: int, copies: int) -> None:
+    for early in (True, False):
+        world = Machines(Primcast, dict.fromkeys(groups, 3), {**LOGICAL, "early": str(early).lower()})
+        world.multicast("a.2", *groups)
+        world.drain()
+        assert all(machine.delivered for machine in world.machines.values())
+        sent = [(machine.frames, machine.copies) for machine in world.machines.values()]
+        assert tuple(map(sum, zip(*sent, strict=True))) == (frames, copies if early else 0)
+
+
 @pytest.mark.parametrize(("kind", "delivers"), [(Primcast, False), (CountsTheEarlyAppend, True)])
 def test_what_a_primary_has_not_on_disk_is_not_its_vote(kind: type[Primcast], delivers: bool) -> None:
     world = Machines(kind, ONE, LOGICAL)

@@ -1,6 +1,6 @@
 """A log for each group, led by a primary; messages to several groups are ordered by the greatest of their timestamps.
 
-L1-L28 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
+L1-L34 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
 services/epochs.py; what is known of messages, and how long, services/retention.py; the order of real time, where that
 is asked for, services/real_time.py.
 """
@@ -207,7 +207,7 @@ class Primcast(Epochs):
     def hasten(self, to: Iterable[ProcessId], message: Wire) -> None:
         """What does no harm if this process forgets that it said it."""
         if self.options.early:
-            self.foretell(to, message)
+            self.foretell(to, message)  # L29
         else:
             self.send(to, message)
 
@@ -231,7 +231,7 @@ class Primcast(Epochs):
     def when_held(self, known: Known) -> None:
         for group, announced in self.early.pop(known.message.id, {}).items():
             known.stamps[group] = announced.timestamp
-        self.process.recall(known.message)
+        self.process.recall(known.message)  # L34
         self.retry_later()
 
     def propose(self, known: Known) -> None:
@@ -325,7 +325,7 @@ class Primcast(Epochs):
         if sender in self.mates:
             self.vote(sender, Vote(ack.epoch, ack.length, ack.clock), early=True)
             if self.resigned:
-                self.move_on()  # others may know of something to lead that this one has forgotten
+                self.move_on()  # E29
 
     def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         """Those of epochs to come are kept for them; those of epochs that were left count no more."""
@@ -411,22 +411,22 @@ class Primcast(Epochs):
 
     def foretold(self, sender: ProcessId, message: Wire) -> None:
         """Taken as what it will be, but for what its sender adds to a majority: that counts when it comes."""
-        if isinstance(message, Start):
+        if isinstance(message, Start):  # L30
             known = self.hold(message.message, message.numbers)
             if known is not None and not known.timestamp and self.leads:
                 self.propose(known)
-        elif isinstance(message, Append) and self.follows(sender, message):
+        elif isinstance(message, Append) and self.follows(sender, message):  # L31
             self.extend(message)
             self.settle()
             self.move_on()
         elif isinstance(message, Announce):
             group = self.other_group(sender)
-            if group is not None and message.epoch == self.learner(group).epoch:
+            if group is not None and message.epoch == self.learner(group).epoch:  # L32
                 self.note(group, message)
 
     def on_recover(self) -> None:
         if self.options.early:
-            self.process.begin_life()
+            self.process.begin_life()  # L33
             self.labeller.begin_life()
             self.resign()
 

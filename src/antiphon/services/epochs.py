@@ -1,6 +1,6 @@
 """Who leads a group, and what the next one goes on with.
 
-E1-E27 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
+E1-E29 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
 has promised itself to an epoch does nothing more in an earlier one; the owner of an epoch begins it with what a
 majority has promised: the log that went farthest, and a clock that is behind nobody's.
 
@@ -183,7 +183,7 @@ class Epochs(Retention):
         """Somebody else is to begin an epoch: in the one that it owns this member does and acknowledges nothing more,
         as if it had promised another one."""
         if self.members and not self.is_vacant and self.owner(self.promised) == self.me:
-            self.resigned = True
+            self.resigned = True  # E28
             self.move_on()
 
     def on_suspect(self, process: ProcessId) -> None:  # E1
