@@ -24,7 +24,7 @@ from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
-from mutants import realtime, replaced
+from mutants import foretold, realtime, replaced
 
 # A message comes to the primaries ------------------------------------------------------------------------------------
 
@@ -644,6 +644,7 @@ BY_HAND = (
     StaysWithADeadCandidate,
     IsImpatient,
     *replaced.BY_HAND,
+    *foretold.BY_HAND,
 )
 
 MUTANTS = (
@@ -695,6 +696,7 @@ MUTANTS = (
     ForgetsOtherGroupsOnRestart,
     *realtime.BY_SEEDS,
     *replaced.BY_SEEDS,
+    *foretold.BY_SEEDS,
     AssuresWhenItHasJournaled,
     AssuresWhenItsLogHasIt,
     AssuresWhenItsOwnGroupHasDecided,

@@ -49,7 +49,9 @@ class Owner(Protocol):
     def at_turn_end(self, part: int) -> None: ...
 
     # Frames, of its own and of those whose messages it carries
-    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None: ...
+    def send_for(
+        self, part: Component, to: tuple[ProcessId, ...], message: Wire, *, foretold: bool = False
+    ) -> None: ...
     def send_to_self(self, part: Component, message: Wire) -> None: ...
     def encode(self, part: Component, message: Wire) -> Buffers: ...
     def decode(self, frame: Piece) -> tuple[Component, Wire]: ...
@@ -66,6 +68,8 @@ class Owner(Protocol):
     def deliver(self, m: Message, key: Key | None) -> None: ...
     def assure(self, m: Message, timestamp: int, *, early: bool) -> None: ...
     def raise_floor(self, least: int) -> None: ...
+    def begin_life(self) -> None: ...
+    def recall(self, m: Message) -> None: ...
     def announce_gap(self, behind: Iterable[Standing] | None = None) -> None: ...
     def announce_view(self, view: ViewId, members: tuple[ProcessId, ...]) -> None: ...
     def standing(self) -> tuple[Standing, ...]: ...
@@ -129,6 +133,12 @@ class Component:
     def on_topology(self, before: Topology) -> None:
         """The topology is another one than before: members were replaced."""
 
+    def on_recover(self) -> None:
+        """The process has come back from its journal: whatever was not durable when it crashed it has forgotten."""
+
+    def foretold(self, sender: ProcessId, message: Wire) -> None:
+        """A message of this kind is to come, unless its sender forgets it (``foretell``)."""
+
     def on_turn_end(self) -> None:
         """The turn is over in which this part asked for it with ``at_turn_end``."""
 
@@ -166,6 +176,17 @@ class Component:
         """Send to one process or to each of several. What a process sends to itself arrives at once."""
         carrier = self.channel or self.process
         carrier.send_for(self, (to,) if isinstance(to, str) else tuple(to), message)
+
+    def foretell(self, to: ProcessId | Iterable[ProcessId], message: Wire) -> None:
+        """Send, and have a copy leave at once, before the input behind it is durable: ``foretold`` hears of it there.
+
+        Should this process crash, it may have forgotten that it said so, and those who heard it have not. So a copy is
+        no vote and no acknowledgement; and ``on_recover`` takes care that this process never says anything else in the
+        place of what it may have said.
+        """
+        assert self.channel is None, "only what travels as it is can leave early"
+        assert self.transport is Transport.FIFO, "what is foretold comes before what follows it"
+        self.process.send_for(self, (to,) if isinstance(to, str) else tuple(to), message, foretold=True)
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         """All multicast messages that a message of this component is about; asked for where it is traced."""
@@ -316,6 +337,11 @@ class OrderingProtocol(Component):
     def own_promises(cls, options: Any) -> tuple[Promise, ...]:
         """What the protocol itself promises with these options."""
         return cls.declaration.promises
+
+    @classmethod
+    def foretells(cls, options: Any) -> bool:
+        """Whether anything leaves before it is durable, with these options."""
+        return False
 
     @classmethod
     def assumes(cls, options: Any) -> Assumptions:

@@ -49,7 +49,7 @@ def contract_of(kind: type) -> Contract:
 
 
 _contracts: dict[type, Contract] = {}
-_HOOKS = frozenset({"on_suspect", "on_trust", "on_topology", "on_turn_end"})
+_HOOKS = frozenset({"on_suspect", "on_trust", "on_topology", "on_turn_end", "on_recover"})
 
 
 def _contract(kind: type) -> Contract:

@@ -26,6 +26,7 @@ class Send(Effect):
     frame: Buffers
     layer: str
     about: tuple[MessageId, ...]  # all multicast messages that the frame is about, as far as it is traced
+    foretold: bool = False  # a copy leaves at once: it does no harm should the input behind it be forgotten
 
     def cut_to(self, count: int) -> None:
         """Only the first receivers got it."""

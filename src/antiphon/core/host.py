@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Protocol, TypeGuard
 
 import msgspec
@@ -24,7 +25,7 @@ from antiphon.core.channel import NO_FRAMES, ChannelId, FrameInbox, Outbox, Pref
 from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Forget, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, JournalBehind, UsageError
 from antiphon.core.events import Event
-from antiphon.core.inputs import AnyInput, Receive, TurnEnd, decode_input, lay
+from antiphon.core.inputs import AnyInput, Begin, Confirmed, Receive, Recover, TurnEnd, decode_input, lay
 from antiphon.core.model import ProcessId
 from antiphon.core.process import Process
 
@@ -68,6 +69,9 @@ class Outside(Protocol):
     def on_send(self, send: Send, note: Any) -> None:
         """To all its receivers. If the process ends amid them, the send is left with those who got it (`cut_to`)."""
 
+    def on_foretell(self, send: Send, note: Any) -> None:
+        """A copy, to all to whom it may go now: it is lost on the way, or forgotten here, without harm."""
+
     def on_event(self, event: Event) -> None: ...
     def on_record(self, record: Record) -> None: ...
     def on_reply(self, reply: Reply) -> None: ...
@@ -99,6 +103,8 @@ class Host:
         self._asked: tuple[ChannelId, FrameInbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
         self._held: deque[Turn] = deque()
         self._awaited = 0  # all that waits below this index has led to something, or stands before what has
+        self._beginning = -1  # the input with which this life began
+        self._foretold = 0  # of all that waits below this index a copy has left, where that may leave early
         self._index = 0  # where there is no journal
         self.journaled_bytes = 0  # since the last snapshot
         self.state_bytes = 0  # of the last snapshot
@@ -116,6 +122,8 @@ class Host:
         self._held.append(turn)
         if turn.effects:
             self._awaited = turn.index + 1
+        if type(turn.happened) in _BEGINNINGS:
+            self._beginning = turn.index
 
     def _handle(self, happened: AnyInput, note: Any) -> Turn:
         journal = self.journal
@@ -128,6 +136,8 @@ class Host:
         process = self.process
         state = process.state
         seq = state.seq + 1
+        if type(happened) is Confirmed:
+            happened = process.received(happened)
         if type(happened) is not Receive or happened.transport is _DATAGRAM:
             effects = process.step(happened)
             return Turn(index, happened, seq, state.seq, effects, note)
@@ -136,6 +146,8 @@ class Host:
             channel = ChannelId(happened.sender, happened.transport)
             inbox = process.inbox(channel)
         inbox.take_frame(happened.number, happened.frame)
+        if state.foretold:
+            process.settle_foretold(channel, happened.number)
         effects = process.receive(happened.at, happened.sender, happened.frame)
         return Turn(index, happened, seq, state.seq, effects, note, channel)
 
@@ -168,6 +180,11 @@ class Host:
         return len(self._held)
 
     @property
+    def waiting(self) -> Iterable[Turn]:
+        """What came of the inputs that wait for the disk: some of it may have left early."""
+        return self._held
+
+    @property
     def is_awaited(self) -> bool:
         """Whether the world is to see anything that came of the inputs that wait for the disk."""
         return bool(self._held) and self._held[0].index < self._awaited
@@ -180,7 +197,8 @@ class Host:
                 if not turn.is_begun if _is_early(effect) else is_durable:
                     yield effect
             if not is_durable:
-                return
+                break
+        yield from (send for turn, send in self._to_foretell(index))
 
     def durable(self, index: int) -> None:
         """The journal is durable below ``index``: let the world see what came of it, in the order in which it came."""
@@ -209,6 +227,7 @@ class Host:
         """
         if self.journal is None or not self._held:
             return False
+        self._foretell()
         turn = self._held[0]
         if turn.is_begun:
             return False
@@ -217,6 +236,23 @@ class Host:
                 turn.is_begun = True
                 self.outside.on_assured(effect)
         return turn.is_begun
+
+    def _foretell(self) -> None:
+        for turn, send in self._to_foretell(0):
+            self.outside.on_foretell(send, turn.note)
+        self._foretold = self.next_index
+
+    def _to_foretell(self, index: int) -> Iterator[tuple[Turn, Send]]:
+        """What may leave now of the inputs from ``index`` on, which are not durable yet. Nothing does in a life that
+        might be forgotten itself: the next one would say other things by the same names."""
+        held = self._held
+        if not (held and self.process.foretells) or held[0].index <= self._beginning:
+            return
+        first = max(self._foretold, index) - held[0].index
+        for turn in islice(held, max(first, 0), None):
+            for effect in turn.effects:
+                if type(effect) is Send and effect.foretold:
+                    yield turn, effect
 
     def _release_turn(self, turn: Turn) -> None:
         effects = turn.effects
@@ -391,6 +427,8 @@ class Host:
             self.journaled_bytes += len(record)
             happened = decode_input(record)
             lay(happened, index, len(record))
+            if type(happened) is Confirmed:
+                happened = self.process.received(happened)
             state = self.process.state
             seq = state.seq + 1
             effects = self.process.step(happened)
@@ -413,4 +451,5 @@ def _is_early(effect: AnyEffect) -> TypeGuard[Assured]:
     return type(effect) is Assured and effect.early
 
 
+_BEGINNINGS = (Begin, Recover)  # of a life
 _decode_state = decoder_inside(HostState)

@@ -84,7 +84,38 @@ class NewRoster(Input, frozen=True, tag=10):
     roster: Roster
 
 
-AnyInput = Begin | Receive | Multicast | Submit | Fire | Suspect | Trust | Recover | TurnEnd | Tell | NewRoster
+class Foretold(Input, frozen=True, tag=11):
+    """A frame that is to come with this number, unless its sender forgets that it has said it (core/host.py)."""
+
+    sender: ProcessId
+    transport: Transport
+    number: int
+    frame: Buffers
+
+
+class Confirmed(Input, frozen=True, tag=12):
+    """The frame with this number has come: it is the one that was foretold."""
+
+    sender: ProcessId
+    transport: Transport
+    number: int
+
+
+AnyInput = (
+    Begin
+    | Receive
+    | Multicast
+    | Submit
+    | Fire
+    | Suspect
+    | Trust
+    | Recover
+    | TurnEnd
+    | Tell
+    | NewRoster
+    | Foretold
+    | Confirmed
+)
 
 _decode = decoder_beside(AnyInput)
 _encode_head = msgspec.msgpack.Encoder().encode
@@ -96,7 +127,7 @@ def encode_input(value: AnyInput) -> Buffers:
     return Buffers(*pieces_of_input(value)[1])
 
 
-assert (Receive.__struct_config__.tag, Submit.__struct_config__.tag) == (1, 3), "written out below"
+assert [kind.__struct_config__.tag for kind in (Receive, Submit, Foretold)] == [1, 3, 11], "written out below"
 
 
 def pieces_of_input(value: AnyInput) -> tuple[int, Sequence[Piece]]:
@@ -111,6 +142,10 @@ def pieces_of_input(value: AnyInput) -> tuple[int, Sequence[Piece]]:
         beside = value.requests  # type: ignore[union-attr]
         size = beside.size
         head = _encode_head((3, value.at, value.destinations, size))  # type: ignore[union-attr]
+    elif kind is Foretold:
+        beside = value.frame  # type: ignore[union-attr]
+        size = beside.size
+        head = _encode_head((11, value.at, value.sender, value.transport, value.number, size))  # type: ignore[union-attr]
     else:
         head = _encode_head(value)
         return 4 + len(head), (_pack_length(len(head)) + head,)
@@ -124,8 +159,8 @@ def lay(happened: AnyInput, index: int, size: int) -> None:
 
     Small pieces are copied wherever they go, and nobody asks.
     """
-    if size > COPIED_MAX and isinstance(happened, (Receive, Submit)):
-        came = happened.frame if isinstance(happened, Receive) else happened.requests
+    if size > COPIED_MAX and isinstance(happened, (Receive, Foretold, Submit)):
+        came = happened.requests if isinstance(happened, Submit) else happened.frame
         origin = came.as_origin()
         origin.index, origin.begin = index, size - came.size - came.offset
 

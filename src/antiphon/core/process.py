@@ -39,11 +39,19 @@ from antiphon.core.requests import (
 from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
 
 AHEAD_MAX = 3_600_000_000  # how far behind the present time, in microseconds, a client may ask for a place in the order
-SNAPSHOT_VERSION = 7
+SNAPSHOT_VERSION = 8
+LIFE = 1 << 32  # messages have so many numbers in each of a process's lives, where it may forget what it said
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
 TimerId = tuple[int, bytes]  # the part, and the timer's value
+
+
+class Life(msgspec.Struct, array_like=True, frozen=True):
+    """What lies between two returns of a process."""
+
+    multicasts: int  # the number of the last message that it remembers
+    ended: int  # when it took the last input that it remembers
 
 
 class ProcessState(msgspec.Struct, array_like=True):
@@ -52,7 +60,7 @@ class ProcessState(msgspec.Struct, array_like=True):
     version: int = SNAPSHOT_VERSION
     now: int = 0
     seq: int = 0  # of the newest traced event
-    multicasts: int = 0  # messages that this process has multicast
+    multicasts: int = 0  # the number of the last message that this process has multicast
     own_payloads: int = 0  # that it has multicast on its own behalf
     position: int = 0  # of the next delivery
     timers: dict[TimerId, int] = {}
@@ -61,6 +69,8 @@ class ProcessState(msgspec.Struct, array_like=True):
     turn: dict[int, None] = {}  # the parts that want to hear of the turn's end
     sent: dict[ChannelId, int] = {}  # the newest number on each channel
     inboxes: dict[ChannelId, FrameInbox] = {}
+    foretold: dict[ChannelId, dict[int, Buffers]] = {}  # frames that are to come, by number
+    lives: list[Life] = []  # before this one
     sessions: Sessions = msgspec.field(default_factory=Sessions)
     gathering: Gathering = msgspec.field(default_factory=Gathering)
     assurances: Assurances = msgspec.field(default_factory=Assurances)
@@ -90,6 +100,7 @@ class Process:
         self._local: deque[tuple[Component, Wire]] = deque()
         self._delivered: deque[SessionId] = deque()  # with views: of which something was, in this step
         self._effects: list[AnyEffect] = []
+        self._remembered = 0  # the time of the input before this one
         self._handlers: dict[type[inputs.Input], Any] = {
             inputs.Multicast: self._on_multicast,
             inputs.Submit: self._on_submit,
@@ -101,6 +112,7 @@ class Process:
             inputs.Trust: self._on_trust,
             inputs.Begin: self._on_begin,
             inputs.Recover: self._on_recover,
+            inputs.Foretold: self._on_foretold,
         }
         parsed = parse_options(protocol, options or {})
         self.promises = protocol.promises(parsed)
@@ -110,6 +122,7 @@ class Process:
         self.with_views = Promise.VIRTUAL_SYNCHRONY in self.promises
         self.heeds_floors = Promise.CLIENT_TURN_ORDER in self.promises  # those of clients' requests
         self.assures = Promise.DURABLE_RECEIPTS in self.promises  # whether the protocol says what is decided on
+        self.foretells = protocol.foretells(parsed)
         self.in_views = ClientsInViews(self)
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
@@ -117,13 +130,18 @@ class Process:
 
     def step(self, happened: inputs.AnyInput) -> list[AnyEffect]:
         """Handle one input. The effects are to be released, in order, once the input is durable."""
+        if type(happened) is inputs.Confirmed:
+            happened = self.received(happened)
         if type(happened) is Receive:
             if happened.transport is not _DATAGRAM:
                 channel = ChannelId(happened.sender, happened.transport)
                 self.inbox(channel).take_frame(happened.number, happened.frame)
+                if self.state.foretold:
+                    self.settle_foretold(channel, happened.number)
             return self.receive(happened.at, happened.sender, happened.frame)
         effects: list[AnyEffect] = []
         self._effects = effects
+        self._remembered = self.now
         if happened.at > self.now:  # noqa: PLR1730 - max is slow; a clock set back must not take the process with it
             self.now = happened.at
         self._handlers[type(happened)](happened)
@@ -275,6 +293,36 @@ class Process:
         for part, part_state in zip(self.parts, state.parts, strict=True):
             part.restore(part_state)
 
+    # Frames that were foretold ----------------------------------------------------------------------------------
+
+    def _on_foretold(self, told: inputs.Foretold) -> None:
+        """The frame has no event of its own: that is the one which it is to be."""
+        channel = ChannelId(told.sender, told.transport)
+        if told.number <= self.inbox(channel).received:
+            return
+        self.state.foretold.setdefault(channel, {})[told.number] = told.frame
+        part, message = self.decode_frame(told.frame)
+        part.foretold(told.sender, message)
+
+    def is_foretold(self, channel: ChannelId, number: int, checksum: bytes) -> bool:
+        """Whether a frame with this number and this checksum was foretold."""
+        frame = self.state.foretold.get(channel, _NO_FRAMES).get(number)
+        return frame is not None and frame.checksum == checksum
+
+    def received(self, confirmed: inputs.Confirmed) -> Receive:
+        """The same with the frame itself."""
+        at, sender, transport, number = msgspec.structs.astuple(confirmed)
+        return Receive(at, sender, transport, number, self.state.foretold[ChannelId(sender, transport)][number])
+
+    def settle_foretold(self, channel: ChannelId, number: int) -> None:
+        """This frame has come: of those up to it nothing need be known any more."""
+        waiting = self.state.foretold.get(channel)
+        if waiting is not None:
+            for told in [told for told in waiting if told <= number]:
+                del waiting[told]
+            if not waiting:
+                del self.state.foretold[channel]
+
     def inbox(self, channel: ChannelId) -> FrameInbox:
         found = self.state.inboxes.get(channel)
         if found is None:
@@ -298,7 +346,7 @@ class Process:
         assert len(self.parts) <= 255, "a part's index must fit into the first byte of a frame"
         return len(self.parts) - 1
 
-    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire) -> None:
+    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire, *, foretold: bool = False) -> None:
         if self.me in to:
             self.send_to_self(part, message)
             to = without(self.me, to)
@@ -316,7 +364,7 @@ class Process:
         state.seq = seq = state.seq + 1
         about = part.about(message) if self.traced else ()
         frame = encode_beside(_PART[part.index], message)
-        self._effects.append(Send(seq, to, channels, tuple(numbers), transport, frame, part.layer, about))
+        self._effects.append(Send(seq, to, channels, tuple(numbers), transport, frame, part.layer, about, foretold))
 
     def encode(self, part: Component, message: Wire) -> Buffers:
         """A frame: the index of the part that will handle it, and the message."""
@@ -545,12 +593,16 @@ class Process:
     def _multicast(self, destinations: tuple[GroupId, ...], count: int, body: Buffers) -> None:
         self.state.multicasts += 1
         message = Message(MessageId(self.me, self.state.multicasts), destinations, count, body)
+        self._record_multicast(message, self.now if self.foretells else None)
+        self.protocol.multicast(message)
+
+    def _record_multicast(self, m: Message, time_ns: int | None = None) -> None:
         self.state.seq += 1
         if self.traced:
-            requests = tuple(requests_of(message))
+            requests = tuple(requests_of(m))
             service = requests[0].service if requests else None
-            self._effects.append(Record(self.state.seq, "multicast", message.id, destinations, requests, layer=service))
-        self.protocol.multicast(message)
+            row = Record(self.state.seq, "multicast", m.id, m.destinations, requests, time_ns=time_ns, layer=service)
+            self._effects.append(row)
 
     def _on_fire(self, fired: inputs.Fire) -> None:
         if self.state.timers.get((fired.part, fired.timer)) != fired.due:
@@ -569,7 +621,7 @@ class Process:
         state = self.state
         state.roster = new.roster
         gone = self.topology.gone_since(before)
-        for channels in (state.sent, state.inboxes):
+        for channels in (state.sent, state.inboxes, state.foretold):
             for channel in [channel for channel in channels if channel.peer in gone]:
                 del channels[channel]
         self._effects.append(Forget(gone))
@@ -595,6 +647,25 @@ class Process:
     def _on_recover(self, recover: inputs.Recover) -> None:
         self._record("crash", time_ns=recover.crashed_at)
         self._record("recover", time_ns=recover.at)
+        for part in self.parts:
+            part.on_recover()
+
+    def begin_life(self) -> None:
+        """This process may have said more than it remembers: give nothing a name again that it may have given."""
+        state = self.state
+        state.lives.append(Life(state.multicasts, self._remembered))
+        state.multicasts = state.own_payloads = len(state.lives) * LIFE
+
+    def recall(self, m: Message) -> None:
+        """A message is new to this process. If it is its own, it has forgotten that it multicast it: it says so again.
+
+        When that was it has forgotten, too; not before the last input that it remembers.
+        """
+        if m.id.origin == self.me:
+            life = m.id.number // LIFE
+            lives = self.state.lives
+            if life < len(lives) and m.id.number > lives[life].multicasts:
+                self._record_multicast(m, lives[life].ended)
 
     def _record(self, kind: str, peer: ProcessId | None = None, time_ns: int | None = None) -> None:
         self.state.seq += 1
@@ -603,5 +674,6 @@ class Process:
 
 
 _NO_TURNS = "This protocol does not keep a client's order across sets of groups, so clients do not count turns with it."
+_NO_FRAMES: dict[int, Buffers] = {}
 _PART = [bytes((index,)) for index in range(256)]
 _decode_state = decoder_inside(ProcessState)

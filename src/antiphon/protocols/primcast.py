@@ -1,13 +1,13 @@
 """A log for each group, led by a primary; messages to several groups are ordered by the greatest of their timestamps.
 
-L1-L28 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
+L1-L34 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
 services/epochs.py; what is known of messages, and how long, services/retention.py; the order of real time, where that
 is asked for, services/real_time.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar, Literal
 
@@ -92,6 +92,7 @@ class Retry(Timer, frozen=True):
 class PrimcastOptions(RetentionOptions, frozen=True):
     hybrid: bool = True  # whether clocks keep up with the time of day, so that groups differ by little
     order: Literal["total", "realtime"] = "total"  # realtime: also after all that was delivered when it was multicast
+    early: bool = True  # whether what a primary appends leaves before it is durable there
 
 
 class Primcast(Epochs):
@@ -159,9 +160,13 @@ class Primcast(Epochs):
         return (*promised, Promise.REAL_TIME_ORDER) if options.order == "realtime" else promised
 
     @classmethod
+    def foretells(cls, options: Any) -> bool:
+        return bool(options.early)
+
+    @classmethod
     def drawn_last(cls, topology: Topology) -> Mapping[str, tuple[str, ...]]:
         kept = ("0", "100", "1000", str(RetentionOptions().kept))
-        return {"kept": kept, "order": ("total", "realtime")}
+        return {"kept": kept, "order": ("total", "realtime"), "early": ("true", "true", "false")}
 
     def validate(self, message: Wire) -> None:
         super().validate(message)
@@ -197,7 +202,14 @@ class Primcast(Epochs):
         else:
             self.hold(m, start.numbers)
             self.move_on()
-            self.send([self.primary(group) for group in m.destinations], start)  # L3
+            self.hasten([self.primary(group) for group in m.destinations], start)  # L3
+
+    def hasten(self, to: Iterable[ProcessId], message: Wire) -> None:
+        """What does no harm if this process forgets that it said it."""
+        if self.options.early:
+            self.foretell(to, message)  # L29
+        else:
+            self.send(to, message)
 
     def primary(self, group: GroupId) -> ProcessId:
         """As far as this process knows."""
@@ -219,6 +231,7 @@ class Primcast(Epochs):
     def when_held(self, known: Known) -> None:
         for group, announced in self.early.pop(known.message.id, {}).items():
             known.stamps[group] = announced.timestamp
+        self.process.recall(known.message)  # L34
         self.retry_later()
 
     def propose(self, known: Known) -> None:
@@ -266,14 +279,18 @@ class Primcast(Epochs):
         first = max(self.appended, self.log.base)  # alone in its group, it may have cut already what is new
         entries = self.entries_since(first)
         if entries:
-            self.send(self.followers, Append(self.epoch, first, self.clock, entries))  # L10
+            self.hasten(self.followers, Append(self.epoch, first, self.clock, entries))  # L10
         else:
             self.send(self.followers, Ack(self.epoch, self.log.length, self.clock))  # L11
         for group in groups:
-            self.announce(group, first)
+            self.hasten(self.topology.members(group), self.announcement(group, first))
         self.appended = self.log.length
 
-    def announce(self, group: GroupId, first: int) -> None:
+    def announce(self, group: GroupId) -> None:
+        """The whole log."""
+        self.send(self.topology.members(group), self.announcement(group, self.log.base))
+
+    def announcement(self, group: GroupId, first: int) -> Announce:
         found = []
         for index, logged in enumerate(self.log.since(first), first):
             known = self.known[logged.id]
@@ -281,22 +298,34 @@ class Primcast(Epochs):
             if group in destinations:
                 number = known.numbers[destinations.index(group)]
                 found.append(Announced(index, logged.timestamp, logged.id, number))
-        self.send(self.topology.members(group), Announce(self.epoch, self.log.length, found))  # L12
+        return Announce(self.epoch, self.log.length, found)  # L12
 
     def on_append(self, sender: ProcessId, append: Append) -> None:  # L13
-        if append.epoch != self.epoch or not self.is_active or self.owner(self.epoch) != sender:
+        if not self.follows(sender, append):
             return
-        if append.index > self.log.length:
-            return  # no primary leaves anything out
-        self.clock = max((self.clock, append.clock, *(entry.timestamp for entry in append.entries)))  # L14
-        for entry in append.entries[self.log.length - append.index :]:
-            self.append(entry)
-        self.vote(sender, Vote(append.epoch, append.index + len(append.entries), append.clock))
+        is_new = self.extend(append)
+        vote = Vote(append.epoch, append.index + len(append.entries), append.clock)
+        self.vote(sender, vote, early=not is_new)
         self.move_on()  # it may have been suspected when there was nothing to lead yet
+
+    def follows(self, sender: ProcessId, append: Append) -> bool:
+        """Whether it goes on with this log; no primary leaves anything out, so what is missing will come."""
+        leads = append.epoch == self.epoch and self.is_active and self.owner(self.epoch) == sender
+        return leads and append.index <= self.log.length
+
+    def extend(self, append: Append) -> bool:
+        """Whether anything is new."""
+        self.clock = max((self.clock, append.clock, *(entry.timestamp for entry in append.entries)))  # L14
+        new = append.entries[self.log.length - append.index :]
+        for entry in new:
+            self.append(entry)
+        return bool(new)
 
     def on_ack(self, sender: ProcessId, ack: Ack) -> None:  # L15
         if sender in self.mates:
             self.vote(sender, Vote(ack.epoch, ack.length, ack.clock), early=True)
+            if self.resigned:
+                self.move_on()  # E29
 
     def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         """Those of epochs to come are kept for them; those of epochs that were left count no more."""
@@ -343,6 +372,9 @@ class Primcast(Epochs):
         group = self.other_group(sender)
         if group is None or not self.learner(group).heed(sender, announce.epoch, announce.length):
             return
+        self.note(group, announce)
+
+    def note(self, group: GroupId, announce: Announce) -> None:
         for announced in announce.entries:
             if not self.was_delivered(announced):
                 self.learner(group).entries[announced.at] = announced
@@ -375,6 +407,29 @@ class Primcast(Epochs):
             elif not self.was_delivered(announced):
                 self.early.setdefault(announced.id, {})[group] = announced
         self.settle(early=True)
+
+    # What is foretold -----------------------------------------------------------------------------------------------
+
+    def foretold(self, sender: ProcessId, message: Wire) -> None:
+        """Taken as what it will be, but for what its sender adds to a majority: that counts when it comes."""
+        if isinstance(message, Start):  # L30
+            known = self.hold(message.message, message.numbers)
+            if known is not None and not known.timestamp and self.leads:
+                self.propose(known)
+        elif isinstance(message, Append) and self.follows(sender, message):  # L31
+            self.extend(message)
+            self.settle()
+            self.move_on()
+        elif isinstance(message, Announce):
+            group = self.other_group(sender)
+            if group is not None and message.epoch == self.learner(group).epoch:  # L32
+                self.note(group, message)
+
+    def on_recover(self) -> None:
+        if self.options.early:
+            self.process.begin_life()  # L33
+            self.labeller.begin_life()
+            self.resign()
 
     # Delivery -------------------------------------------------------------------------------------------------------
 
@@ -441,7 +496,7 @@ class Primcast(Epochs):
             self.acknowledge(logged.id, self.known[logged.id].message.destinations)
         if self.leads:
             for group in self.groups_due():
-                self.announce(group, self.log.base)  # L24
+                self.announce(group)  # L24
             self.due = {}
         for known in self.waiting():
             if not known.timestamp:
@@ -480,7 +535,7 @@ class Primcast(Epochs):
             if group == self.group or group not in addressed or self.topology.since(group) <= before.epoch:
                 continue
             if self.leads:
-                self.announce(group, self.log.base)  # L28
+                self.announce(group)  # L28
             else:
                 self.send(self.topology.members(group), Vouch(self.epoch, self.log.length, group))
 

@@ -1,6 +1,6 @@
 """Who leads a group, and what the next one goes on with.
 
-E1-E27 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
+E1-E29 are the lines of docs/protocols/epochs.md. Epochs are numbered, and the members own them in turn. A member that
 has promised itself to an epoch does nothing more in an earlier one; the owner of an epoch begins it with what a
 majority has promised: the log that went farthest, and a clock that is behind nobody's.
 
@@ -96,6 +96,7 @@ class Epochs(Retention):
     clock: int
     promised: int  # the last epoch that was promised
     epoch: int  # the last one that was adopted
+    resigned: bool  # it owned the epoch promised last, and may have forgotten what it said in it
     votes: Table[ProcessId, Vote]  # of the members of the own group
     pledges: Table[ProcessId, Promised]  # to a candidate, until it begins its epoch
     followers: list[ProcessId]  # to whom a primary has sent what it leads
@@ -115,7 +116,7 @@ class Epochs(Retention):
         self.clock = self.promised = self.epoch = self.asked = self.failed = self.goal = 0
         self.votes, self.pledges, self.calls, self.pupils = {}, {}, {}, {}
         self.newcomers, self.followers = [], []
-        self.patient = False
+        self.patient = self.resigned = False
 
     def begin(self) -> None:
         if self.members:
@@ -162,7 +163,7 @@ class Epochs(Retention):
 
     @property
     def lacks_leader(self) -> bool:
-        return self.is_vacant or self.owner(self.promised) in self.suspects
+        return self.is_vacant or self.resigned or self.owner(self.promised) in self.suspects
 
     @property
     def is_vacant(self) -> bool:
@@ -172,14 +173,21 @@ class Epochs(Retention):
     @property
     def is_active(self) -> bool:
         """Whether it takes part in the epoch that it has adopted."""
-        return self.promised == self.epoch
+        return self.promised == self.epoch and not self.resigned
 
     @property
     def leads(self) -> bool:
         return self.is_active and self.owner(self.epoch) == self.me
 
     def led_by(self) -> ProcessId | None:
-        return self.owner(self.promised) if self.members else None
+        return self.owner(self.promised) if self.members and not self.resigned else None
+
+    def resign(self) -> None:
+        """Somebody else is to begin an epoch: in the one that it owns this member does and acknowledges nothing more,
+        as if it had promised another one."""
+        if self.members and not self.is_vacant and self.owner(self.promised) == self.me:
+            self.resigned = True  # E28
+            self.move_on()
 
     def on_suspect(self, process: ProcessId) -> None:  # E1
         self.move_on()
@@ -189,7 +197,10 @@ class Epochs(Retention):
         where there was never anything to lead. Who has promised knows that there is, whatever it has of it."""
         if not self.lacks_leader:
             return
-        if not (self.held or self.log.length) and (self.is_active or self.is_vacant):
+        knows = self.held or self.log.length
+        if self.resigned:  # others may have more than it remembers
+            knows = knows or any(vote.length for vote in self.votes.values())
+        if not knows and (self.is_active or self.is_vacant or self.resigned):
             return
         if not self.failed:
             self.elect()
@@ -227,6 +238,7 @@ class Epochs(Retention):
     def promise(self, epoch: int) -> None:
         assert epoch > self.promised, "promises only grow"
         self.promised, self.asked, self.pledges, self.pupils = epoch, 0, {}, {}
+        self.resigned = False
         self.failed += 1
 
     # Promises -------------------------------------------------------------------------------------------------------
@@ -255,6 +267,8 @@ class Epochs(Retention):
 
     def on_promised(self, sender: ProcessId, promised: Promised) -> None:  # E10
         if sender not in self.mates or promised.epoch != self.promised or self.owner(self.promised) != self.me:
+            return
+        if self.resigned:
             return
         if not promised.learns:
             self.has_learnt(sender)

@@ -16,6 +16,7 @@ from antiphon.core.channel import Inbox
 from antiphon.core.errors import BadFrame
 
 NUMBER_MAX = 1 << 62  # no honest process counts so far
+LIFE = 1 << 32  # labels for one group: what an origin that forgets some of them counts anew from
 
 
 def check_numbers(numbers: Sequence[int]) -> None:
@@ -38,31 +39,45 @@ class Label(NamedTuple):
         numbers = self.numbers
         if len(numbers) != len(self.groups) or min(numbers) < 1 or max(numbers) >= NUMBER_MAX:
             raise BadFrame("A label has a number from 1 on for each of its groups.")
+        if not all(number % LIFE for number in numbers):
+            raise BadFrame("In each of its origin's lives, labels are numbered from 1 on.")
 
 
 class Labeller(msgspec.Struct):
     """At the origin: gives the labels."""
 
     counts: Table[GroupId, int] = {}
+    lives: int = 0  # of the origin, before this one
 
     def next(self, origin: ProcessId, groups: tuple[GroupId, ...]) -> Label:
         for group in groups:
-            self.counts[group] = self.counts.get(group, 0) + 1
+            self.counts[group] = self.counts.get(group, self.lives * LIFE) + 1
         return Label(origin, groups, tuple(self.counts[group] for group in groups))
+
+    def begin_life(self) -> None:
+        """It may have given labels that it has forgotten: none is given again."""
+        self.lives += 1
+        self.counts = {}
 
 
 class Labels(msgspec.Struct):
-    """At a member: the labels that it has had."""
+    """At a member: the labels that it has had. What an origin has forgotten leaves holes at the end of one of its lives
+    (``Labeller.begin_life``), so each life is counted by itself."""
 
-    streams: Table[str, Inbox] = {}
+    streams: Table[tuple[str, int], Inbox] = {}
 
     def has(self, label: Label, group: GroupId) -> bool:
         return self.had(label.origin, label.numbers[label.groups.index(group)])
 
     def had(self, origin: str, number: int) -> bool:
         """The same of the ``number``-th thing that an origin addressed to this member's group."""
-        stream = self.streams.get(origin)
+        life, number = divmod(number, LIFE)
+        stream = self.streams.get((origin, life))
         return stream is not None and not stream.is_new(number)
+
+    def received(self, origin: str) -> int:
+        """All up to this number, of an origin that never forgets."""
+        return self.streams.get((origin, 0), _NOTHING).received
 
     def add(self, label: Label, group: GroupId) -> bool:
         """Whether it is the first time."""
@@ -71,8 +86,12 @@ class Labels(msgspec.Struct):
     def take(self, origin: str, number: int) -> bool:
         if self.had(origin, number):
             return False
-        self.streams.setdefault(origin, Inbox()).take(number)
+        life, number = divmod(number, LIFE)
+        self.streams.setdefault((origin, life), Inbox()).take(number)
         return True
+
+
+_NOTHING = Inbox()
 
 
 def majority(members: tuple[ProcessId, ...]) -> int:

@@ -144,7 +144,7 @@ class LazyReliableMulticast(ReliableMulticast):
     def on_time_to_acknowledge(self, timer: TimeToAcknowledge) -> None:
         """Each group hears of what is addressed to it. What has a gap before it waits for the gap to close."""
         self.timing = False
-        received = {label.origin: self.seen.streams[label.origin].received for _, label in self.untold}
+        received = {label.origin: self.seen.received(label.origin) for _, label in self.untold}
         telling = [(id, label) for id, label in self.untold if self.number(label) <= received[label.origin]]
         self.untold = [(id, label) for id, label in self.untold if self.number(label) > received[label.origin]]
         for group in self.topology.groups:

@@ -75,7 +75,7 @@ class Adoption(msgspec.Struct, frozen=True, array_like=True):
     kept: list[PastDelivery]  # the others, as far as they are not in the log
     last: OrderPlace
     latest: dict[GroupId, OrderPlace]
-    done: dict[str, Inbox]
+    done: dict[tuple[str, int], Inbox]
     ahead: list[tuple[MessageId, int, int]]  # delivered, and perhaps in the log: final, position
     standing: tuple[Standing, ...]  # where clients are
 

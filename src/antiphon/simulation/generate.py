@@ -135,6 +135,8 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
     timeout = assumes.detector is Detector.TIMEOUT
     assures = load.through_members and Promise.DURABLE_RECEIPTS in protocol.promises(parsed)
     lonely = assumes.failures is Failures.MINORITY and model.permanent and not model.sent_survives
+    # Where anything leaves before it is durable, some disks are so slow that much can happen meanwhile.
+    slow = random.Random(f"{seed}/slow/{protocol.declaration.name}") if protocol.foretells(parsed) else None
     faults = place_faults(
         rng,
         [*topology.processes, *(() if load.through_members else load.clients)],
@@ -155,6 +157,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         leaders=random.Random(f"{seed}/leaders/{protocol.declaration.name}") if protocol.led else None,
         receipts=random.Random(f"{seed}/receipts/{protocol.declaration.name}") if assures else None,
         replaced=random.Random(f"{seed}/replaced/{protocol.declaration.name}") if protocol.replaces else None,
+        forgetting=slow if returning else None,
     )
     fifo = protocol.transport is Transport.FIFO or rng.random() < 0.5
     latencies = HARSH_LATENCIES if harsh else LATENCIES
@@ -175,7 +178,7 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         duplication=0.1,
         sent_survives=model.sent_survives,
         journal=returning,
-        sync_ns=rng.choice((50_000, 500_000)),
+        sync_ns=_sync_ns(rng, slow),
         snapshot_every=rng.choice((0, 5, 20)) if returning else 0,
         turn_ns=rng.choice((0, 0, MILLISECOND // 5, 2 * MILLISECOND)),
         gather=rng.choice((1, 3, 4096)),
@@ -185,6 +188,11 @@ def random_scenario(protocol: type[OrderingProtocol], seed: int, options: Mappin
         limit_ns=load.span_ns * 2 + 30_000 * MILLISECOND,
         events_max=EVENTS_MAX,
     )
+
+
+def _sync_ns(rng: random.Random, slow: random.Random | None) -> int:
+    quick = rng.choice((50_000, 500_000))
+    return quick if slow is None else slow.choice((quick, 2 * MILLISECOND, 10 * MILLISECOND))
 
 
 def _random_options(

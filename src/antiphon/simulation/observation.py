@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from antiphon.checks import FrameRow
+from antiphon.checks import FrameRow, Violation
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Assured, Log, Record, Reply, Send
 from antiphon.core.events import Delivered
@@ -17,6 +17,7 @@ from antiphon.services.consensus import Consensus
 from antiphon.services.label import Label
 from antiphon.services.matrix import Carried
 from antiphon.simulation.site import Site, Steps
+from antiphon.simulation.values import INVARIANT
 from antiphon.trace import Row, RowMaker, names_of, receive_row
 
 FOLLOWED_MAX = 16  # messages in flight whose steps are measured; the oldest gives way
@@ -30,6 +31,8 @@ class Observations:
         self._answers: list[
             tuple[Site, int, Reply | Assured]
         ] = []  # all that left, whatever became of the process after it
+        self._unsaid: dict[MessageId, tuple[Site, Record]] = {}  # multicasts, of which others may have heard early
+        self.forgotten: set[MessageId] = set()  # those of them that their senders have forgotten
 
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None:
         process, after = site.host.process, site.released_seq
@@ -53,6 +56,47 @@ class Observations:
     def answered(self, site: Site, now: int, answer: Reply | Assured) -> None:
         self._answers.append((site, now, answer))
 
+    def cut_off(self, site: Site, waiting: Iterable[Turn], kept: int) -> None:
+        """A crash came before this was let out; the inputs from the index ``kept`` on are forgotten."""
+        for turn in waiting:
+            for effect in turn.effects:
+                if type(effect) is Record and effect.kind == "multicast" and effect.message is not None:
+                    self._unsaid[effect.message] = site, effect
+                    if turn.index >= kept:
+                        self.forgotten.add(effect.message)
+
+    def resaid(self) -> tuple[list[Row], list[str], list[Violation]]:
+        """Of messages that others heard of before their senders crashed: the rows of senders that never came back to
+        say that they multicast them; the senders that did, and have yet to hear of one; and what any said wrongly."""
+        if not self._unsaid:
+            return [], [], []
+        delivered = {
+            (process.me, e.event.id)
+            for process, _, _, effects, *_ in self._seen
+            for e in effects
+            if type(e) is Log and type(e.event) is Delivered
+        }
+        effects = [effect for _, _, _, effects, *_ in self._seen for effect in effects]
+        said = {e.message: e for e in effects if type(e) is Record and e.kind == "multicast"}
+        shown = {id for e in effects if type(e) is Send for id in e.about}
+        shown.update(id for _, id in delivered)
+        rows: list[Row] = []
+        incomplete: dict[str, None] = {}
+        wrong: list[Violation] = []
+        for id, (site, true) in self._unsaid.items():
+            again = said.get(id)
+            if again is not None:
+                if (again.destinations, again.requests) != (true.destinations, true.requests):
+                    wrong.append(Violation(INVARIANT, (site.id,), (str(id),), "It says again what it never said."))
+            elif (site.id, id) in delivered and site.up:
+                wrong.append(Violation(INVARIANT, (site.id,), (str(id),), "It does not say that it multicast this."))
+            elif id in shown and site.up:
+                incomplete[site.id] = None
+            elif id in shown:
+                true.seq = site.released_seq + 2 + len(self._answers) + len(rows)
+                RowMaker().add_effects(rows, site.id, [true], site.crashed_at, None, 0)
+        return rows, list(incomplete), wrong
+
     def unrecorded(self) -> list[Row]:
         """The receipts that left a process and of which it knows nothing, behind all that it knows.
 
@@ -75,6 +119,7 @@ class Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""
         seen = Observations(follow_steps=self._follow)
         seen._seen, self._seen = self._seen, []
+        seen.forgotten = self.forgotten
         return seen
 
     def rows(self, *, receives: bool = True) -> list[Row]:

@@ -59,6 +59,7 @@ def place_faults(
     leaders: random.Random | None = None,
     receipts: random.Random | None = None,
     replaced: random.Random | None = None,
+    forgetting: random.Random | None = None,
 ) -> tuple[Fault, ...]:
     """About ``count`` faults in the course of a workload. All end but crashes for good and some distrust.
 
@@ -71,6 +72,7 @@ def place_faults(
     ``leaders``: decides what befalls those who lead groups, a stream of its own as well; None where nobody does.
     ``receipts``: decides who crashes when it has just assured a client; None where nobody does that.
     ``replaced``: decides who is replaced by somebody new; None where nobody can be.
+    ``forgetting``: decides who crashes when it has said what is not durable; None where nobody says such things.
     """
     placing = Placing(rng, processes, span_ns, topology, plans, effects_max, watched)
     placing.returning, placing.permanent = returning, permanent
@@ -89,6 +91,8 @@ def place_faults(
         placing.last_words(last_words)
     if replaced is not None and permanent and FaultKind.CRASH in kinds:
         placing.replace(replaced)
+    if forgetting is not None and FaultKind.CRASH in kinds:
+        placing.forget(forgetting)
     return tuple(sorted(placing.faults, key=lambda fault: fault.at))
 
 
@@ -285,6 +289,22 @@ class Placing:
             elif self.returning and process not in self.gone:
                 at, lasts = rng.randrange(self.span_ns), rng.randrange(MILLISECOND, 20 * MILLISECOND)
                 self.faults.append(Crash(process, at, lasts, "receipt"))
+
+    def forget(self, rng: random.Random) -> None:
+        """Those who lead at first, soon after something was sent; and once in a while all at the same time."""
+        first = [str(members[0]) for members in self.topology.groups.values()]
+        for _ in range(rng.randint(0, 2)):
+            at = rng.choice(self.plans).at if self.plans else rng.randrange(self.span_ns)
+            self._returning(rng, rng.choice(first), at + rng.randrange(3 * MILLISECOND))
+        if rng.random() < 0.3:
+            at = rng.randrange(self.span_ns)
+            for process in self._members():
+                self._returning(rng, process, at)
+
+    def _returning(self, rng: random.Random, process: str, at: int) -> None:
+        if process not in self.gone:
+            moment: CrashMoment = rng.choice((None, None, rng.randint(1, self.effects_max)))
+            self.faults.append(Crash(process, at, rng.randrange(MILLISECOND, 20 * MILLISECOND), moment))
 
     # Replacements ---------------------------------------------------------------------------------------------------
 

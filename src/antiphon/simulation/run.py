@@ -34,7 +34,7 @@ class Outcome(msgspec.Struct, kw_only=True, dict=True):
     scenario: Scenario
     facts: RunFacts
     observations: Observations
-    outside: list[Row]  # what no process tells: crashes without a return, and answers that their process forgot
+    outside: list[Row]  # what no process tells: crashes without a return, and what their process forgot
     events: int
     multicasts: int
     deliveries: int
@@ -114,6 +114,8 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     gone = [site for site in world.sites.values() if not site.up]
     outside = world.observations.unrecorded()
     outside += [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
+    resaid, incomplete, wrong = world.observations.resaid()
+    outside += resaid
     observations = world.observations.hand_over()
     world.close()
     evidence, traffic = observations.evidence()
@@ -128,6 +130,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         promises=[promise.value for promise in promises],
         drained=not broken and scenario.limit_ns > _calm_at(scenario) + SETTLE_NS,
         faulty=[str(site.id) for site in gone],
+        incomplete=incomplete,
         clock_error_ns=0,
         seed=scenario.seed,
     )
@@ -150,7 +153,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         virtual_ns=world.now,
         overtakings=world.overtakings,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
-        violations=broken + check_history(history) + below + late_deliveries(history, scenario, world.now),
+        violations=broken + wrong + check_history(history) + below + late_deliveries(history, scenario, world.now),
     )
 
 

@@ -173,6 +173,21 @@ class Site:
                 world.overtakings += 1
             heappush(heap, (due, next(tickets), link, channel, number, frame, note))
 
+    def on_foretell(self, send: Send, note: Steps | None) -> None:
+        left = len(send.to) if self._left is None else min(self._left, len(send.to))
+        (channel, _), world = self._channels[send.transport], self.world
+        for peer, number in list(zip(send.to, send.numbers, strict=True))[:left]:
+            link = self.links[peer]
+            if link.cuts:
+                world.effective(link.cuts[-1])
+                continue
+            link.last_arrival = due = max(world.now + link.least + int(link.span * link.draw()), link.last_arrival)
+            heappush(self._heap, (due, next(self._tickets), link, channel, -number, send.frame, note))
+        if self._left is not None:
+            self._left -= left
+            if left < len(send.to):
+                raise Interrupted
+
     def resend(self, link: Link, channel: ChannelId, number: int, frame: Buffers) -> None:
         """What its receiver does not hold sets out again."""
         self.on_send(Send(0, (link.target,), (channel,), (number,), channel.transport, frame, "", ()), dict(self.steps))

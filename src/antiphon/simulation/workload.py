@@ -67,6 +67,8 @@ class Application:
     def on_multicast(self, site: Site, record: Record) -> None:
         assert record.message is not None
         assert record.destinations is not None
+        if record.message in self.world.observations.forgotten:
+            return  # it has heard again of what it made, and was asked for once more
         if record.requests:
             self.made[site.id] = self.made.get(site.id, 0) + 1
         else:

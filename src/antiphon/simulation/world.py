@@ -19,7 +19,17 @@ from antiphon.core.effects import Assured, Record, Reply, SetTimer
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered
 from antiphon.core.gather import Gather
-from antiphon.core.inputs import AnyInput, Begin, Fire, Multicast, NewRoster, Receive, Recover
+from antiphon.core.inputs import (
+    AnyInput,
+    Begin,
+    Confirmed,
+    Fire,
+    Foretold,
+    Multicast,
+    NewRoster,
+    Receive,
+    Recover,
+)
 from antiphon.core.model import ProcessId, Service, Topology
 from antiphon.core.options import parse_options
 from antiphon.core.process import Process
@@ -32,6 +42,7 @@ from antiphon.simulation.site import Arguments, Interrupted, Site, Steps
 from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
+IN_FULL = 8  # each so many frames that were foretold come in full, as if the connection had been another one by then
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
 EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
 
@@ -159,6 +170,9 @@ class World:
         if link.cuts:
             self.effective(link.cuts[-1])
             return
+        if channel is not None and number < 0:
+            self._hear(site, link, channel, -number, frame, carried)
+            return
         if site.held is not None or channel is None:
             transport = _DATAGRAM if channel is None else channel.transport
             self.take(site, Receive(self.now, link.source, transport, number, frame), carried)
@@ -175,7 +189,17 @@ class World:
                 return
         except BadFrame:
             return  # one before it was lost with its connection, and both will be resent
-        self._handle(site, Receive(self.now, link.source, channel.transport, number, frame), note)
+        happened: AnyInput = Receive(self.now, link.source, channel.transport, number, frame)
+        if number % IN_FULL and host.process.is_foretold(channel, number, frame.checksum):
+            happened = Confirmed(self.now, link.source, channel.transport, number)
+        self._handle(site, happened, note)
+
+    def _hear(
+        self, site: Site, link: Link, channel: ChannelId, number: int, frame: Buffers, carried: Steps | None
+    ) -> None:
+        """A frame is foretold."""
+        if number > site.process.inbox(channel).received:
+            self.take(site, Foretold(self.now, link.source, channel.transport, number, frame), carried)
 
     def _handle(self, site: Site, happened: AnyInput, note: Steps | None) -> None:
         """Have an input journaled and handled, end the turn now or soon, and let out what is durable."""
@@ -340,6 +364,8 @@ class World:
         rng = random.Random(f"{self.scenario.seed}/{site.id}/crash {site.life}")
         if site.disk is not None:
             site.disk.crash(rng)
+            if site.process.foretells:
+                self.observations.cut_off(site, site.host.waiting, site.disk.next_index)
         self.detector.crashed(site, rng, for_good=down_ns is None)
         if not self.scenario.sent_survives:
             self._lose(site, rng)

@@ -18,7 +18,7 @@ from antiphon.core.model import GROUPS_MAX, NAME_MAX
 from antiphon.core.requests import REQUEST_BYTES_MAX
 
 MAGIC = "antiphon"
-VERSION = 3
+VERSION = 4
 OVERHEAD_BYTES_MAX = 64 << 10
 HELLO_BYTES_MAX = 4 << 10  # before a connection has said who it is
 WELCOME_BYTES_MAX = 4 << 20  # names every process of the cluster
@@ -64,6 +64,8 @@ class FrameKind:
     TELL: Final = 20
     TOLD: Final = 21
     REPLACED: Final = 22
+    FORETOLD: Final = 23  # as DATA: a copy of what is to come with this number, ahead of its time
+    CONFIRMED: Final = 24  # u8 transport, u64 number, the checksum of what was foretold on this connection: it has come
 
 
 KIND_MAX = max(kind for name, kind in vars(FrameKind).items() if name.isupper())
@@ -263,6 +265,15 @@ def decode(kind: type[ControlBody], body: Piece) -> ControlBody:
 def data_head(transport: Transport, number: int, size: int) -> bytes:
     """What stands before a protocol's frame of ``size`` bytes."""
     return _pack_data(_NUMBERED_BYTES + size, FrameKind.DATA, transport, number)
+
+
+def foretold_head(transport: Transport, number: int, size: int) -> bytes:
+    """The same, where it is ahead of its time."""
+    return _pack_data(_NUMBERED_BYTES + size, FrameKind.FORETOLD, transport, number)
+
+
+def encode_confirmed(transport: Transport, number: int, checksum: bytes) -> bytes:
+    return _pack_data(_NUMBERED_BYTES + len(checksum), FrameKind.CONFIRMED, transport, number) + checksum
 
 
 def decode_data(body: memoryview) -> tuple[Transport, int, memoryview]:

@@ -61,6 +61,7 @@ class Driver:
     """One process with its disk: the host's Outside."""
 
     on_send: Callable[[Send, Any], None]
+    on_foretell: Callable[[Send, Any], None]
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
     on_reply: Callable[[Reply], None]
     on_assured: Callable[[Assured], None]

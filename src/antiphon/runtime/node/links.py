@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from antiphon.core import ProcessId
-from antiphon.core.buffers import Buffers
+from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.channel import NUMBERED, ChannelId, Transport
 from antiphon.core.errors import BadFrame, JournalBehind, JournalError
 from antiphon.runtime.net import Address, FrameStream, ReceivedFrame, dial
@@ -29,6 +29,8 @@ from antiphon.runtime.net.frames import (
     decode,
     decode_ack,
     encode,
+    encode_confirmed,
+    foretold_head,
 )
 from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
 from antiphon.runtime.node.peers import HEARTBEAT, PEER_SILENCE_SECONDS, check_marks, marks
@@ -125,6 +127,7 @@ class PeerLink:
         self._stream: LinkStream | None = None
         self._progress_at = 0.0
         self._is_pumping = False
+        self._foretold: dict[tuple[Transport, int], Buffers] = {}  # on this connection, and not confirmed
         self._is_heavier = False  # by some 64 KiB since it was last relieved
         self._awake = asyncio.Event()
 
@@ -166,9 +169,11 @@ class PeerLink:
 
     def opened(self, stream: LinkStream) -> None:
         self._stream = stream
+        self._foretold.clear()
 
     def lost(self) -> None:
         self._stream = None
+        self._foretold.clear()
         if self.ready:
             self.ready = False
             self.lost_at = time.time()
@@ -216,8 +221,22 @@ class PeerLink:
         if lag.add(number, size):
             self._is_heavier = True
         if channel.next == number and self.ready and stream is not None and stream.is_writable:
-            stream.pieces += (data_head(transport, number, size), *frame.pieces)
+            stream.pieces += self._pieces(transport, number, frame)
             channel.next = number + 1
+
+    def foretell(self, transport: Transport, number: int, frame: Buffers) -> None:
+        """A frame leaves ahead of its time, where the peer has been sent all that was released before it."""
+        channel, stream = self.channels[transport], self._stream
+        if self.ready and stream is not None and stream.is_writable and channel.next == channel.box.sent + 1:
+            stream.pieces += (foretold_head(transport, number, frame.size), *frame.pieces)
+            self._foretold[transport, number] = frame
+            stream.flush()
+
+    def _pieces(self, transport: Transport, number: int, frame: Buffers) -> tuple[Piece, ...]:
+        """What has gone ahead over this very connection need not go again."""
+        if self._foretold and self._foretold.pop((transport, number), None) is frame:
+            return (encode_confirmed(transport, number, frame.checksum),)
+        return (data_head(transport, number, frame.size), *frame.pieces)
 
     def flush(self) -> None:
         """What was sent leaves now; and where it was much, it is seen whether all that is kept may stay in memory."""
@@ -272,7 +291,7 @@ class PeerLink:
         for number, kept in channel.box.frames_from(channel.next):
             if size >= limit:
                 break
-            stream.add(data_head(transport, number, kept.size), *kept.pieces)
+            stream.add(*self._pieces(transport, number, kept))
             channel.next = number + 1
             size += kept.size
         return size

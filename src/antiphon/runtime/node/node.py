@@ -125,6 +125,7 @@ class ClusterNode:
         driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained, held_bytes)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.on_send = self._send
+        driver.on_foretell = self._foretell
         driver.on_durable = self._on_durable
         driver.on_congested = self._set_reading
         driver.on_refused = folder.mark_refused
@@ -409,6 +410,12 @@ class ClusterNode:
             if link is not None:  # else it was replaced
                 link.send(transport, number, frame)
                 sent_to[link] = None
+
+    def _foretell(self, send: Send, _: Any) -> None:
+        for peer, number in zip(send.to, send.numbers, strict=True):
+            link = self.links.get(peer)
+            if link is not None:
+                link.foretell(send.transport, number, send.frame)
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
         """First what others wait for; acknowledgements have time."""

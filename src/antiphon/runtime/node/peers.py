@@ -12,9 +12,9 @@ from functools import partial
 
 from antiphon.core import ProcessId
 from antiphon.core.buffers import COPIED_MAX, Buffers
-from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId
+from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId, Transport
 from antiphon.core.errors import BadFrame, JournalFull
-from antiphon.core.inputs import Receive
+from antiphon.core.inputs import Confirmed, Foretold, Receive
 from antiphon.runtime.net import FrameStream, ReceivedFrame
 from antiphon.runtime.net.frames import PEER_BYTES_MAX, ChannelMarks, FrameKind, decode_data, encode, encode_ack
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS
@@ -63,6 +63,11 @@ class PeerCaller:
         self._stream = stream
         self._channels = {transport: ChannelId(peer, transport) for transport in NUMBERED}
         self._acknowledged = {c: driver.host.received.get(c, NO_FRAMES).frames for c in self._channels.values()}
+        self._takes = {
+            FrameKind.DATA: self._receive,
+            FrameKind.FORETOLD: self._hear,
+            FrameKind.CONFIRMED: self._confirm,
+        }
         self._bytes = 0  # taken since the last acknowledgement
         self._timer: asyncio.TimerHandle | None = None
         self._refused: deque[ReceivedFrame] = deque()  # frames that found the disk full
@@ -83,9 +88,10 @@ class PeerCaller:
             self._refused.extend(frames)
             return
         for at, (kind, body) in enumerate(frames):
-            if kind == FrameKind.DATA:
+            take = self._takes.get(kind)
+            if take is not None:
                 try:
-                    self._receive(body)
+                    take(body)
                 except JournalFull:
                     self._refused.extend(frames[at:])
                     self._wait_for_room()
@@ -105,6 +111,32 @@ class PeerCaller:
         frame = Buffers(bytes(view) if size < COPIED_MAX else view)
         driver.process.check_frame(frame)
         driver.take(Receive(driver.clock(), self.peer, transport, number, frame))
+        self._bytes += size
+
+    def _hear(self, body: memoryview) -> None:
+        """A frame is foretold. BadFrame, JournalFull: nothing has happened."""
+        transport, number, view = decode_data(body)
+        driver = self._driver
+        if transport is not Transport.FIFO:
+            raise BadFrame("Only what keeps its order is foretold.")
+        if number <= driver.process.inbox(self._channels[transport]).received:
+            return
+        frame = Buffers(bytes(view) if len(view) < COPIED_MAX else view)
+        driver.process.check_frame(frame)
+        driver.take(Foretold(driver.clock(), self.peer, transport, number, frame))
+
+    def _confirm(self, body: memoryview) -> None:
+        """What was foretold on this connection has come. BadFrame, JournalFull: nothing has happened."""
+        transport, number, checksum = decode_data(body)
+        driver, channel = self._driver, self._channels.get(transport)
+        if channel is None:
+            raise BadFrame("Datagrams do not come over a connection.")
+        if not driver.host.is_new(channel, number):
+            return
+        if not driver.process.is_foretold(channel, number, bytes(checksum)):
+            raise BadFrame(f"Frame {number} of {self.peer} was never foretold.")
+        size = driver.process.state.foretold[channel][number].size
+        driver.take(Confirmed(driver.clock(), self.peer, transport, number))
         self._bytes += size
 
     def _wait_for_room(self) -> None:
