@@ -192,20 +192,19 @@ def _numbered(process: Ints, next_seq: Ints) -> Ints:
 
 
 def by_spark(folder: Path, memory_gib: int | None, rows: int, shape: str) -> Iterator[str]:
-    """The commands' own path, without their words."""
-    from antiphon.pipeline.metrics import run_metrics
+    """What `antiphon report` does before it draws: `verify` and `metrics` share their look at the trace."""
     from antiphon.pipeline.read import open_trace
     from antiphon.pipeline.session import spark_session
-    from antiphon.pipeline.verify import verify
+    from antiphon.pipeline.verify import verify_and_measure
 
     spark = spark_session("benchmark", memory_gib=memory_gib, rows=rows)
     yield "start"
     events, runs, _, scan = open_trace(spark, folder)
     yield "read"
-    _must_be_judged_right({row.property for row in verify(events, runs, scan=scan).collect()}, shape)
-    yield "verify"
-    run_metrics(events, runs, scan=scan).write.mode("overwrite").parquet(str(folder / "metrics"))
-    yield "metrics"
+    violations, measured = verify_and_measure(events, runs, scan=scan)
+    _must_be_judged_right({row.property for row in violations.collect()}, shape)
+    measured.runs.write.mode("overwrite").parquet(str(folder / "metrics"))
+    yield "verify and metrics"
 
 
 def by_duckdb(folder: Path, memory_gib: int | None, rows: int, shape: str) -> Iterator[str]:
