@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,12 +232,41 @@ def judge(engine: str, folder: Path, memory_gib: int | None, rows: int, shape: s
     """In the engine's own process: print what each step took."""
     spent = {}
     before, started = 0.0, time.perf_counter()
+    peaks = Peaks()
     for step in ENGINES[engine](folder, memory_gib, rows, shape):
         now = tree_seconds(os.getpid())
         spent[step] = now - before
         before = now
-    found = {"steps": spent, "cpu": before, "wall": time.perf_counter() - started, "peak_gib": peak_gib(os.getpid())}
+    found = {"steps": spent, "cpu": before, "wall": time.perf_counter() - started, **peaks.seen()}
     print(json.dumps(found), flush=True)
+
+
+class Peaks:
+    """The most that each process of the tree held, whether it is still there at the end or not."""
+
+    def __init__(self) -> None:
+        self._gib: dict[int, tuple[str, float]] = {}
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def seen(self) -> dict[str, float]:
+        self._look()
+        workers = [gib for pid, (name, gib) in self._gib.items() if name.startswith("python") and pid != os.getpid()]
+        return {"peak_gib": sum(gib for _, gib in self._gib.values()), "worker_gib": max(workers, default=0.0)}
+
+    def _watch(self) -> None:
+        while True:
+            self._look()
+            time.sleep(2)
+
+    def _look(self) -> None:
+        for pid in tree(os.getpid()):
+            try:
+                status = Path(f"/proc/{pid}/status").read_text()
+            except OSError:
+                continue  # it has ended
+            told = dict(line.split(":", 1) for line in status.splitlines())
+            if "VmHWM" in told:
+                self._gib[pid] = told["Name"].strip(), int(told["VmHWM"].split()[0]) / 2**20
 
 
 def tree(pid: int) -> list[int]:
@@ -258,15 +288,12 @@ def tree_seconds(pid: int) -> float:
     """The processor time of a process, of those below it, and of those of them that have ended."""
     ticks = 0
     for each in tree(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended, and its parent has its time
         ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def peak_gib(pid: int) -> float:
-    """The sum of the most that each of them held."""
-    status = [Path(f"/proc/{each}/status").read_text() for each in tree(pid)]
-    return sum(int(text.partition("VmHWM:")[2].split()[0]) for text in status if "VmHWM:" in text) / 2**20
 
 
 def compare(folder: Path, rows: int, shape: str, engines: list[str], memory: dict[str, int | None]) -> None:
@@ -285,6 +312,8 @@ def compare(folder: Path, rows: int, shape: str, engines: list[str], memory: dic
         steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in found["steps"].items())
         ratio = f", {cpu[engine] / cpu['duckdb']:.1f} times DuckDB" if engine != "duckdb" and "duckdb" in cpu else ""
         spent = f"{found['cpu']:8.1f} cpu s{found['wall']:8.1f} s{found['peak_gib']:6.1f} GiB"
+        if found["worker_gib"]:
+            spent += f" (of a worker {found['worker_gib'] * 1024:.0f} MiB)"
         print(f"  {engine:<8}{spent}{ratio} ({steps})", flush=True)
 
 
