@@ -18,12 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from forged_definitions import PROMISES, Definitions
 
 from antiphon import checks
 from antiphon.trace import RequestCell, Row, RunFacts
-from antiphon.trace.parquet import to_table, write_tables
+from antiphon.trace.parquet import write_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -276,10 +275,7 @@ def on_spark(folder: Path, runs: list[tuple[RunFacts, list[Row]]], spark: SparkS
     from antiphon.pipeline.read import open_trace
     from antiphon.pipeline.verify import verify
 
-    tables = [(facts, to_table(rows)) for facts, rows in runs]
-    write_tables(
-        folder, "forged", [(f, table.append_column("run", pa.repeat(f.run, len(table)))) for f, table in tables]
-    )
+    write_runs(folder, "forged", runs)
     trace = open_trace(spark, folder)
     return {(row.run, row.property) for row in verify(trace.events, trace.runs, scan=trace.scan).collect()}
 
