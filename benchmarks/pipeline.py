@@ -3,8 +3,9 @@ polars`).
 
 Each engine is a process of its own; its cost is the processor time of the whole tree of processes, Java's start and the
 Python workers included. The shapes: `keys`, `duplicates` (2 % of the rows are there twice), `keyless`, `runs`, the
-same number of rows in runs of 600 each, and forged ones, for Spark alone: in the middle of the trace one process
-delivers two messages in the wrong order (`swapped`) or one of them not at all (`lost`), with keys and without.
+same number of rows in runs of 600 each, `clients`, of which all messages are clients' requests, acknowledged, and in
+an order of real time; and forged ones, for Spark alone: in the middle of the trace one process delivers two messages in
+the wrong order (`swapped`) or one of them not at all (`lost`), with keys, without, and among clients' requests.
 
 Example: python benchmarks/pipeline.py --rows 2000000 20000000 --shapes keys duplicates keyless
 """
@@ -17,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from antiphon.trace import RunFacts, write_facts, write_many_facts
+from antiphon.trace import MAJORITY, RunFacts, write_facts, write_many_facts
 from antiphon.trace.parquet import EVENTS, RUN
 
 GROUPS = {f"g{g}": [f"g{g}.{m}" for m in (1, 2, 3)] for g in (1, 2, 3)}
@@ -49,9 +51,12 @@ FORGED = {
     "lost": {"agreement", "uniform_agreement", "total_order", "fifo", "causal"},
 }
 FORGED |= {f"keyless-{how}": broken for how, broken in FORGED.items()}
-SHAPES = ["keys", "duplicates", "keyless", "runs", *FORGED]
-KINDS = ["multicast", "deliver", "send", "receive"]
-LAYERS = ["start", "propose", "final"]
+FORGED["clients-swapped"] = FORGED["swapped"] | {"real_time_order"}
+FORGED["clients-lost"] = FORGED["lost"] | {"client_order", "receipts", "durable_receipts"}
+SHAPES = ["keys", "duplicates", "keyless", "runs", "clients", *FORGED]
+KINDS = ["multicast", "deliver", "send", "receive", "receipt"]
+LAYERS = ["start", "propose", "final", MAJORITY]
+CLIENTS = [f"client{i}" for i in range(20)]
 
 Ints = npt.NDArray[np.int64]
 
@@ -67,14 +72,24 @@ def write_trace(folder: Path, rows: int, shape: str) -> tuple[int, int]:
         names = [f"r{i}" for i in range(-(-messages // per_run))]
         write_many_facts(folder, "all", [_facts(name) for name in names])
     else:
-        write_facts(folder, _facts("run"))
+        write_facts(folder, _facts("run", shape))
         events = events / "run=run"
     events.mkdir(parents=True)
     next_seq, next_position = (np.zeros(len(SENDERS), dtype=np.int64) for _ in range(2))
+    next_request = np.zeros(len(CLIENTS) * len(DESTINATIONS), dtype=np.int64) if "clients" in shape else None
     written = decoded = 0
     for part, first in enumerate(range(0, messages, CHUNK)):
         count = min(CHUNK, messages - first)
-        table = _chunk(random, first, count, next_seq, next_position, keys="keyless" not in shape, per_run=per_run)
+        table = _chunk(
+            random,
+            first,
+            count,
+            next_seq,
+            next_position,
+            keys="keyless" not in shape,
+            per_run=per_run,
+            next_request=next_request,
+        )
         if shape in FORGED and first + CHUNK >= messages // 2 > first:
             table = _forged(table, shape)
         if shape == "duplicates":
@@ -86,8 +101,17 @@ def write_trace(folder: Path, rows: int, shape: str) -> tuple[int, int]:
     return written, decoded
 
 
-def _facts(run: str) -> RunFacts:
-    return RunFacts(run=run, driver="simulation", protocol="synthetic", groups=GROUPS, promises=PROMISES, drained=True)
+def _facts(run: str, shape: str = "keys") -> RunFacts:
+    of_clients = ["durable_receipts", "real_time_order"] if "clients" in shape else []
+    return RunFacts(
+        run=run,
+        driver="simulation",
+        protocol="synthetic",
+        groups=GROUPS,
+        promises=[*PROMISES, *of_clients],
+        drained=True,
+        clock_error_ns=0,
+    )
 
 
 def _chunk(
@@ -99,6 +123,7 @@ def _chunk(
     *,
     keys: bool,
     per_run: int | None,
+    next_request: Ints | None,
 ) -> pa.Table:
     number = np.arange(first, first + count)
     sender = random.integers(0, len(SENDERS), count)
@@ -115,6 +140,8 @@ def _chunk(
     parts = [(sender, start, 0, np.arange(count), nobody[:count], -1), (p, last, 1, m, nobody, -1)]
     for leg, (source, target, sent) in enumerate([(s, p, t0), (p, s, t0 + flight), (s, p, t0 + 1_200_000)]):
         parts += [(source, sent, 2, m, target, leg), (target, sent + flight, 3, m, source, leg)]
+    if next_request is not None:
+        parts.append((sender, start + 1_000, 4, np.arange(count), nobody[:count], LAYERS.index(MAJORITY)))
     process, when, message, peer = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3, 4))
     kind, layer = (np.concatenate([np.full(len(part[0]), part[i]) for part in parts]) for i in (2, 5))
     order = np.argsort(when, kind="stable")
@@ -124,22 +151,26 @@ def _chunk(
     process, when, kind, message, peer, layer = (a[kept] for a in (process, when, kind, message, peer, layer))
     names = pc.binary_join_element_wise(pa.array(SENDERS).take(sender), pc.cast(pa.array(number), pa.string()), ":")
     order_keys = pa.array([f"{n:012d}" for n in number])
-    plain, deliver = kind <= 1, kind == 1
+    named, plain, deliver = kind <= 1, (kind <= 1) | (kind == 4), kind == 1
     position = np.zeros(len(kind), dtype=np.int64)
     position[deliver] = _numbered(process[deliver], next_position)
-    own = {"client": pa.array(SENDERS).take(sender), "first": number, "payloads": np.ones(count, int), "digest": number}
+    client, first_of = pa.array(SENDERS).take(sender), number
+    if next_request is not None:
+        asking = random.integers(0, len(CLIENTS), count)
+        client, first_of = pa.array(CLIENTS).take(asking), _numbered(asking * len(DESTINATIONS) + to, next_request)
+    own = {"client": client, "first": first_of, "payloads": np.ones(count, int), "digest": number}
     cells = pa.table(own, pa.schema(EVENTS.field("requests").type.value_type)).to_struct_array().combine_chunks()
     table = {
         "process": pa.array(SENDERS).take(process),
         "seq": _numbered(process, next_seq),
         "time_ns": when,
         "kind": pa.array(KINDS).take(kind),
-        "message": names.take(pa.array(message, mask=~plain)),
+        "message": names.take(pa.array(message, mask=~named)),
         "destinations": pa.array(DESTINATIONS).take(pa.array(to[message], mask=~plain)),
         "requests": _singly(cells).take(pa.array(message, mask=~plain)),
         "peers": _singly(pa.array(SENDERS)).take(pa.array(peer, mask=plain)),
         "about": _singly(names).take(pa.array(message, mask=plain)),
-        "layer": pa.array(LAYERS).take(pa.array(layer, mask=plain)),
+        "layer": pa.array(LAYERS).take(pa.array(layer, mask=named)),
         "bytes": pa.array(np.full(len(kind), 96), mask=plain),
         "step": pa.array(np.where(deliver, 3, np.maximum(layer, 0)), pa.int32()),
         "order_key": order_keys.take(pa.array(message, mask=~deliver if keys else np.ones(len(kind), bool))),
@@ -192,20 +223,19 @@ def _numbered(process: Ints, next_seq: Ints) -> Ints:
 
 
 def by_spark(folder: Path, memory_gib: int | None, rows: int, shape: str) -> Iterator[str]:
-    """The commands' own path, without their words."""
-    from antiphon.pipeline.metrics import run_metrics
+    """What `antiphon report` does before it draws: `verify` and `metrics` share their look at the trace."""
     from antiphon.pipeline.read import open_trace
     from antiphon.pipeline.session import spark_session
-    from antiphon.pipeline.verify import verify
+    from antiphon.pipeline.verify import verify_and_measure
 
     spark = spark_session("benchmark", memory_gib=memory_gib, rows=rows)
     yield "start"
     events, runs, _, scan = open_trace(spark, folder)
     yield "read"
-    _must_be_judged_right({row.property for row in verify(events, runs, scan=scan).collect()}, shape)
-    yield "verify"
-    run_metrics(events, runs, scan=scan).write.mode("overwrite").parquet(str(folder / "metrics"))
-    yield "metrics"
+    violations, measured = verify_and_measure(events, runs, scan=scan)
+    _must_be_judged_right({row.property for row in violations.collect()}, shape)
+    measured.runs.write.mode("overwrite").parquet(str(folder / "metrics"))
+    yield "verify and metrics"
 
 
 def by_duckdb(folder: Path, memory_gib: int | None, rows: int, shape: str) -> Iterator[str]:
@@ -232,12 +262,41 @@ def judge(engine: str, folder: Path, memory_gib: int | None, rows: int, shape: s
     """In the engine's own process: print what each step took."""
     spent = {}
     before, started = 0.0, time.perf_counter()
+    peaks = Peaks()
     for step in ENGINES[engine](folder, memory_gib, rows, shape):
         now = tree_seconds(os.getpid())
         spent[step] = now - before
         before = now
-    found = {"steps": spent, "cpu": before, "wall": time.perf_counter() - started, "peak_gib": peak_gib(os.getpid())}
+    found = {"steps": spent, "cpu": before, "wall": time.perf_counter() - started, **peaks.seen()}
     print(json.dumps(found), flush=True)
+
+
+class Peaks:
+    """The most that each process of the tree held, whether it is still there at the end or not."""
+
+    def __init__(self) -> None:
+        self._gib: dict[int, tuple[str, float]] = {}
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def seen(self) -> dict[str, float]:
+        self._look()
+        workers = [gib for pid, (name, gib) in self._gib.items() if name.startswith("python") and pid != os.getpid()]
+        return {"peak_gib": sum(gib for _, gib in self._gib.values()), "worker_gib": max(workers, default=0.0)}
+
+    def _watch(self) -> None:
+        while True:
+            self._look()
+            time.sleep(2)
+
+    def _look(self) -> None:
+        for pid in tree(os.getpid()):
+            try:
+                status = Path(f"/proc/{pid}/status").read_text()
+            except OSError:
+                continue  # it has ended
+            told = dict(line.split(":", 1) for line in status.splitlines())
+            if "VmHWM" in told:
+                self._gib[pid] = told["Name"].strip(), int(told["VmHWM"].split()[0]) / 2**20
 
 
 def tree(pid: int) -> list[int]:
@@ -259,15 +318,12 @@ def tree_seconds(pid: int) -> float:
     """The processor time of a process, of those below it, and of those of them that have ended."""
     ticks = 0
     for each in tree(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended, and its parent has its time
         ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def peak_gib(pid: int) -> float:
-    """The sum of the most that each of them held."""
-    status = [Path(f"/proc/{each}/status").read_text() for each in tree(pid)]
-    return sum(int(text.partition("VmHWM:")[2].split()[0]) for text in status if "VmHWM:" in text) / 2**20
 
 
 def compare(folder: Path, rows: int, shape: str, engines: list[str], memory: dict[str, int | None]) -> None:
@@ -286,6 +342,8 @@ def compare(folder: Path, rows: int, shape: str, engines: list[str], memory: dic
         steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in found["steps"].items())
         ratio = f", {cpu[engine] / cpu['duckdb']:.1f} times DuckDB" if engine != "duckdb" and "duckdb" in cpu else ""
         spent = f"{found['cpu']:8.1f} cpu s{found['wall']:8.1f} s{found['peak_gib']:6.1f} GiB"
+        if found["worker_gib"]:
+            spent += f" (of a worker {found['worker_gib'] * 1024:.0f} MiB)"
         print(f"  {engine:<8}{spent}{ratio} ({steps})", flush=True)
 
 

@@ -30,7 +30,7 @@ from antiphon.pipeline.moments import BLOCK_NS, untimely
 from antiphon.pipeline.proofs import proved
 from antiphon.pipeline.read import open_trace, read_events, read_runs
 from antiphon.pipeline.receipts import compare
-from antiphon.pipeline.verify import SHOWN, verdicts, verify
+from antiphon.pipeline.verify import SHOWN, verdicts, verify, verify_and_measure
 from antiphon.pipeline.work import loads_by_process
 from antiphon.simulation import simulate
 from antiphon.trace import RequestCell, Row, RunFacts, write_facts
@@ -101,6 +101,7 @@ class Judged:
     broken_in_pieces: Broken
     verdicts: dict[tuple[str, str], str]
     events: DataFrame
+    figures: tuple[list[SparkRow], list[SparkRow]]  # measured beside the judgement, and alone
 
     def of(self, names: Iterable[str]) -> Broken:
         chosen = set(names)
@@ -225,7 +226,8 @@ def judged_by(spark: SparkSession, folder: Path, runs: list[Run]) -> Judged:
     events, facts = opened(spark, folder, runs)
     with pytest.MonkeyPatch.context() as patch:  # what one task sees must be as good as what another sees
         patch.setattr("antiphon.pipeline.scan.Scan.buckets", lambda _: 5)
-        violations = verify(events, facts, scan=open_trace(spark, folder).scan)
+        violations, measured = verify_and_measure(events, facts, scan=open_trace(spark, folder).scan)
+        figures = measured.runs.collect()
     proved = F.array(*(F.lit(name) for name in PROVED_BY_KEYS))
     return Judged(
         {run[0].run: run for run in runs},
@@ -235,6 +237,7 @@ def judged_by(spark: SparkSession, folder: Path, runs: list[Run]) -> Judged:
         broken_in_pieces(events, facts),
         {(row.run, row.property): row.status for row in verdicts(violations, facts).collect()},
         events,
+        (figures, metrics(events, facts).runs.collect()),
     )
 
 
@@ -283,6 +286,13 @@ def test_pieces_of_a_run_break_what_the_run_breaks(judged: Judged) -> None:
 def test_a_run_of_more_members_than_a_long_has_bits(judged: Judged) -> None:
     assert judged.of(["wide-lost"]) == {("wide-lost", "agreement"), ("wide-lost", "uniform_agreement")}
     assert ("wide-swapped", "total_order") in judged.broken
+
+
+def test_what_is_judged_beside_changes_no_figure(judged: Judged) -> None:
+    """Though what newcomers took over is judged as if it were their own, and of some only the multicasts are."""
+    beside_judgement, alone = judged.figures
+    assert len(alone) == len(judged.runs)
+    assert beside_judgement == alone
 
 
 def test_only_promised_properties_are_judged(judged: Judged) -> None:

@@ -180,25 +180,23 @@ def _judge(
     console: Console, starting: Future[Any], folder: ClusterFolder, tally: DemoTally, report: Path
 ) -> DemoOutcome:
     spark = starting.result()
-    from antiphon.pipeline.metrics import metrics
     from antiphon.pipeline.read import read_events, read_runs
     from antiphon.pipeline.receipts import compare
     from antiphon.pipeline.report import write_report
-    from antiphon.pipeline.verify import verdicts, verify
+    from antiphon.pipeline.verify import verdicts, verify_and_measure
 
     with console.status("Spark reads the trace"):
         events, runs = read_events(spark, folder.trace).cache(), read_runs(spark, folder.trace)
         count = events.count()
     console.print(f"Spark reads {count:,} events:\n")
-    with console.status("Spark checks every promise"):
-        violations = verify(events, runs)
+    with console.status("Spark checks every promise, and measures"):
+        violations, measured = verify_and_measure(events, runs)
         judged = collected(verdicts(violations, runs))
         broken = collected(violations)
     print_table(tables.verdict_table(judged), console)
     tables.explain_violations(console, broken)
-    with console.status("Spark counts and measures"):
+    with console.status("Spark counts"):
         (counted,) = collected(compare(_receipts(spark, folder, tally), events, runs))
-        measured = metrics(events, runs)
         by_groups = collected(measured.by_groups)
     console.print("\nlatency by number of destination groups")
     print_table(tables.group_metrics(by_groups), console)

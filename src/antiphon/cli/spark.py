@@ -221,17 +221,14 @@ def report_command(
     found = check_trace(trace, where)
     if not out.parent.is_dir():
         raise UsageError(f"There is no folder {out.parent} to write the page into.")
-    with StepsBar(5) as steps, one_sentence():
+    with StepsBar(4) as steps, one_sentence():
         events, runs, survey, scan = _open(trace, found, steps, where)
-        from antiphon.pipeline.metrics import metrics
         from antiphon.pipeline.report import write_report
-        from antiphon.pipeline.verify import verdicts, verify
+        from antiphon.pipeline.verify import verdicts, verify_and_measure
 
-        steps.next("checking every promise")
-        violations = verify(events, runs, scan=scan)
+        steps.next("checking every promise, and measuring")
+        violations, measured = verify_and_measure(events, runs, scan=scan)
         judged = collected(verdicts(violations, runs))
-        steps.next("measuring")
-        measured = metrics(events, runs, scan=scan)
         steps.next("drawing")
         write_report(out, events, runs, violations, judged, measured, run=run)
     print(f"The report: {out}")

@@ -15,7 +15,7 @@ from antiphon.pipeline.glance.conclude import CHATTER, KEYLESS, ORDERS, PLACES
 from antiphon.pipeline.glance.conclude import ODD_REQUESTS as REQUESTS
 from antiphon.pipeline.glance.conclude import ODD_SESSIONS as SESSIONS
 from antiphon.pipeline.glance.conclude import ODD_SUSPECTS as SUSPECTS
-from antiphon.pipeline.glance.look import first_look
+from antiphon.pipeline.glance.look import FIGURES, first_look
 from antiphon.pipeline.glance.merge import merged
 from antiphon.pipeline.glance.proved import unproven_by_merging
 from antiphon.pipeline.glance.run_index import OF_REQUESTS, index_of
@@ -34,18 +34,29 @@ class Evidence:
     `events` has each event once, as `read_events` gives it, and `runs` the facts of every run in it. Unless `fast`,
     nothing is proved by bits and keys and all is checked the long way, which must give the same verdicts.
 
+    `measured`: the first look also counts what the figures are made of.
+
     What needs a second look is None where the first look, one job for all of it, found nothing to look at.
     """
 
-    def __init__(self, events: DataFrame, runs: DataFrame, *, fast: bool = True, scan: Scan | None = None) -> None:
-        self.fast = fast
-        self._scan = scan or of_rows(events)
+    def __init__(
+        self,
+        events: DataFrame,
+        runs: DataFrame,
+        *,
+        fast: bool = True,
+        scan: Scan | None = None,
+        measured: bool = False,
+    ) -> None:
+        self.fast, self._measured = fast, measured
+        self._trace = self._scan = scan or of_rows(events)
+        self._copies: DataFrame | None = None
         incomplete = runs.select("run", F.explode("incomplete").alias("client"))
         self._adoptions = adoptions(events, incomplete)
         if self._adoptions is not None:
             # What donors delivered stands beside the events, as if newcomers had done it: no check knows it apart.
-            copies = kept(self._adoptions.copies(events).select(*events.columns))
-            events, self._scan = events.unionByName(copies), self._scan.beside(copies)
+            self._copies = kept(self._adoptions.copies(events).select(*events.columns))
+            events, self._scan = events.unionByName(self._copies), self._trace.beside(self._copies)
             runs = _spread(runs, self._adoptions.incomplete)
         self.facts = facts_of(runs)
         # Few, however many runs there are: what is judged comes from the protocol and its options.
@@ -81,7 +92,13 @@ class Evidence:
     @cached_property
     def _found(self) -> DataFrame:
         """(run, doubt, message): what the first look leaves open; small beside the trace, unless all is wrong."""
-        return kept(first_look(self._scan, index_of(self.facts, self._incomplete)))
+        index = index_of(self.facts, self._incomplete)
+        return kept(first_look(self._trace, index, copies=self._copies, measured=self._measured))
+
+    @property
+    def figures(self) -> DataFrame:
+        """What `metrics_of` is made of, counted on the way, as nothing that is judged here can change it."""
+        return self._found.select(*FIGURES.names).filter("kind is not null or measure is not null")
 
     @cached_property
     def _doubts(self) -> DataFrame:

@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.pipeline.glance.figures import by_run, by_shape
-from antiphon.pipeline.glance.run_index import RunIndex, index_of_groups
+from antiphon.pipeline.glance.look import figures_of
+from antiphon.pipeline.glance.run_index import index_of_groups
 from antiphon.pipeline.glance.times import LATENCIES, latency_buckets, totals
 from antiphon.pipeline.latency_index import LatencyIndex, latency_index
 from antiphon.pipeline.local import kept
@@ -31,13 +32,16 @@ class Metrics:
 
 
 def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> Metrics:
-    """Measure every run. Two passes over the trace; everything else is computed from their small results. `scan`: the
-    same events, where there is a quicker way to read them.
+    """Measure every run. One pass over the trace; `scan`: the same events, where there is a quicker way to read them.
 
     Where there are causal graphs, one more measures for how many machines a message waits.
     """
-    counted = kept(totals(scan or of_rows(events), _run_index(runs)))
-    latencies = kept(latency_histogram(events, runs, scan))
+    return metrics_of(_figures(events, runs, scan), events, runs)
+
+
+def metrics_of(figures: DataFrame, events: DataFrame, runs: DataFrame) -> Metrics:
+    """Made of what was counted in the parts of a trace; all is computed from these small tables."""
+    counted, latencies = kept(totals(figures)), kept(latency_buckets(figures))
     rows = kept(_rows(counted, latencies, runs))
     frames = counted.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
     by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(
@@ -56,18 +60,13 @@ def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> 
     )
 
 
-def run_metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> DataFrame:
-    """Of these tables the first alone, one row per run: for sweeps, which have many runs."""
-    counted = totals(scan or of_rows(events), _run_index(runs))
-    return _rows(counted, latency_histogram(events, runs, scan), runs)
+def _figures(events: DataFrame, runs: DataFrame, scan: Scan | None) -> DataFrame:
+    index = index_of_groups((row.run, row.groups) for row in runs.select("run", "groups").collect())
+    return kept(figures_of(scan or of_rows(events), index))
 
 
 def _rows(counted: DataFrame, latencies: DataFrame, runs: DataFrame) -> DataFrame:
     return runs.select("run", "protocol").join(by_run(counted, latencies), on="run", how="left")
-
-
-def _run_index(runs: DataFrame) -> RunIndex:
-    return index_of_groups((row.run, row.groups) for row in runs.select("run", "groups").collect())
 
 
 def _per(amount: str, count: str) -> Column:
@@ -98,7 +97,7 @@ def latency_histogram(events: DataFrame, runs: DataFrame, scan: Scan | None = No
     percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
     per message, delivered or not. Clocks may be apart: `backwards` counts latencies that are negative, and so are none.
     """
-    return latency_buckets(scan or of_rows(events), _run_index(runs))
+    return latency_buckets(_figures(events, runs, scan))
 
 
 def mean_latencies(latencies: DataFrame) -> DataFrame:

@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -24,10 +25,22 @@ from antiphon.trace.parquet import EVENTS, RUN, open_file, read_file
 
 ROWS_AT_ONCE = 1 << 19  # so many rows a task holds
 BYTES_PER_TASK = 16 << 20  # of files
-BYTES_PER_BUCKET = 8 << 20
-CODED = ["run", "process", "kind", "message", "layer"]  # texts that a file has as numbers
-_CODED = pa.dictionary(pa.int32(), pa.string())
+BYTES_PER_BUCKET = 32 << 20  # each part of the trace is divided into as many pieces as there are buckets
 EVENT = ["run", "process", "seq"]
+# Texts come as numbers in a dictionary, as files have them anyway, also those in lists. Keys do not: few are alike.
+_CODED = pa.dictionary(pa.int32(), pa.string())
+
+
+def _coded(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_coded(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_coded(field.type)) for field in kind])
+    return _CODED if pa.types.is_string(kind) else kind
+
+
+_EVERYTHING = EVENTS.append(RUN)
+_TYPES = {field.name: _coded(field.type) for field in _EVERYTHING}
 
 Batches = Iterator[pa.RecordBatch]
 Look = Callable[[Iterable[pa.Table]], Batches]
@@ -174,7 +187,7 @@ def _groups(path: str, columns: list[str], part: int, parts: int, content: pa.Bu
     """The row groups of a file that are this part of it."""
     run = run_of(path)
     wanted = columns if run else [*columns, RUN.name]
-    file = open_file(path, content, read_dictionary=[name for name in CODED if name in wanted])
+    file = _with_texts_coded(path, wanted, content)
     n = file.num_row_groups
     groups = list(range(part * n // parts, (part + 1) * n // parts))
     if not groups:
@@ -187,13 +200,18 @@ def _groups(path: str, columns: list[str], part: int, parts: int, content: pa.Bu
         yield table
 
 
+def _with_texts_coded(path: str, wanted: Sequence[str], content: pa.Buffer | None) -> pq.ParquetFile:
+    about = open_file(path, content).metadata
+    leaves = [about.schema.column(place) for place in range(about.num_columns)]
+    inside = {name for name in wanted if _TYPES[name] != _EVERYTHING.field(name).type}
+    texts = [leaf for leaf in leaves if leaf.path.partition(".")[0] in inside and leaf.physical_type == "BYTE_ARRAY"]
+    return open_file(path, content, metadata=about, read_dictionary=[leaf.path for leaf in texts])
+
+
 def _as_wanted(table: pa.Table) -> pa.Table:
-    """Texts may be large, or from a dictionary also inside of lists, as other tools write them."""
-    everything = EVENTS.append(RUN)
+    """Texts may be large, or not from a dictionary, as other tools write them."""
     for place, name in enumerate(table.column_names):
-        wanted, found = everything.field(name).type, table.column(name).type
-        if name in CODED and found != _CODED:
-            table = table.set_column(place, name, table.column(name).cast(wanted).dictionary_encode())
-        elif name not in CODED and found != wanted:
-            table = table.set_column(place, name, table.column(name).cast(wanted))
+        found = table.column(name)
+        if found.type != _TYPES[name]:
+            table = table.set_column(place, name, found.cast(_EVERYTHING.field(name).type).cast(_TYPES[name]))
     return table

@@ -11,6 +11,7 @@ from antiphon.pipeline import schema
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.local import kept, local_table
 from antiphon.pipeline.messages import IN_PART, NEEDS_DRAINED, PROPERTIES, TIMED
+from antiphon.pipeline.metrics import Metrics, metrics_of
 from antiphon.pipeline.scan import Scan
 from antiphon.pipeline.violations import together
 
@@ -24,11 +25,20 @@ def verify(events: DataFrame, runs: DataFrame, *, fast: bool = True, scan: Scan 
     is checked the long way, which must give the same properties. `scan`: the same events, where there
     is a quicker way to read them.
     """
-    evidence = Evidence(events, runs, fast=fast, scan=scan)
+    return _violations(Evidence(events, runs, fast=fast, scan=scan))
+
+
+def verify_and_measure(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> tuple[DataFrame, Metrics]:
+    """What `verify` and `metrics` say: the first look at the trace serves both."""
+    evidence = Evidence(events, runs, scan=scan, measured=True)
+    return _violations(evidence), metrics_of(evidence.figures, events, runs)
+
+
+def _violations(evidence: Evidence) -> DataFrame:
     checks = [load(definition.on_spark) for promise, definition in REGISTRY.items() if promise in evidence.asked]
     every = together(*(check(evidence) for check in checks))
     if every is None:
-        return local_table(events.sparkSession, [], schema.VIOLATIONS)
+        return local_table(evidence.events.sparkSession, [], schema.VIOLATIONS)
     return kept(every.transform(_few).select(*schema.VIOLATIONS.names))
 
 

@@ -15,6 +15,9 @@ Bools = npt.NDArray[np.bool_]
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)
 NOBODY = -1  # the number of what is null
 
+# Spark copies each piece some six times on its way, and most numbers in it are small.
+_SMALL = pa.ipc.IpcWriteOptions(compression=pa.Codec("lz4"), use_threads=False)
+_ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 PIECES = pa.schema([("bucket", pa.int32()), ("piece", pa.binary())])
 PIECES_IN_SPARK = "bucket int, piece binary"
 
@@ -86,12 +89,30 @@ def count(groups: int, at: Ints) -> Ints:
     return np.bincount(at, minlength=groups).astype(np.int64)
 
 
+DENSE = 8  # numbers that leave out no more than so many between one and the next are found without being sorted
+
+
+def distinct(values: Ints, beyond: int) -> tuple[Ints, Ints]:
+    """The different ones of numbers from 0 to below `beyond`, in order; and of each number its place among them, where
+    it has one."""
+    there = np.zeros(beyond, dtype=bool)
+    there[values] = True
+    place = np.cumsum(there) - 1
+    return np.flatnonzero(there), place
+
+
 def pairs(one: Ints, other: Ints, others: int) -> tuple[Ints, Ints, Ints]:
     """The different pairs of two numbers: (each row's pair, and of each pair the one and the other)."""
     if not len(one):
         return one, one, one
-    keys, which = np.unique(one * others + other, return_inverse=True)
-    return which.astype(np.int64), keys // others, keys % others
+    number = one * others + other
+    beyond = int(number.max()) + 1
+    if number.min() >= 0 and beyond <= DENSE * len(number):
+        keys, place = distinct(number, beyond)
+        which = place[number]
+    else:
+        keys, which = np.unique(number, return_inverse=True)
+    return which.astype(np.int64, copy=False), keys // others, keys % others
 
 
 def hashed(names: pa.Array) -> Ints:
@@ -111,6 +132,13 @@ def hashed(names: pa.Array) -> Ints:
 
 
 _WEIGHTS = np.cumprod(np.full(64, 0x9E3779B97F4A7C15, dtype=np.uint64))
+
+
+def by_name(table: pa.Table, column: str, buckets: int) -> Ints:
+    """Of each row a number below that of the buckets, the same for the same name."""
+    code, names = coded(table.column(column).cast(pa.string()))
+    where: Ints = hashed(names)[code] % buckets
+    return where
 
 
 def ranked(keys: pa.Array) -> tuple[Ints, pa.Array]:
@@ -152,7 +180,7 @@ def pieces(what: str, table: pa.Table, bucket: Ints) -> Iterator[pa.RecordBatch]
 
 def _bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=_SMALL) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
@@ -162,7 +190,7 @@ def put_together(batches: Iterable[pa.RecordBatch]) -> dict[str, pa.Table]:
     found: dict[str, list[pa.Table]] = {}
     for batch in batches:
         for piece in batch.column("piece"):
-            table = pa.ipc.open_stream(piece.as_buffer()).read_all()
+            table = pa.ipc.open_stream(piece.as_buffer(), options=_ONE_THREAD).read_all()
             found.setdefault(table.schema.metadata[b"what"].decode(), []).append(table.replace_schema_metadata())
     return {what: _joined(tables) for what, tables in found.items()}
 

@@ -1,7 +1,7 @@
 """The figures of runs, made of what was counted in parts of a trace: by a task that has all parts of these runs.
 
-Of one table: what plain counting gave (`times.COUNTED`), and latencies in buckets (`times.BUCKETED`). Neither need be
-summed up before.
+Of one table: what plain counting gave (`times.OF_COUNTS`), and latencies in buckets (`times.OF_LATENCIES`). Neither
+need be summed up before.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def figures(table: pa.Table) -> pa.Table:
         if name not in ("run", "deliveries"):
             found[name] = latencies.column(name).take(at)
     for name, amount, count in RATES:
-        divisor = found[count].cast(_FIGURE)
+        divisor = _figure(found[count])
         usable = pc.if_else(pc.equal(divisor, 0.0), pa.scalar(None, _FIGURE), divisor)
-        found[name] = pc.divide(found[amount].cast(_FIGURE), usable)
+        found[name] = pc.divide(_figure(found[amount]), usable)
     return pa.table([found[name] for name in OF_RUNS.names], names=OF_RUNS.names).cast(OF_RUNS)
 
 
@@ -101,18 +101,25 @@ def _counts(runs: Any, counted: pa.Table) -> dict[str, Any]:
         made = rows.group_by("run", use_threads=False).aggregate([(column, how)])
         return made.column(f"{column}_{how}").take(pc.index_in(runs, made.column("run")))
 
-    steps = pc.cast(of("deliver", "steps", "sum"), _FIGURE)
+    steps = _figure(of("deliver", "steps", "sum"))
     counted_steps = pc.if_else(pc.equal(steps, 0.0), pa.scalar(None, _FIGURE), steps)
-    span = pc.subtract(of("deliver", "last_ns", "max"), of("multicast", "first_ns", "min"))
+    last, first = of("deliver", "last_ns", "max"), of("multicast", "first_ns", "min")
+    about = pc.subtract(_figure(last), _figure(first))
+    span = pc.if_else(pc.less(pc.abs(about), 2.0**62), _figure(pc.subtract(last, first)), about)
     return {
         "deliveries": of("deliver", "rows", "sum").fill_null(0),
         "payloads": of("deliver", "payloads", "sum").fill_null(0),
         "sends": of("send", "sends", "sum").fill_null(0),
         "bytes": of("send", "bytes", "sum").fill_null(0),
         "steps_max": of("deliver", "steps_max", "max"),
-        "steps_mean": pc.divide(pc.cast(of("deliver", "steps_sum", "sum"), _FIGURE), counted_steps),
-        "seconds": pc.divide(pc.cast(span, _FIGURE), 1e9),
+        "steps_mean": pc.divide(_figure(of("deliver", "steps_sum", "sum")), counted_steps),
+        "seconds": pc.divide(span, 1e9),
     }
+
+
+def _figure(numbers: Any) -> Any:
+    """As it can be divided: of numbers that only a long holds, about."""
+    return numbers.cast(_FIGURE, safe=False)
 
 
 def percentiles(latencies: pa.Table, by: list[str]) -> pa.Table:

@@ -29,6 +29,7 @@ from antiphon.pipeline.glance.arrays import (
     pieces,
     ranked,
     united,
+    whole,
 )
 from antiphon.pipeline.glance.cells import addresses
 from antiphon.pipeline.glance.found import HOLES, SUSPECTS, TALLIES
@@ -51,7 +52,7 @@ _members = attrgetter("members")
 def glance_at_messages(part: TracePart, buckets: int) -> Iterator[pa.RecordBatch]:
     """One narrow row per message that the part says something of."""
     frames, outcomes = _Frames(part), _Outcomes(part)
-    both = pa.chunked_array([frames.message.cast(pa.string()), outcomes.message.cast(pa.string())])
+    both = pa.chunked_array([frames.message, outcomes.message]).unify_dictionaries()
     codes, names = coded(both)
     run = np.concatenate([part.run[frames.row], part.run[outcomes.row]])
     which, run_of, name_of = pairs(run, codes, max(len(names), 1))
@@ -143,7 +144,9 @@ class _Outcomes:
         nameless = is_null(table.column("message"))
         # A nameless delivery is one of a message that nobody multicast; a nameless multicast is none.
         self.part, self.row = part, np.flatnonzero(deliver | (multicast & ~nameless))
-        self.message = table.column("message").take(pa.array(self.row)).fill_null("")
+        message = whole(table.column("message").take(pa.array(self.row)))
+        # To fill nulls takes long, also where there are none.
+        self.message = message.fill_null("") if message.null_count else message
         self.deliver, self.multicast = deliver[self.row], multicast[self.row]
         self.process = part.process[self.row]
 

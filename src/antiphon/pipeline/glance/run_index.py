@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from antiphon.core.promises import Promise
-from antiphon.pipeline.glance.arrays import Bools, Ints, coded
+from antiphon.pipeline.glance.arrays import Bools, Ints, coded, distinct
 from antiphon.pipeline.messages import NEEDS_DRAINED
 
 BITS = 63
@@ -63,11 +63,12 @@ class RunIndex:
         return np.array([self.names.get(name, -1) for name in names.to_pylist()], dtype=np.int64)
 
     def table(self, runs: Ints, names: pa.Array, what: Callable[[Layout], dict[str, int]]) -> tuple[Ints, Ints]:
-        """Numbers by layout and name, 0 where there is none; and the row of that table for each of these runs."""
-        used, row = np.unique(np.array(self.layout, dtype=np.int64)[runs], return_inverse=True)
+        """Numbers by layout and name, 0 where there is none and for what is null; and each run's row of that table."""
+        layout = np.array(self.layout, dtype=np.int64)
+        used, row = distinct(layout[distinct(runs, len(layout))[0]], len(self.layouts))
         known = names.to_pylist()
-        numbers = [[what(self.layouts[layout]).get(name, 0) for name in known] for layout in used]
-        return np.array(numbers, dtype=np.int64).reshape(len(used), len(known)), row.astype(np.int64)
+        numbers = [[*(what(self.layouts[one]).get(name, 0) for name in known), 0] for one in used.tolist()]
+        return np.array(numbers, dtype=np.int64), row[layout]
 
     def judges(self, *promises: str) -> Bools:
         """Of each run, whether one of these is judged."""
@@ -126,9 +127,10 @@ def _layout(groups: Mapping[str, Sequence[str]]) -> Layout:
 
 
 class TracePart:
-    """Some rows of a trace, of runs that are known, with their run, process and kind as numbers."""
+    """Some rows of a trace, of runs that are known, with their run, process and kind as numbers; `all_rows`: also those
+    of whom only the multicasts are looked at when something is judged."""
 
-    def __init__(self, table: pa.Table, index: RunIndex) -> None:
+    def __init__(self, table: pa.Table, index: RunIndex, *, all_rows: bool = False) -> None:
         self.index = index
         table = table.unify_dictionaries()
         run, names = coded(table.column("run"))
@@ -136,7 +138,7 @@ class TracePart:
         known = place[run] >= 0
         process, self.processes = coded(table.column("process"))
         kind, kinds = coded(table.column("kind"))
-        if index.in_part:
+        if index.in_part and not all_rows:
             multicast = np.array([name == "multicast" for name in kinds.to_pylist()], dtype=bool)[kind]
             known &= multicast | ~self._in_part(names, run, process)
         if not known.all():
@@ -158,7 +160,6 @@ class TracePart:
     def numbers(self, what: Callable[[Layout], dict[str, int]], names: pa.Array, rows: Ints, at: Ints) -> Ints:
         """For names in these rows, by their number, what the layout of the row's run says of them."""
         runs = self.run[rows]
-        used = np.unique(runs)
-        table, row = self.index.table(used, names, what)
-        found: Ints = table[row[np.searchsorted(used, runs)], at] if table.size else np.zeros(len(at), dtype=np.int64)
-        return np.where(at < 0, 0, found) if len(at) else found
+        table, row = self.index.table(runs, names, what)
+        found: Ints = table[row[runs], at] if len(at) else at  # what is null is the last column
+        return found
