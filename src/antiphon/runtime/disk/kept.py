@@ -25,24 +25,24 @@ from antiphon.runtime.disk.segments import SEGMENT_NAME, list_files
 _NAME = re.compile(r"kept-(\d{20})-(\d{20})\.log")
 
 
-class Kept(NamedTuple):
+class KeptSegment(NamedTuple):
     first: int  # the index of its first record
     last: int  # the borrower's last record that refers to it
     path: Path
     size: int
 
 
-def kept_in(folder: Path) -> list[Kept]:
+def kept_in(folder: Path) -> list[KeptSegment]:
     """The segments that are kept in a log's folder, oldest first."""
     matches = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
-    return sorted(Kept(int(name[1]), int(name[2]), path, path.stat().st_size) for path, name in matches if name)
+    return sorted(KeptSegment(int(name[1]), int(name[2]), path, path.stat().st_size) for path, name in matches if name)
 
 
 class Keeping:
     """What of a log is kept for its borrower."""
 
     def __init__(self) -> None:
-        self.kept: list[Kept] = []
+        self.kept: list[KeptSegment] = []
         self.lock = threading.Lock()  # around what changes a file's name, and whatever needs to find it
         self._last: dict[int, int] = {}  # of segments that are not kept yet: the last record that refers to each
         self._sealed = 0  # nothing is referred to below
@@ -95,10 +95,10 @@ class Keeping:
             name = path.with_name(f"kept-{first:020}-{last:020}.log")
             with self.lock:
                 path.rename(name)
-                self.kept = sorted([*self.kept, Kept(first, last, name, name.stat().st_size)])
+                self.kept = sorted([*self.kept, KeptSegment(first, last, name, name.stat().st_size)])
         return gone
 
-    def holder(self, index: int) -> Kept | None:
+    def holder(self, index: int) -> KeptSegment | None:
         """The one with a record, if it is in any of them."""
         kept = self.kept  # another thread may replace the list
         place = bisect_right(kept, index, key=attrgetter("first")) - 1

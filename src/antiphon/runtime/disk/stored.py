@@ -24,7 +24,7 @@ _RUN = struct.Struct("<QII")
 _WHOLE = _NUMBER.pack(0)
 
 
-class Run(NamedTuple):
+class StoredRun(NamedTuple):
     """Bytes in a record of the journal, or (`HERE`) in the record itself."""
 
     record: int
@@ -37,7 +37,7 @@ class Head(NamedTuple):
 
     event: Event  # without requests
     size: int  # of the whole event, as readers get it
-    runs: list[Run]
+    runs: list[StoredRun]
     begin: int  # where the event begins in the record ...
     end: int  # ... and what follows its head
 
@@ -49,13 +49,13 @@ def store(event: Event, whole: Buffers, may_refer: Callable[[int], bool] = lambd
     """
     if len(whole.pieces) == 1:  # so small that it was copied
         return Buffers(_WHOLE, *whole.pieces)
-    runs: list[Run] = []
+    runs: list[StoredRun] = []
     here: list[Piece] = []
     for run, pieces in _runs_of(event):
         if run.record != HERE and may_refer(run.record):
             runs.append(run)
         else:
-            runs.append(Run(HERE, 0, run.length))
+            runs.append(StoredRun(HERE, 0, run.length))
             here += pieces
     table = b"".join([_RUN.pack(*run) for run in runs])
     return Buffers(_NUMBER.pack(len(runs)) + table, whole.pieces[0], *here)
@@ -66,9 +66,9 @@ def referred_by(event: Event) -> list[int]:
     return [run.record for run, _ in _runs_of(event) if run.record != HERE]
 
 
-def _runs_of(event: Event) -> list[tuple[Run, list[Piece]]]:
+def _runs_of(event: Event) -> list[tuple[StoredRun, list[Piece]]]:
     """Where an event's requests lie: those that lie one behind the other are one run."""
-    found: list[tuple[Run, list[Piece]]] = []
+    found: list[tuple[StoredRun, list[Piece]]] = []
     last, end = None, 0
     index = offset = length = 0
     pieces: list[Piece] = []
@@ -78,7 +78,7 @@ def _runs_of(event: Event) -> list[tuple[Run, list[Piece]]]:
             origin = None
         if not pieces or origin is not last or (origin is not None and request.offset != end):
             if pieces:
-                found.append((Run(index, offset, length), pieces))
+                found.append((StoredRun(index, offset, length), pieces))
             last, pieces, length = origin, [], 0
             index, offset = (HERE, 0) if origin is None else (origin.index, origin.begin + request.offset)
         pieces.append(request.data)
@@ -86,7 +86,7 @@ def _runs_of(event: Event) -> list[tuple[Run, list[Piece]]]:
         length += size
         end = request.offset + size
     if pieces:
-        found.append((Run(index, offset, length), pieces))
+        found.append((StoredRun(index, offset, length), pieces))
     return found
 
 
@@ -98,7 +98,7 @@ def head_of(record: Piece) -> Head:
     begin = _NUMBER.size + number * _RUN.size
     if begin > len(record):
         raise BadFrame("A record is shorter than its table of runs.")
-    runs = [Run._make(each) for each in _RUN.iter_unpack(record[_NUMBER.size : begin])]
+    runs = [StoredRun._make(each) for each in _RUN.iter_unpack(record[_NUMBER.size : begin])]
     event, end = decode_head(record, begin)
     here = len(record) - end
     if not runs:
