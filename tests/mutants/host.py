@@ -215,7 +215,7 @@ def _remade(request: Request, payloads: list[bytes]) -> Request:
 
 
 @instead_of(Process, "deliver")
-def corrupts_a_payload(self: Process, m: Message, key: Any) -> None:
+def corrupts_a_payload(self: Process, m: Message, key: Any, *, early: bool = False) -> None:
     def flip(requests: list[Request]) -> list[Request]:
         if not requests or m.id.number % 5:
             return requests
@@ -228,7 +228,7 @@ def corrupts_a_payload(self: Process, m: Message, key: Any) -> None:
 
 
 @instead_of(Process, "deliver")
-def swaps_two_payloads(self: Process, m: Message, key: Any) -> None:
+def swaps_two_payloads(self: Process, m: Message, key: Any, *, early: bool = False) -> None:
     def swap(requests: list[Request]) -> list[Request]:
         return [_remade(r, [*reversed(list(r.payloads()))]) if r.count == 2 else r for r in requests]
 
@@ -236,12 +236,12 @@ def swaps_two_payloads(self: Process, m: Message, key: Any) -> None:
 
 
 @instead_of(Process, "deliver")
-def swaps_two_requests(self: Process, m: Message, key: Any) -> None:
+def swaps_two_requests(self: Process, m: Message, key: Any, *, early: bool = False) -> None:
     _deliver_changed(self, m, key, lambda requests: requests[::-1])
 
 
 @instead_of(Process, "deliver")
-def swaps_the_bytes_of_two_requests(self: Process, m: Message, key: Any) -> None:
+def swaps_the_bytes_of_two_requests(self: Process, m: Message, key: Any, *, early: bool = False) -> None:
     """Each has the name and the numbers of its own, and the payloads of the other."""
 
     def swap(requests: list[Request]) -> list[Request]:
@@ -254,7 +254,7 @@ def swaps_the_bytes_of_two_requests(self: Process, m: Message, key: Any) -> None
 
 
 @instead_of(Process, "deliver")
-def positions_count_requests(self: Process, m: Message, key: Any) -> None:
+def positions_count_requests(self: Process, m: Message, key: Any, *, early: bool = False) -> None:
     before = self.state.position
     _deliver(self, m, key)
     log = self._effects[-1]

@@ -24,7 +24,7 @@ from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
-from mutants import foretold, realtime, replaced
+from mutants import foretold, realtime, replaced, shown
 
 # A message comes to the primaries ------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class KeepsWhatAnEarlierEpochAnnounced(Primcast):
 class TakesTheAnnouncedForDecided(Primcast):
     """Another group's timestamp counts before a majority of it has acknowledged."""
 
-    def learn(self, group: GroupId) -> None:
+    def learn(self, group: GroupId, *, early: bool = True) -> None:
         learner = self.learner(group)
         for announced in list(learner.entries.values()):
             known = self.known.get(announced.id)
@@ -238,7 +238,7 @@ class TakesTheAnnouncedForDecided(Primcast):
                 known.stamps[group] = announced.timestamp
                 if known.timestamp and not known.final:
                     heappush(self.queue, (known.bound, known.message.id))
-        super().learn(group)
+        super().learn(group, early=early)
 
     def stamp(self, known: Known, group: GroupId, timestamp: int, *, early: bool) -> None:
         known.stamps.setdefault(group, timestamp)
@@ -248,8 +248,8 @@ class TakesTheAnnouncedForDecided(Primcast):
 class ForgetsTimestampsThatComeFirst(Primcast):
     """Decided ones, of a message that is not here yet."""
 
-    def learn(self, group: GroupId) -> None:
-        super().learn(group)
+    def learn(self, group: GroupId, *, early: bool = True) -> None:
+        super().learn(group, early=early)
         self.early = {}
 
 
@@ -274,7 +274,7 @@ class IgnoresAllClocks(Primcast):
 class IgnoresWhatIsPending(Primcast):
     """Delivers what is final, though a lower one is not."""
 
-    def deliver_lowest(self) -> None:
+    def deliver_lowest(self, *, early: bool = False) -> None:
         if not self.is_active or self.is_behind:
             return
         for bound, id in sorted(self.queue):
@@ -287,7 +287,7 @@ class IgnoresWhatIsPending(Primcast):
 
 
 class BreaksTiesByArrival(Primcast):
-    def deliver_lowest(self) -> None:
+    def deliver_lowest(self, *, early: bool = False) -> None:
         if not self.is_active or self.is_behind:
             return
         while True:
@@ -645,6 +645,7 @@ BY_HAND = (
     IsImpatient,
     *replaced.BY_HAND,
     *foretold.BY_HAND,
+    *shown.BY_HAND,
 )
 
 MUTANTS = (

@@ -25,13 +25,13 @@ class LeavesOutReady(Primcast):
 class IsReadyBeforeWhatIsAhead(Primcast):
     """It asks only that the clocks have come so far: the half measure."""
 
-    def deliver_lowest(self) -> None:
+    def deliver_lowest(self, *, early: bool = False) -> None:
         if self.keeps_real_time and self.leads:
             reached = self.reached()
             for known in self.waiting():
                 if known.timestamp and self.is_final(known) and known.bound <= reached:
                     self.speak(known)
-        super().deliver_lowest()
+        super().deliver_lowest(early=early)
 
 
 class CountsItself(RealTime):

@@ -35,6 +35,7 @@ class Machine:
         self.payloads: list[bytes] = []
         self.told: list[Record] = []  # rows of the trace
         self.assured: list[Assured] = []
+        self.shown: list[Event] = []  # before it was durable
         self.frames = self.copies = 0  # that it sent
         self.host = Host(self.world.fresh(name), self.disk, self)
 
@@ -55,6 +56,9 @@ class Machine:
         if isinstance(event, Delivered) and event.position == len(self.payloads):
             self.delivered.append(str(event.id))
             self.payloads += [bytes(payload) for request in event.requests for payload in request.payloads()]
+
+    def on_event_early(self, event: Event) -> None:
+        self.shown.append(event)
 
     def on_record(self, record: Record) -> None:
         self.told.append(record)

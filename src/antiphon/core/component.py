@@ -65,7 +65,7 @@ class Owner(Protocol):
     def check_standing(self, piece: Standing) -> None: ...
 
     # The application's log, and the trace
-    def deliver(self, m: Message, key: Key | None) -> None: ...
+    def deliver(self, m: Message, key: Key | None, *, early: bool) -> None: ...
     def assure(self, m: Message, timestamp: int, *, early: bool) -> None: ...
     def raise_floor(self, least: int) -> None: ...
     def begin_life(self) -> None: ...
@@ -299,9 +299,13 @@ class OrderingProtocol(Component):
         """What a protocol counts of itself, by name; shown in a process's status."""
         return {}
 
-    def deliver(self, m: Message, key: Key | None = None) -> None:
-        """Give m to the application. Messages come in the order of their keys, at every process."""
-        self.process.deliver(m, key)
+    def deliver(self, m: Message, key: Key | None = None, *, early: bool = False) -> None:
+        """Give m to the application. Messages come in the order of their keys, at every process.
+
+        ``early``: the input being handled only brings the word of others, which they will not forget, and m has its
+        place whether or not this process remembers that word. Then readers see it without another sync.
+        """
+        self.process.deliver(m, key, early=early)
 
     def assure(self, m: Message, timestamp: int, *, early: bool = False) -> None:
         """Say that all groups have decided on m, a message of this process: a majority of each holds it for good, and

@@ -34,10 +34,15 @@ class Send(Effect):
 
 
 class Log(Effect):
-    """Append an event to the log that the application reads."""
+    """Append an event to the log that the application reads.
+
+    ``early``: whether or not this process will remember the input behind it, the event has this place in its log. So
+    readers may see it as soon as all inputs before that one are durable.
+    """
 
     seq: int
     event: Event
+    early: bool = False
 
 
 class Reply(Effect):

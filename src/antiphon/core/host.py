@@ -3,7 +3,8 @@
 1. Append the input to the journal, the bytes as they came.
 2. Run the handler; hold its effects back.
 3. Release the effects, in order, when the journal is durable up to that input. One sync serves all that waited.
-   A receipt that is true though its own input be forgotten (`Assured.early`) waits only for the inputs before that one.
+   What is true though its own input be forgotten, a receipt or a delivery (``early``), waits only for the inputs
+   before that one.
 4. On restart: restore the newest snapshot, replay the rest, go on.
 
 A driver gives inputs to ``take``, says ``end_turn`` when all that came together is handled and ``durable`` when the
@@ -61,6 +62,7 @@ class Turn(msgspec.Struct, gc=False):
     channel: ChannelId | None = None  # on which a frame came
     held: Prefix = NO_FRAMES  # where it waits for the disk: all frames of the channel that are held with it
     is_begun: bool = False  # what may leave before it is durable has left
+    has_time: bool = False  # and nobody waits for the rest
 
 
 class Outside(Protocol):
@@ -73,6 +75,9 @@ class Outside(Protocol):
         """A copy, to all to whom it may go now: it is lost on the way, or forgotten here, without harm."""
 
     def on_event(self, event: Event) -> None: ...
+    def on_event_early(self, event: Event) -> None:
+        """Readers may see it. It comes again, as `on_event`, when it is durable; or it is forgotten, and made anew."""
+
     def on_record(self, record: Record) -> None: ...
     def on_reply(self, reply: Reply) -> None: ...
     def on_assured(self, assured: Assured) -> None: ...
@@ -187,7 +192,7 @@ class Host:
     @property
     def is_awaited(self) -> bool:
         """Whether the world is to see anything that came of the inputs that wait for the disk."""
-        return bool(self._held) and self._held[0].index < self._awaited
+        return bool(self._held) and self._held[0].index + self._held[0].has_time < self._awaited
 
     def releasable(self, index: int) -> Iterator[AnyEffect]:
         """What ``durable(index)`` will let out."""
@@ -231,10 +236,17 @@ class Host:
         turn = self._held[0]
         if turn.is_begun:
             return False
+        outside = self.outside
         for effect in turn.effects:
             if _is_early(effect):
                 turn.is_begun = True
-                self.outside.on_assured(effect)
+                if type(effect) is Assured:
+                    outside.on_assured(effect)
+                elif type(effect) is Log:
+                    outside.on_event_early(effect.event)
+        turn.has_time = turn.is_begun and all(
+            type(effect) in _UNHURRIED or _is_early(effect) for effect in turn.effects
+        )
         return turn.is_begun
 
     def _foretell(self) -> None:
@@ -257,7 +269,7 @@ class Host:
     def _release_turn(self, turn: Turn) -> None:
         effects = turn.effects
         if turn.is_begun:
-            effects = [effect for effect in effects if not _is_early(effect)]
+            effects = [effect for effect in effects if not (type(effect) is Assured and effect.early)]
         try:
             self._release_effects(effects, turn.note)
         except BaseException:
@@ -447,9 +459,10 @@ class Host:
         self.outside.on_monitor(self.process.monitored())
 
 
-def _is_early(effect: AnyEffect) -> TypeGuard[Assured]:
-    return type(effect) is Assured and effect.early
+def _is_early(effect: AnyEffect) -> TypeGuard[Assured | Log]:
+    return (type(effect) is Log or type(effect) is Assured) and effect.early
 
 
+_UNHURRIED = (Record, SetTimer, CancelTimer)  # that come a little late harm nobody
 _BEGINNINGS = (Begin, Recover)  # of a life
 _decode_state = decoder_inside(HostState)

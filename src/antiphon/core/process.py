@@ -398,7 +398,7 @@ class Process:
     def send_to_self(self, part: Component, message: Wire) -> None:
         self._local.append((part, message))
 
-    def deliver(self, m: Message, key: Key | None) -> None:
+    def deliver(self, m: Message, key: Key | None, *, early: bool = False) -> None:
         """Append to the application's log what of the message's requests is admitted now."""
         assert self.topology.group_of.get(self.me) in m.destinations, "only addressees deliver"
         state = self.state
@@ -418,12 +418,12 @@ class Process:
         if self.heeds_floors or not m.count:
             assert order is None or order >= least_key(m), "a message that raises a floor has a key that does"
         event = Delivered(id, destinations, state.position, count, tuple(admitted), order, self.now)
-        self._effects.append(Log(seq, event))
+        self._effects.append(Log(seq, event, early))
         state.position += count
         if self.assures:
             timestamp = None if key is None else key[0]
             assert isinstance(timestamp, int), "what is decided on has a timestamp"
-            self.tell_assured(state.assurances.when_delivered(destinations, admitted, timestamp))
+            self.tell_assured(state.assurances.when_delivered(destinations, admitted, timestamp), early=early)
 
     def assure(self, m: Message, timestamp: int, *, early: bool = False) -> None:
         """A majority of each destination group holds m, which this process multicast, for good."""

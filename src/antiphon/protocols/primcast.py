@@ -350,7 +350,7 @@ class Primcast(Epochs):
                 timestamp, id = self.log.at(index)
                 self.stamp(self.known[id], self.group, timestamp, early=early)
             self.decided = max(self.decided, length)
-            self.deliver_lowest()
+            self.deliver_lowest(early=early)
 
     def stamp(self, known: Known, group: GroupId, timestamp: int, *, early: bool) -> None:
         """The group has decided on its timestamp for the message."""
@@ -379,9 +379,10 @@ class Primcast(Epochs):
             if not self.was_delivered(announced):
                 self.learner(group).entries[announced.at] = announced
                 self.follow(announced)
+        before = self.votes.get(self.me)
         if self.is_active:
             self.votes[self.me] = Vote(self.epoch, self.log.length, self.clock)
-        self.learn(group)
+        self.learn(group, early=self.votes.get(self.me) == before)
 
     def follow(self, announced: Announced) -> None:
         """At once, and not when it is decided: that would cost another step."""
@@ -399,14 +400,14 @@ class Primcast(Epochs):
         group = self.topology.group_of.get(sender)
         return None if group == self.group else group
 
-    def learn(self, group: GroupId) -> None:
+    def learn(self, group: GroupId, *, early: bool = True) -> None:
         for announced in self.learner(group).take_decided(self.topology.members(group)):  # L21
             known = self.known.get(announced.id)
             if known is not None:
                 self.stamp(known, group, announced.timestamp, early=True)
             elif not self.was_delivered(announced):
                 self.early.setdefault(announced.id, {})[group] = announced
-        self.settle(early=True)
+        self.settle(early=early)
 
     # What is foretold -----------------------------------------------------------------------------------------------
 
@@ -433,12 +434,13 @@ class Primcast(Epochs):
 
     # Delivery -------------------------------------------------------------------------------------------------------
 
-    def deliver_lowest(self) -> None:
+    def deliver_lowest(self, *, early: bool = False) -> None:
+        """``early``: as for `settle`. Then its readers see it at once (L35)."""
         limit = self.limit()
         while (known := self.next_one(limit)) is not None and self.may_deliver(known):
             heappop(self.queue)
             self.failed = self.retries = 0
-            self.finish(known, known.bound)  # L23
+            self.finish(known, known.bound, early=early and not self.keeps_real_time)  # L23
 
     def limit(self) -> int:
         """How far it may deliver now. What has been cut before the log was delivered by others: it comes first, from

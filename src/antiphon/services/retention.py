@@ -212,7 +212,7 @@ class Retention(OrderingProtocol):
         """What is not delivered, the oldest first."""
         return [self.known[id] for id in sorted(self.held, key=self.held.__getitem__)]
 
-    def finish(self, known: Known, final: int) -> None:
+    def finish(self, known: Known, final: int, *, early: bool = False) -> None:
         """Deliver, as all members of the group do, in the same order."""
         m = known.message
         place = (final, m.id)
@@ -230,7 +230,7 @@ class Retention(OrderingProtocol):
             self.set_timer(SayDelivered(), self.TELL_NS)
         for group in m.destinations:
             self.latest[group] = self.untold[group] = place
-        self.deliver(m, (final, *m.id))
+        self.deliver(m, (final, *m.id), early=early)
         if self.kept_bytes > self.options.kept:
             self.hand_over()
 

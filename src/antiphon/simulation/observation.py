@@ -8,7 +8,7 @@ from functools import partial
 from antiphon.checks import FrameRow, Violation
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Assured, Log, Record, Reply, Send
-from antiphon.core.events import Delivered
+from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
 from antiphon.core.model import MessageId
@@ -31,6 +31,7 @@ class Observations:
         self._answers: list[
             tuple[Site, int, Reply | Assured]
         ] = []  # all that left, whatever became of the process after it
+        self._shown: list[tuple[Site, int, Delivered]] = []  # to readers before it was durable, likewise
         self._unsaid: dict[MessageId, tuple[Site, Record]] = {}  # multicasts, of which others may have heard early
         self.forgotten: set[MessageId] = set()  # those of them that their senders have forgotten
 
@@ -55,6 +56,10 @@ class Observations:
 
     def answered(self, site: Site, now: int, answer: Reply | Assured) -> None:
         self._answers.append((site, now, answer))
+
+    def shown(self, site: Site, now: int, event: Event) -> None:
+        if type(event) is Delivered:
+            self._shown.append((site, now, event))
 
     def cut_off(self, site: Site, waiting: Iterable[Turn], kept: int) -> None:
         """A crash came before this was let out; the inputs from the index ``kept`` on are forgotten."""
@@ -93,17 +98,17 @@ class Observations:
             elif id in shown and site.up:
                 incomplete[site.id] = None
             elif id in shown:
-                true.seq = site.released_seq + 2 + len(self._answers) + len(rows)
+                true.seq = site.released_seq + 2 + len(self._answers) + len(self._shown) + len(rows)
                 RowMaker().add_effects(rows, site.id, [true], site.crashed_at, None, 0)
         return rows, list(incomplete), wrong
 
     def unrecorded(self) -> list[Row]:
-        """The receipts that left a process and of which it knows nothing, behind all that it knows.
+        """The receipts and deliveries that left a process and of which it knows nothing, behind all that it knows.
 
         Those that are true though their input be forgotten may leave before it is durable, and are judged like all
         others. For the rest, an honest process answers when the request is durable, and then a replay brings it back.
         """
-        if not self._answers:
+        if not (self._answers or self._shown):
             return []
         known = {
             (process.me, *_named(effect))
@@ -112,8 +117,28 @@ class Observations:
             if type(effect) is Reply or type(effect) is Assured
         }
         lost = [(s, at, answer) for s, at, answer in self._answers if (s.id, *_named(answer)) not in known]
-        receipt = RowMaker().receipt
-        return [receipt(s.id, s.released_seq + 2 + k, at, answer) for k, (s, at, answer) in enumerate(lost)]
+        maker = RowMaker()
+        rows = [maker.receipt(s.id, s.released_seq + 2 + k, at, answer) for k, (s, at, answer) in enumerate(lost)]
+        for site, at, event in self._unkept():
+            rows.append(maker.delivery(site.id, site.released_seq + 2 + len(rows), at, event, None))
+        return rows
+
+    def _unkept(self) -> list[tuple[Site, int, Delivered]]:
+        """What readers were shown, and the process has forgotten and not delivered again, at the same place with the
+        same requests in it: it stands in its log all the same."""
+        if not self._shown:
+            return []
+        kept = {
+            (process.me, e.event.position, e.event.id): e.event.requests
+            for process, _, _, effects, *_ in self._seen
+            for e in effects
+            if type(e) is Log and type(e.event) is Delivered
+        }
+        return [
+            (site, at, event)
+            for site, at, event in self._shown
+            if kept.get((site.id, event.position, event.id)) != event.requests
+        ]
 
     def hand_over(self) -> Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""

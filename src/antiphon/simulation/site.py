@@ -33,6 +33,7 @@ class Observer(Protocol):
     def add(self, site: Site, now: int, turns: Sequence[Turn]) -> None: ...
     def of(self, site: Site) -> Callable[[Seen], None]: ...
     def answered(self, site: Site, now: int, answer: Reply | Assured) -> None: ...
+    def shown(self, site: Site, now: int, event: Event) -> None: ...
 
 
 class Surroundings(Protocol):
@@ -87,6 +88,7 @@ class Site:
         self._left: int | None = None  # effects that may leave before it strikes, in the present release
         self._last_words: type[AnyEffect] | None = None  # it strikes after the first of these in the present release
         self._told = 0  # how often it has told others about the message after which it strikes
+        self._shown: list[Event] = []  # to readers, and not durable yet
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.links: dict[ProcessId, Link] = {}
         self._routes: dict[tuple[ProcessId, ...], tuple[Link, ...]] = {}  # those to all of several
@@ -128,6 +130,7 @@ class Site:
         """A new life, with what the disk holds."""
         self.host = Host(process, self.disk, self)
         self.last_release = 0
+        self._shown.clear()
 
     def count_released(self) -> None:
         """What left while nothing waited is counted when something may."""
@@ -202,9 +205,22 @@ class Site:
             raise Interrupted
 
     def on_event(self, event: Event) -> None:
+        if self._shown and self._shown[0] is event:
+            del self._shown[0]
+            return
         if self._left is not None:
             self._mortal()
         if self.up and type(event) is Delivered:  # where it is not up it is a replay: see on_turns
+            self.world.on_delivered(self, event)
+        if self._last_words is Log:
+            self._left = 0
+
+    def on_event_early(self, event: Event) -> None:
+        if self._left is not None:
+            self._mortal()
+        self._shown.append(event)
+        self.world.observations.shown(self, self.world.now, event)
+        if type(event) is Delivered:
             self.world.on_delivered(self, event)
         if self._last_words is Log:
             self._left = 0

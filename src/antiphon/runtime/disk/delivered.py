@@ -64,6 +64,7 @@ class DeliveredLog:
         self._tail_first = log.next_index
         self._tail_bytes = 0
         self._unflushed = 0
+        self._shown: deque[tuple[Event, Buffers]] = deque()  # those at its end that are for readers only, so far
         self._waiting: deque[Buffers] = deque()  # as they are stored: those at its end that found the disk full
         self._timer: asyncio.TimerHandle | None = None
         self._is_short = False  # there was no room for the next segment
@@ -121,21 +122,41 @@ class DeliveredLog:
 
     # In -----------------------------------------------------------------------------------------------------------
 
-    def append(self, event: Event) -> None:
-        """Take an event, unless it is here already: a replay makes all of them again."""
+    def append(self, event: Event) -> bool:
+        """Take an event, unless it is here already, as after a replay. Whether readers had not been shown it before."""
+        shown = self._shown
+        if shown and shown[0][0] is event:
+            index = self.next_index - len(shown)
+            self._keep(*shown.popleft(), index)
+            return False
         if event.position < self.end or (not event.count and not self._tells(event)):
             self._refer_again(event)
-            return
+            return True
+        assert not shown, "what was shown comes in its turn"
+        self._keep(event, self._add(event), self.next_index - 1)
+        return True
+
+    def show(self, event: Event) -> None:
+        """Readers may see what comes later, in its turn: before it does, nothing of it goes to the disk, which would
+        then know more than the journal."""
+        if event.count or self._tells(event):
+            self._shown.append((event, self._add(event)))
+
+    def _add(self, event: Event) -> Buffers:
+        """For readers."""
         if isinstance(event, Adopted):
             self.begin = event.position
         else:
             assert event.position == self.end, "no position is left out"
         record = encode_event(event)
-        stored = self._stored(event, record)
         self.end = event.position + event.count
         self._tail.append(record)
         self._ends.append(self.end)
         self._tail_bytes += record.size
+        return record
+
+    def _keep(self, event: Event, record: Buffers, index: int) -> None:
+        stored = self._stored(event, record, index)
         self._unflushed += record.size
         if self._waiting:
             self._waiting.append(stored)
@@ -150,9 +171,9 @@ class DeliveredLog:
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
-    def _stored(self, event: Event, record: Buffers) -> Buffers:
+    def _stored(self, event: Event, record: Buffers, index: int) -> Buffers:
         """What is written of an event."""
-        journal, index = self._journal, self.next_index
+        journal = self._journal
         return store(event, record, lambda referred: journal is not None and journal.refer(referred, index))
 
     def _refer_again(self, event: Event) -> None:

@@ -65,7 +65,7 @@ class Driver:
     logged: Callable[[Event], None] = staticmethod(lambda event: None)
     on_reply: Callable[[Reply], None]
     on_assured: Callable[[Assured], None]
-    answer: Callable[[], None] = staticmethod(lambda: None)  # clients are told what left before a sync
+    on_early: Callable[[], None] = staticmethod(lambda: None)  # something has left before a sync
     on_turns: Callable[..., None] = staticmethod(lambda turns, *, replayed: None)
     on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
     before_alarm: Callable[[], None] = staticmethod(lambda: None)  # a timer is due: what has come comes first
@@ -204,7 +204,7 @@ class Driver:
             self._release(self.host.next_index)
             return
         if self.host.release_early():
-            self.answer()
+            self.on_early()
         if self.host.is_awaited or self._after or journal.buffered_bytes > UNHURRIED_BYTES_MAX:
             committer.commit()
             if committer.is_busy:
@@ -262,7 +262,11 @@ class Driver:
     # Outside ------------------------------------------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
-        self.delivered.append(event)
+        if self.delivered.append(event):
+            self.logged(event)
+
+    def on_event_early(self, event: Event) -> None:
+        self.delivered.show(event)
         self.logged(event)
 
     def on_record(self, record: Record) -> None:

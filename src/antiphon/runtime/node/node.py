@@ -183,7 +183,7 @@ class ClusterNode:
         driver.logged = self.gateway.logged
         driver.on_reply = self.gateway.reply
         driver.on_assured = self.gateway.assured
-        driver.answer = self.gateway.answer
+        driver.on_early = self._on_early
         driver.before_alarm = self.datagrams.read
 
     def _on_replaced(self, told: Replaced) -> None:
@@ -416,6 +416,10 @@ class ClusterNode:
             link = self.links.get(peer)
             if link is not None:
                 link.foretell(send.transport, number, send.frame)
+
+    def _on_early(self) -> None:
+        self.gateway.answer()
+        self.gateway.serve()
 
     def _on_durable(self, channels: Iterable[ChannelId]) -> None:
         """First what others wait for; acknowledgements have time."""
