@@ -82,9 +82,11 @@ class WaitsToBeCalled(Primcast):
 
 
 class DoesNotAnnounceToNewcomers(Primcast):
-    def announce(self, group: GroupId, first: int) -> None:
-        if first != self.log.base or not self.topology.joined or first == self.appended:
-            super().announce(group, first)
+    """Nor to anybody else since somebody came, when an epoch begins."""
+
+    def announce(self, group: GroupId) -> None:
+        if not self.topology.joined or self.log.base == self.appended:
+            super().announce(group)
 
 
 class KeepsNothingForThoseWhoLag(Primcast):
