@@ -171,13 +171,13 @@ BY_SEEDS = (
     CountsTheEarlyAnnouncement,
     ExtendsAnyLog,
     LeadsOn,
-    AcknowledgesThoughItResigned,
     LeavesItToTheOthers,
     GivesNamesAgain,
     GivesLabelsAgain,
     DoesNotSayItAgain,
 )
 BY_HAND = (
+    AcknowledgesThoughItResigned,
     CountsEarlyVotes,
     AnswersTheEarlyAppend,
     AnswersWithTheAppend,

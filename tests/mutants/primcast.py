@@ -139,12 +139,12 @@ class VouchesToTheFirstGroupOnly(Primcast):
 
 
 class AnnouncesToBystanders(Primcast):
-    def announce(self, group: GroupId, first: int) -> None:
-        super().announce(group, first)
+    def announcement(self, group: GroupId, first: int) -> Announce:
         entries = [Announced(first, logged.timestamp, logged.id, 1) for logged in self.log.since(first)]
         for bystander in self.topology.groups:
             if bystander not in (self.group, group):
                 self.send(self.topology.members(bystander), Announce(0, 0, entries))
+        return super().announcement(group, first)
 
     def on_announce(self, sender: ProcessId, announce: Announce) -> None:
         if announce.length:
@@ -333,8 +333,8 @@ class BeginsWithoutAMajority(Primcast):
 class DoesNotAnnounceAgain(Primcast):
     """What an earlier primary had announced."""
 
-    def announce(self, group: GroupId, first: int) -> None:
-        super().announce(group, max(first, self.appended))
+    def announce(self, group: GroupId) -> None:
+        self.send(self.topology.members(group), self.announcement(group, max(self.log.base, self.appended)))
 
 
 class DoesNotProposeWhatItHolds(Primcast):

@@ -6,7 +6,7 @@ import msgspec
 
 from antiphon.core import GroupId, ProcessId, Topology
 from antiphon.protocols.primcast import Primcast
-from antiphon.services.epochs import Elect, NewEpoch, Promised, StartEpoch
+from antiphon.services.epochs import Elect, Epochs, NewEpoch, Promised, StartEpoch
 from antiphon.services.label import Labels, majority
 from antiphon.services.retention import Adoption, Handed, SayDelivered
 
@@ -82,9 +82,30 @@ class WaitsToBeCalled(Primcast):
 
 
 class DoesNotAnnounceToNewcomers(Primcast):
-    def announce(self, group: GroupId, first: int) -> None:
-        if first != self.log.base or not self.topology.joined or first == self.appended:
-            super().announce(group, first)
+    """Nor to anybody else since somebody came, when an epoch begins."""
+
+    def announce(self, group: GroupId) -> None:
+        if not self.topology.joined or self.log.base == self.appended:
+            super().announce(group)
+
+
+class AnnouncesNothingAgain(Primcast):
+    """To newcomers of another group; the next epoch's primary would."""
+
+    def on_topology(self, before: Topology) -> None:
+        announce, self.announce = self.announce, lambda group: None  # type: ignore[method-assign]
+        super().on_topology(before)
+        self.announce = announce  # type: ignore[method-assign]
+
+
+class VouchesForNothingAgain(Primcast):
+    """The same of a follower."""
+
+    def on_topology(self, before: Topology) -> None:
+        if self.members and not self.leads:
+            Epochs.on_topology(self, before)
+        else:
+            super().on_topology(before)
 
 
 class KeepsNothingForThoseWhoLag(Primcast):
@@ -197,7 +218,6 @@ BY_SEEDS = (
     CountsAgainOnRestart,
     StaysInItsEpochs,
     CountsPromisesOfPupils,
-    StandsWhileItLearns,
     CallsNewcomers,
     GivesNothingToTakeOver,
     PromisesToWhoKnowsMore,
@@ -214,6 +234,9 @@ BY_SEEDS = (
 
 # tests/papers/test_replaced.py has schedules for these.
 BY_HAND = (
+    StandsWhileItLearns,
+    AnnouncesNothingAgain,
+    VouchesForNothingAgain,
     TakesWhatIsHandedFirst,
     HandsOverToThoseWhoHaveNothing,
     KeepsNothingForThoseWhoLag,

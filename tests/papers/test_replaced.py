@@ -23,6 +23,7 @@ from antiphon.simulation import (
     simulate,
 )
 from mutants.replaced import (
+    AnnouncesNothingAgain,
     CountsPromisesOfPupils,
     CountsThoughSomebodyLags,
     DoesNotSayThatItCounts,
@@ -31,7 +32,9 @@ from mutants.replaced import (
     GivesWhatItHasAtOnce,
     HandsOverToThoseWhoHaveNothing,
     KeepsNothingForThoseWhoLag,
+    StandsWhileItLearns,
     TakesWhatIsHandedFirst,
+    VouchesForNothingAgain,
 )
 from papers.test_primcast import LOGICAL, agree, delivered, flow, lose, ring
 from papers.wires import Wires
@@ -83,9 +86,8 @@ def test_who_has_learnt_stands_for_the_majority_that_is_gone() -> None:
     assert delivered(wires, "a.4") == ["c:2", "c:3"]
 
 
-@pytest.mark.parametrize(("kind", "waits"), [(Primcast, True), (CountsPromisesOfPupils, False)])
-def test_who_has_nothing_counts_in_no_majority(kind: type[Primcast], waits: bool) -> None:
-    """a.2 and a.1 alone have c:1, and both are gone: nobody may go on without it."""
+def all_who_had_it_are_gone(kind: type[Primcast]) -> Wires:
+    """a.2 and a.1 alone have c:1, and both are gone: nobody may go on without it. a.4 takes the place of a.2."""
     wires = Wires(kind, {"a": 3}, "c", "d", options=LOGICAL)
     wires.multicast("c", "a")
     wires.drain("c", "a.1", "a.2")
@@ -93,11 +95,31 @@ def test_who_has_nothing_counts_in_no_majority(kind: type[Primcast], waits: bool
     lose(wires, "c", "a.1", "a.2")
     wires.replace("a.2")
     wires.install("d", "a.3")
+    return wires
+
+
+@pytest.mark.parametrize(("kind", "waits"), [(Primcast, True), (CountsPromisesOfPupils, False)])
+def test_who_has_nothing_counts_in_no_majority(kind: type[Primcast], waits: bool) -> None:
+    wires = all_who_had_it_are_gone(kind)
     wires.suspect("a.3", "a.1")
     wires.multicast("d", "a")
     wires.drain("d", "a.3", "a.4")
     assert delivered(wires, "a.3") == ([] if waits else ["d:1"])
     assert counts(wires, "a.4") != waits
+
+
+@pytest.mark.parametrize(("kind", "leads"), [(Primcast, False), (StandsWhileItLearns, True)])
+def test_who_has_nothing_stands_for_no_epoch(kind: type[Primcast], leads: bool) -> None:
+    """a.4 is the first to hear that there is something to lead. With the promise of a.3 it would be two of three."""
+    wires = all_who_had_it_are_gone(kind)
+    wires.suspect("a.4", "a.1")
+    wires.multicast("d", "a")
+    wires.arrive("d", "a.4")
+    flow(wires, "a.4", "a.3")
+    wires.drain("d", "a.3", "a.4")
+    assert wires.processes["a.4"].protocol.leads == leads
+    assert delivered(wires, "a.3") == (["d:1"] if leads else [])
+    assert agree(wires, "a.1", "a.3") != leads
 
 
 def test_a_call_that_comes_before_the_topology_is_answered_with_it() -> None:
@@ -233,6 +255,30 @@ def test_who_is_asked_to_stand_before_it_knows_the_topology_stands_then(kind: ty
     tick(wires, "a.2", "a.3", "a.4")
     assert counts(wires, "a.4") == stands
     assert delivered(wires, "a.2") == (["a.1:1"] if stands else [])
+
+
+@pytest.mark.parametrize("kind", [Primcast, AnnouncesNothingAgain, VouchesForNothingAgain])
+def test_newcomers_hear_what_another_group_said_before_they_came(kind: type[Primcast]) -> None:
+    """Of b's timestamp nobody in a has heard yet. a.1 is replaced by a.4, and then a.2 by a.5, who have the message
+    from a.3; and then a.3 is lost."""
+    wires = Wires(kind, {"a": 3, "b": 3}, "c", options=LOGICAL)
+    b = ("b.1", "b.2", "b.3")
+    wires.multicast("c", "a", "b")
+    wires.drain("c", *b)
+    for member, left in (("a.1", ("a.2", "a.3")), ("a.2", ("a.3", "a.4"))):
+        lose(wires, member)
+        newcomer = wires.replace(member)
+        wires.install("c", *left, *b)
+        wires.drain("c", *left, newcomer)
+        tick(wires, *left, newcomer)
+        assert counts(wires, newcomer)
+    assert not any(delivered(wires, p) for p in ("a.3", "a.4", "a.5"))
+    lose(wires, "a.3")
+    for member in ("a.4", "a.5"):
+        wires.suspect(member, "a.3")
+    tick(wires, "a.4", "a.5", *b)
+    assert all(delivered(wires, p) == ["c:1"] for p in b)
+    assert all(delivered(wires, p) == (["c:1"] if kind is Primcast else []) for p in ("a.4", "a.5"))
 
 
 def one_is_far_behind(kind: type[Primcast]) -> Wires:

@@ -325,7 +325,7 @@ class Primcast(Epochs):
         if sender in self.mates:
             self.vote(sender, Vote(ack.epoch, ack.length, ack.clock), early=True)
             if self.resigned:
-                self.move_on()  # E29
+                self.move_on()  # it may have waited to hear of something to lead
 
     def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         """Those of epochs to come are kept for them; those of epochs that were left count no more."""

@@ -194,12 +194,13 @@ class Epochs(Retention):
 
     def move_on(self) -> None:
         """An owner that is suspected makes way for the next one, but not for all of them as fast as they come, and not
-        where there was never anything to lead. Who has promised knows that there is, whatever it has of it."""
+        where there was never anything to lead. Who has promised knows that there is, whatever it has of it; who has
+        resigned may remember less than others have."""
         if not self.lacks_leader:
             return
         knows = self.held or self.log.length
-        if self.resigned:  # others may have more than it remembers
-            knows = knows or any(vote.length for vote in self.votes.values())
+        if self.resigned:
+            knows = knows or any(vote.length for vote in self.votes.values())  # E29
         if not knows and (self.is_active or self.is_vacant or self.resigned):
             return
         if not self.failed:
