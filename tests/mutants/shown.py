@@ -52,3 +52,4 @@ def _shows_though_more_waits(self: Host) -> bool:
 
 SHOWS_ALL = Slip(Process, "deliver", _shows_all)
 SHOWS_THOUGH_MORE_WAITS = Slip(Host, "release_early", _shows_though_more_waits)
+SLIPS = (SHOWS_ALL, SHOWS_THOUGH_MORE_WAITS)

@@ -211,6 +211,39 @@ def test_deliveries_wait_for_room_and_keep_their_order(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_what_readers_are_shown_early_is_on_disk_only_when_it_is_appended(tmp_path: Path) -> None:
+    """Else the log would know more than the journal, and its process be refused after a crash."""
+    without = msgspec.structs.replace(event(3, 0), key=b"5")  # what brings no payload, and a floor
+    old = msgspec.structs.replace(event(3, 0), key=b"4")  # and what brings nothing
+    made = [event(0, 1), event(1, 2), without, old, event(3, 1)]
+
+    async def run() -> None:
+        for appended in range(len(made)):
+            path = tmp_path / str(appended)
+            delivered = DeliveredLog(SegmentedLog.open(path, IDENTITY), lambda job: job())
+            assert delivered.append(made[0])
+            for each in made[1:]:
+                delivered.show(each)
+            assert delivered.end == 4
+            assert [delivered.locate(position) for position in range(4)] == [0, 1, 1, 3]
+            records = delivered.recent(0, 1 << 20)
+            assert records is not None
+            assert [decode_event(record.joined()) for record in records] == [*made[:3], made[4]]
+            for each in made[1 : 1 + appended]:
+                assert delivered.append(each) == (each is old), "readers have seen it"
+            delivered.flush()
+            delivered.abandon()
+            again = DeliveredLog(SegmentedLog.open(path, IDENTITY), lambda job: job())
+            assert again.end == [1, 3, 3, 3, 4][appended]
+            for each in made[1:]:
+                again.append(each)
+            again.flush()
+            assert [decode_event(record.joined()) for record in again.history(0)] == [*made[:3], made[4]]
+            again.close()
+
+    asyncio.run(run())
+
+
 def test_a_floor_is_kept_once_and_takes_no_position(tmp_path: Path) -> None:
     """As a replay makes it again, behind what the disk kept of the log."""
 

@@ -7,11 +7,13 @@ from itertools import chain, islice
 import pytest
 
 from antiphon.simulation import simulate
-from mutants.foretold import SLIPS, runs_from
+from mutants import foretold, shown
+from mutants.foretold import runs_from
 from mutants.host import Slip
 from mutants.record import first_seeds, is_caught
 
-SEEDS = 200
+SEEDS = 250
+SLIPS = (*foretold.SLIPS, *shown.SLIPS)
 KEPT = (0, 1, 2, 3, 4, 5, 6, 7)  # nothing was ever wrong with these
 
 

@@ -1,6 +1,6 @@
 """A log for each group, led by a primary; messages to several groups are ordered by the greatest of their timestamps.
 
-L1-L34 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
+L1-L35 are the lines of docs/protocols/primcast.md. Who leads, and what the next one goes on with, is
 services/epochs.py; what is known of messages, and how long, services/retention.py; the order of real time, where that
 is asked for, services/real_time.py.
 """
@@ -435,12 +435,12 @@ class Primcast(Epochs):
     # Delivery -------------------------------------------------------------------------------------------------------
 
     def deliver_lowest(self, *, early: bool = False) -> None:
-        """``early``: as for `settle`. Then its readers see it at once (L35)."""
+        """``early``: as for `settle`. Then readers see it at once."""
         limit = self.limit()
         while (known := self.next_one(limit)) is not None and self.may_deliver(known):
             heappop(self.queue)
             self.failed = self.retries = 0
-            self.finish(known, known.bound, early=early and not self.keeps_real_time)  # L23
+            self.finish(known, known.bound, early=early and not self.keeps_real_time)  # L23 L35
 
     def limit(self) -> int:
         """How far it may deliver now. What has been cut before the log was delivered by others: it comes first, from
