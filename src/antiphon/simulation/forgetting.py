@@ -13,6 +13,7 @@ delivered all of that, at the same places.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ from antiphon.core.requests import encode_request
 from antiphon.simulation.disk import Disk
 
 CLIENT = "client"  # and the number of its request: each has one
+LAST = "last"  # a client of the end
 ROUNDS = 8  # of timers, in which a run has to come to its end
 
 Place = tuple[int, str]  # a position, and the message that is there
@@ -95,6 +97,7 @@ class MemberState(NamedTuple):
     is_up: bool
     waiting: int  # inputs that are not durable
     turn: int  # so many of them are what it took first, with the end of that turn
+    pending: int  # messages that it knows of and has not delivered
     held: tuple[tuple[ChannelId, int], ...]  # frames of each channel that it holds durably
     sent: tuple[tuple[ChannelId, tuple[bytes, ...]], ...]  # all that it ever let out on each
     shown: tuple[Place, ...]  # to readers, whatever became of it
@@ -164,14 +167,13 @@ class _Outside:
         self._add(send, is_copy=True)
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, Delivered) and event.position == len(self.log):
-            assert event.count == 1, "each request has one payload, and is a message of its own"
+        if isinstance(event, Delivered) and event.count and event.position == len(self.log):
             self.log.append((event.position, str(event.id)))
             for request in event.requests:
                 self.requests[request.client] = request.end
 
     def on_event_early(self, event: Event) -> None:
-        if isinstance(event, Delivered):
+        if isinstance(event, Delivered) and event.count:
             self.shown.append((event.position, str(event.id)))
 
     def on_assured(self, assured: Assured) -> None:
@@ -249,7 +251,7 @@ class _Member:
 
 
 class ForgettingSearch:
-    """Depth first, and each configuration once."""
+    """Breadth first, and each configuration once: what it finds, it finds by the fewest steps."""
 
     def __init__(self, scope: ForgettingScope, configurations: int) -> None:
         self.scope, self.limit = scope, configurations
@@ -259,7 +261,7 @@ class ForgettingSearch:
         self._histories: list[tuple[int, tuple[Step, ...]]] = []  # of each state: whose it is, and how it came about
         self._states: list[MemberState] = []
         self._numbers: dict[bytes, int] = {}
-        self._known: dict[tuple[int, Step], StepTaken] = {}
+        self._known: dict[tuple[int, type, Step], StepTaken] = {}  # tuples of other types may be equal
         self._replayed: dict[bytes, bytes] = {}
         self._ended: set[tuple[Configuration, bool]] = set()
         self.steps = 0
@@ -279,6 +281,7 @@ class ForgettingSearch:
             member.is_up,
             disk.next_index - disk.durable,
             _turn(disk.inputs[disk.durable :]),
+            host.process.protocol.pending() if member.is_up else 0,
             held,
             sent,
             tuple(sorted({*seen.shown})),
@@ -323,7 +326,7 @@ class ForgettingSearch:
 
     def _take(self, number: int, step: Step) -> StepTaken:
         """What a member in this state does."""
-        taken = self._known.get((number, step))
+        taken = self._known.get((number, type(step), step))
         if taken is None:
             member = self._made(number)
             place, history = self._histories[number]
@@ -334,7 +337,9 @@ class ForgettingSearch:
             except Exception as error:
                 raise Broken(f"{self.names[place]}: {type(error).__name__}: {error}") from error
             out = tuple((self.names.index(to), what) for to, what in member.outside.out)
-            taken = self._known[number, step] = StepTaken(self._number(place, member, (*history, step)), out)
+            taken = self._known[number, type(step), step] = StepTaken(
+                self._number(place, member, (*history, step)), out
+            )
         return taken
 
     # Configurations -------------------------------------------------------------------------------------------------
@@ -450,20 +455,38 @@ class ForgettingSearch:
             return
         self._ended.add((at, with_all))
         down = [place for place, number in enumerate(at.members) if not self._states[number].is_up]
+        if not with_all and self._is_stuck(down):
+            return
         if with_all:
             for place in down:
                 at = self._return(at, place)
+        at = self._go_on(at, [] if with_all else down)
+        self._check_end(at)
+        # And whoever is there goes on: also those who have forgotten what there was to lead.
+        place = self._up(at)[-1]
+        data = Buffers(encode_request(LAST, 0, 0, (b"x",)))
+        at = self._go_on(self._after(at, place, Submit(0, (self.topology.group_of[self.names[place]],), data)), [])
+        for member in self.topology.members(self.topology.group_of[self.names[place]]):
+            state = self._states[at.members[self.names.index(member)]]
+            if state.is_up and LAST not in dict(state.requests):
+                raise Broken(f"{member} does not go on.")
+
+    def _go_on(self, at: Configuration, gone: list[int]) -> Configuration:
+        """Until nothing happens but by timers, and then by these, a few times."""
         for turn in range(ROUNDS):
             at = self._settle(at)
-            self.check(at)
             for place in self._up(at):
-                if down and not with_all and not turn:
-                    for other in down:
-                        at = self._after(at, place, Suspect(0, self.names[other]))
+                for other in gone if not turn else ():
+                    at = self._after(at, place, Suspect(0, self.names[other]))
                 at = self._after(at, place, Rings())
         at = self._settle(at)
         self.check(at)
-        self._check_end(at)
+        return at
+
+    def _is_stuck(self, down: list[int]) -> bool:
+        """Whether a group has lost too many of its members to go on."""
+        groups = [self.topology.group_of[self.names[place]] for place in down]
+        return any(2 * groups.count(group) >= len(self.topology.members(group)) for group in groups)
 
     def _up(self, at: Configuration) -> list[int]:
         return [place for place, number in enumerate(at.members) if self._states[number].is_up]
@@ -489,6 +512,8 @@ class ForgettingSearch:
             for place, state in zip(places, states, strict=True):
                 if state.is_up and {*state.log} != seen:
                     raise Broken(f"{self.names[place]} has {[*state.log]} at the end, and others saw {sorted(seen)}.")
+                if state.is_up and state.pending:
+                    raise Broken(f"{self.names[place]} never delivers what it knows of.")
                 had = dict(state.requests)
                 for number in at.members:
                     for client, end in self._states[number].promised:
@@ -501,11 +526,11 @@ class ForgettingSearch:
     def run(self) -> SearchResult:
         begun = self._begin()
         came: dict[Configuration, tuple[Configuration, str] | None] = {begun: None}
-        waiting = [begun]
+        waiting = deque([begun])
         at, last = begun, ""
         try:
             while waiting and len(came) < self.limit:
-                at, last = waiting.pop(), ""
+                at, last = waiting.popleft(), ""
                 self.check(at)
                 for with_all in (True, False) if at.crashes else ():
                     last = "at the end, with all back" if with_all else "at the end, without those who are down"
