@@ -52,15 +52,15 @@ class SendsToPrimariesFromOutside(Primcast):
 
 
 class GivesEqualTimestamps(Primcast):
-    def tick(self, m: Message) -> None:
+    def tick(self, m: Message, time: int) -> None:
         self.clock = max(self.clock, 1)
 
 
 class ReadsTheTimeAlone(Primcast):
     """A hybrid clock that forgets how far it was."""
 
-    def tick(self, m: Message) -> None:
-        super().tick(m)
+    def tick(self, m: Message, time: int) -> None:
+        super().tick(m, time)
         if self.options.hybrid:
             self.clock = max(self.now // 1000, 1)
 
@@ -617,7 +617,7 @@ class AssuresWhenItsOwnGroupHasDecided(Primcast):
 
 
 class IgnoresTheFloorsOfClients(Primcast):
-    def tick(self, m: Message) -> None:
+    def tick(self, m: Message, time: int) -> None:
         now = self.now // 1000 if self.options.hybrid else 0
         self.clock = max(self.clock + 1, 0 if m.count else least_number(m), now)
 

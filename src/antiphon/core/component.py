@@ -188,6 +188,12 @@ class Component:
         assert self.transport is Transport.FIFO, "what is foretold comes before what follows it"
         self.process.send_for(self, (to,) if isinstance(to, str) else tuple(to), message, foretold=True)
 
+    def only_heard(self) -> None:
+        """Say that the frame being handled only brings the word of others, which they will say again: nothing that this
+        process said or will say rests on its remembering that. What is told early (`deliver`, `assure`) need not wait
+        until such a frame is durable."""
+        self.process.is_hearsay = True
+
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         """All multicast messages that a message of this component is about; asked for where it is traced."""
         return self.contract.subjects[type(message)](message)

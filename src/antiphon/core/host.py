@@ -4,7 +4,7 @@
 2. Run the handler; hold its effects back.
 3. Release the effects, in order, when the journal is durable up to that input. One sync serves all that waited.
    What is true though its own input be forgotten, a receipt or a delivery (``early``), waits only for the inputs
-   before that one.
+   before that one; and of these not for such as only bring the word of others, who will say it again.
 4. On restart: restore the newest snapshot, replay the rest, go on.
 
 A driver gives inputs to ``take``, says ``end_turn`` when all that came together is handled and ``durable`` when the
@@ -61,8 +61,8 @@ class Turn(msgspec.Struct, gc=False):
     note: Any = None
     channel: ChannelId | None = None  # on which a frame came
     held: Prefix = NO_FRAMES  # where it waits for the disk: all frames of the channel that are held with it
+    is_hearsay: bool = False  # the input only brings the word of others: to forget it harms nothing
     is_begun: bool = False  # what may leave before it is durable has left
-    has_time: bool = False  # and nobody waits for the rest
 
 
 class Outside(Protocol):
@@ -107,7 +107,9 @@ class Host:
         self._received: dict[ChannelId, Prefix] = {}
         self._asked: tuple[ChannelId, FrameInbox] = _NOBODY  # the channel of the last ``is_new``: its frame comes next
         self._held: deque[Turn] = deque()
-        self._awaited = 0  # all that waits below this index has led to something, or stands before what has
+        self._awaited = 0  # the world is to see something that waits for an input below this index to be durable
+        self._heard = 0  # all inputs below this index are durable or hearsay, and what may leave early of them has left
+        self._early = 0  # below this index something may leave early, as soon as `_heard` has come so far
         self._beginning = -1  # the input with which this life began
         self._foretold = 0  # of all that waits below this index a copy has left, where that may leave early
         self._index = 0  # where there is no journal
@@ -126,7 +128,10 @@ class Host:
             turn.held = self.process.state.inboxes[turn.channel].prefix
         self._held.append(turn)
         if turn.effects:
-            self._awaited = turn.index + 1
+            if turn.is_hearsay and all(type(e) in _UNHURRIED or _is_early(e) for e in turn.effects):
+                self._early = turn.index + 1
+            else:
+                self._awaited = turn.index + 1
         if type(turn.happened) in _BEGINNINGS:
             self._beginning = turn.index
 
@@ -145,7 +150,7 @@ class Host:
             happened = process.received(happened)
         if type(happened) is not Receive or happened.transport is _DATAGRAM:
             effects = process.step(happened)
-            return Turn(index, happened, seq, state.seq, effects, note)
+            return Turn(index, happened, seq, state.seq, effects, note, is_hearsay=_is_hearsay(process, effects))
         channel, inbox = self._asked
         if channel[0] != happened.sender or channel[1] is not happened.transport:
             channel = ChannelId(happened.sender, happened.transport)
@@ -154,7 +159,8 @@ class Host:
         if state.foretold:
             process.settle_foretold(channel, happened.number)
         effects = process.receive(happened.at, happened.sender, happened.frame)
-        return Turn(index, happened, seq, state.seq, effects, note, channel)
+        is_hearsay = _is_hearsay(process, effects)
+        return Turn(index, happened, seq, state.seq, effects, note, channel, is_hearsay=is_hearsay)
 
     def is_new(self, channel: ChannelId, number: int) -> bool:
         """Whether a frame was not taken before. BadFrame: frames before it on a FIFO channel are missing."""
@@ -192,7 +198,10 @@ class Host:
     @property
     def is_awaited(self) -> bool:
         """Whether the world is to see anything that came of the inputs that wait for the disk."""
-        return bool(self._held) and self._held[0].index + self._held[0].has_time < self._awaited
+        held = self._held
+        if not held:
+            return False
+        return held[0].index < self._awaited or held[0].index <= self._heard < self._early
 
     def releasable(self, index: int) -> Iterator[AnyEffect]:
         """What ``durable(index)`` will let out."""
@@ -201,7 +210,7 @@ class Host:
             for effect in turn.effects:
                 if not turn.is_begun if _is_early(effect) else is_durable:
                     yield effect
-            if not is_durable:
+            if not (is_durable or turn.is_hearsay):
                 break
         yield from (send for turn, send in self._to_foretell(index))
 
@@ -224,16 +233,27 @@ class Host:
         self.release_early()
 
     def release_early(self) -> bool:
-        """Let out what waits only for the inputs before its own: of the first input that is held, all before it are
-        durable. Returns whether there was anything.
+        """Let out what waits only for inputs that are durable, and for such as only bring the word of others. Returns
+        whether there was anything.
 
         The trace has it with the rest of its turn. If that is forgotten, so is the receipt, but only here: it was true,
         and comes again with whatever brought it.
         """
-        if self.journal is None or not self._held:
+        held = self._held
+        if self.journal is None or not held:
             return False
         self._foretell()
-        turn = self._held[0]
+        is_any = False
+        for turn in islice(held, max(self._heard - held[0].index, 0), None):
+            is_any |= self._begin_turn(turn)
+            if not turn.is_hearsay:
+                self._heard = turn.index
+                break
+            self._heard = turn.index + 1
+        return is_any
+
+    def _begin_turn(self, turn: Turn) -> bool:
+        """Let out of it what may be early, once. Returns whether there was anything."""
         if turn.is_begun:
             return False
         outside = self.outside
@@ -244,9 +264,6 @@ class Host:
                     outside.on_assured(effect)
                 elif type(effect) is Log:
                     outside.on_event_early(effect.event)
-        turn.has_time = turn.is_begun and all(
-            type(effect) in _UNHURRIED or _is_early(effect) for effect in turn.effects
-        )
         return turn.is_begun
 
     def _foretell(self) -> None:
@@ -463,6 +480,11 @@ def _is_early(effect: AnyEffect) -> TypeGuard[Assured | Log]:
     return (type(effect) is Log or type(effect) is Assured) and effect.early
 
 
+def _is_hearsay(process: Process, effects: list[AnyEffect]) -> bool:
+    return process.is_hearsay and not any(type(effect) in _ANSWERS for effect in effects)
+
+
 _UNHURRIED = (Record, SetTimer, CancelTimer)  # that come a little late harm nobody
+_ANSWERS = (Send, Reply)  # what the process itself says, in the order in which it says it
 _BEGINNINGS = (Begin, Recover)  # of a life
 _decode_state = decoder_inside(HostState)

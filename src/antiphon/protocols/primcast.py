@@ -43,6 +43,7 @@ class Start(Wire, frozen=True, tag=9):
 
     message: Message
     numbers: tuple[int, ...]
+    sent: int = 0  # when m was multicast, by the sender's clock, in microseconds; 0: some time ago
 
 
 class Append(Wire, frozen=True, tag=10):
@@ -131,6 +132,7 @@ class Primcast(Epochs):
     retrying: bool
     overdue: int  # what had come when the timer was set should be delivered when it rings
 
+    RECENT_US: ClassVar[int] = 10_000  # clocks differ by less, and messages are on the way for less, or nobody cares
     RETRY_NS: ClassVar[int] = 200_000_000
     RETRIED_MAX: ClassVar[int] = 64  # messages in one retry: those before stand in the way of all others
 
@@ -172,6 +174,8 @@ class Primcast(Epochs):
         super().validate(message)
         if isinstance(message, (Start, Stuck)):
             self.check_entry(message.message, message.numbers)
+            if isinstance(message, Start):
+                check_numbers((message.sent,))
         elif isinstance(message, Append):
             for entry in message.entries:
                 check_numbers((entry.timestamp,))
@@ -196,7 +200,7 @@ class Primcast(Epochs):
     # A message comes to the primaries -------------------------------------------------------------------------------
 
     def multicast(self, m: Message) -> None:  # L1
-        start = Start(m, self.labeller.next(self.me, m.destinations).numbers)
+        start = Start(m, self.labeller.next(self.me, m.destinations).numbers, self.now // 1000)
         if self.topology.group_of.get(self.me) not in m.destinations:
             self.send(self.topology.addressees(m.destinations), start)  # L2
         else:
@@ -220,9 +224,10 @@ class Primcast(Epochs):
     def on_start(self, sender: ProcessId, start: Start) -> None:  # L4
         known = self.hold(start.message, start.numbers)
         if known is None or known.timestamp:
+            self.only_heard()
             return
         if self.leads:
-            self.propose(known)
+            self.propose(known, start.sent)
             return
         self.move_on()
         if sender not in self.members and self.topology.group_of.get(sender) in start.message.destinations:
@@ -234,14 +239,21 @@ class Primcast(Epochs):
         self.process.recall(known.message)  # L34
         self.retry_later()
 
-    def propose(self, known: Known) -> None:
-        self.tick(known.message)  # L6
+    def propose(self, known: Known, sent: int = 0) -> None:
+        self.tick(known.message, self.time_of(sent))  # L6
         self.append(Entry(self.clock, known.message, known.numbers))  # L7
         self.settle()
 
-    def tick(self, m: Message) -> None:
-        now = self.now // 1000 if self.options.hybrid else 0  # in microseconds
-        self.clock = max(self.clock + 1, least_number(m), now)
+    def tick(self, m: Message, time: int) -> None:
+        self.clock = max(self.clock + 1, least_number(m), time)
+
+    def time_of(self, sent: int) -> int:
+        """Of day, in microseconds; of a message on its way, its sender's: where all groups take the same, none of them
+        has to raise its clock to the timestamp of another, and to acknowledge that."""
+        if not self.options.hybrid:
+            return 0
+        now = self.now // 1000
+        return sent if abs(now - sent) <= self.RECENT_US else now
 
     def append(self, entry: Entry) -> None:
         """At the primary and at its followers alike."""
@@ -304,6 +316,8 @@ class Primcast(Epochs):
         if not self.follows(sender, append):
             return
         is_new = self.extend(append)
+        if not (is_new or self.lacks_leader):
+            self.only_heard()  # L36
         vote = Vote(append.epoch, append.index + len(append.entries), append.clock)
         self.vote(sender, vote, early=not is_new)
         self.move_on()  # it may have been suspected when there was nothing to lead yet
@@ -322,10 +336,13 @@ class Primcast(Epochs):
         return bool(new)
 
     def on_ack(self, sender: ProcessId, ack: Ack) -> None:  # L15
-        if sender in self.mates:
-            self.vote(sender, Vote(ack.epoch, ack.length, ack.clock), early=True)
-            if self.resigned:
-                self.move_on()  # it may have waited to hear of something to lead
+        if sender not in self.mates:
+            return
+        if not self.resigned:
+            self.only_heard()
+        self.vote(sender, Vote(ack.epoch, ack.length, ack.clock), early=True)
+        if self.resigned:
+            self.move_on()  # it may have waited to hear of something to lead
 
     def vote(self, member: ProcessId, vote: Vote, *, early: bool = False) -> None:
         """Those of epochs to come are kept for them; those of epochs that were left count no more."""
@@ -382,7 +399,10 @@ class Primcast(Epochs):
         before = self.votes.get(self.me)
         if self.is_active:
             self.votes[self.me] = Vote(self.epoch, self.log.length, self.clock)
-        self.learn(group, early=self.votes.get(self.me) == before)
+        is_unmoved = self.votes.get(self.me) == before
+        if is_unmoved:
+            self.only_heard()
+        self.learn(group, early=is_unmoved)
 
     def follow(self, announced: Announced) -> None:
         """At once, and not when it is decided: that would cost another step."""
@@ -394,6 +414,7 @@ class Primcast(Epochs):
     def on_vouch(self, sender: ProcessId, vouch: Vouch) -> None:  # L20
         group = self.other_group(sender)
         if group is not None and self.learner(group).heed(sender, vouch.epoch, vouch.length):
+            self.only_heard()
             self.learn(group)
 
     def other_group(self, sender: ProcessId) -> GroupId | None:
@@ -416,7 +437,7 @@ class Primcast(Epochs):
         if isinstance(message, Start):  # L30
             known = self.hold(message.message, message.numbers)
             if known is not None and not known.timestamp and self.leads:
-                self.propose(known)
+                self.propose(known, message.sent)
         elif isinstance(message, Append) and self.follows(sender, message):  # L31
             self.extend(message)
             self.settle()

@@ -248,6 +248,7 @@ class Retention(OrderingProtocol):
         self.trim()
 
     def on_reached(self, sender: ProcessId, reached: Reached) -> None:
+        self.only_heard()
         if sender in self.mates:
             self.said[sender] = max(self.said.get(sender, 0), reached.delivered)
             self.marks[sender] = max(self.marks.get(sender, 0), reached.delivered)
@@ -255,6 +256,7 @@ class Retention(OrderingProtocol):
             self.trim()
 
     def on_passed(self, sender: ProcessId, passed: Passed) -> None:
+        self.only_heard()
         if sender in self.topology.group_of:
             self.passed[sender] = max(self.passed.get(sender, NOWHERE), (passed.timestamp, passed.id))
             self.trim()

@@ -35,6 +35,7 @@ class Committer:
         self._quick = QUICK_IN_A_ROW  # quick syncs in a row
         self._under_way: Future[None] | None = None
         self._later: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when what waits for company has waited long enough; 0: nothing does
         self.syncing = UnderWay(SYNC_SECONDS_MAX)
         self.is_stopped = False
 
@@ -53,6 +54,7 @@ class Committer:
         if self._under_way is not None or self.is_stopped:
             return
         taken = self._log.take_blocks()
+        self._due = 0.0
         if taken is None:
             return
         if self._quick < QUICK_IN_A_ROW or taken.size > INLINE_BYTES_MAX:
@@ -67,12 +69,19 @@ class Committer:
 
     def commit_later(self) -> None:
         """Make durable what was appended, with what is committed next, or after a while."""
-        if self._later is None:
-            self._later = asyncio.get_running_loop().call_later(LATER_SECONDS, self._on_later)
+        if not self._due:
+            loop = asyncio.get_running_loop()
+            self._due = loop.time() + LATER_SECONDS
+            if self._later is None:
+                self._later = loop.call_at(self._due, self._on_later)
 
     def _on_later(self) -> None:
         self._later = None
-        self.commit()
+        loop = asyncio.get_running_loop()
+        if self._due > loop.time():  # what it was set for had company; this came after that
+            self._later = loop.call_at(self._due, self._on_later)
+        elif self._due:
+            self.commit()
 
     def finish(self) -> None:
         """Make everything durable now, and wait for it."""
