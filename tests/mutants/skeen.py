@@ -53,12 +53,19 @@ class DoesNotRaiseTheClock(Skeen):
 
 
 class IgnoresWhatIsPending(Skeen):
-    def deliver_head(self) -> None:
+    def deliver_head(self, *, early: bool = False) -> None:
         for timestamp, id in sorted(self.queue):
             held = self.holdback.get(id)
             if held is not None and held.deliverable and held.timestamp == timestamp:
                 del self.holdback[id]
                 self.deliver(held.message, timestamp)
+
+
+class ShowsThoughItsClockGrows(Skeen):
+    """Readers see what is delivered by a final timestamp that this process may forget, and propose below it."""
+
+    def is_heard(self, final: Final) -> bool:
+        return not (self.options.causal or self.options.takeover)
 
 
 class ForgetsItsClockOnRestart(Skeen):
@@ -106,8 +113,8 @@ class TellsNotEveryAddressee(Skeen):
 
 
 class DeliversTwice(Skeen):
-    def deliver(self, m: Message, key: Key | None = None) -> None:
-        super().deliver(m, key)
+    def deliver(self, m: Message, key: Key | None = None, *, early: bool = False) -> None:
+        super().deliver(m, key, early=early)
         if self.clock % 9 == 0:
             super().deliver(m, key)
 
@@ -157,11 +164,11 @@ class AsksOneMemberOfEachGroup(Skeen):
 class DeliversTheHeadOnly(Skeen):
     """One message for each final timestamp, whatever has become deliverable behind it."""
 
-    def deliver(self, m: Message, key: Key | None = None) -> None:
-        super().deliver(m, key)
+    def deliver(self, m: Message, key: Key | None = None, *, early: bool = False) -> None:
+        super().deliver(m, key, early=early)
         self.stopped = True
 
-    def deliver_head(self) -> None:
+    def deliver_head(self, *, early: bool = False) -> None:
         self.stopped = False
         while self.queue and not self.stopped:
             timestamp, id = self.queue[0]
@@ -365,9 +372,9 @@ class CausalDecidesInAnyOrder(Skeen):
 
 
 class CausalIgnoresWhatItDelivered(Skeen):
-    def deliver(self, m: Message, key: Key | None = None) -> None:
+    def deliver(self, m: Message, key: Key | None = None, *, early: bool = False) -> None:
         self.past = self.decided
-        super().deliver(m, key)
+        super().deliver(m, key, early=early)
 
     def initialise(self) -> None:
         super().initialise()
@@ -520,9 +527,10 @@ MUTANTS = (
     CausalTellsNoSenderOutside,
 )
 
-# What takes a coincidence: each of these has a run of its own in tests/papers, test_takeover.py or
-# test_causal_skeen.py ...
+# What takes a coincidence: each of these has a run of its own in tests/papers, test_takeover.py,
+# test_causal_skeen.py or test_shown_skeen.py ...
 BY_HAND = (
+    ShowsThoughItsClockGrows,
     ForgetsThatItKnowsTheFinalTimestamp,
     DoesNotBuryThoseBeforeTheLeader,
     DoesNotAskAgain,

@@ -1,6 +1,6 @@
 """Skeen's multicast, the total ordering of ISIS (slides.txt, "ISIS total-ordering protocol").
 
-L1-L13 are the lines of docs/protocols/skeen.md; T1-T15 those with which the destinations finish what a dead sender
+L1-L14 are the lines of docs/protocols/skeen.md; T1-T15 those with which the destinations finish what a dead sender
 began, and go on without dead destinations (``-o takeover=true``); C1-C9 those that keep causal order, too
 (``-o causal=true``).
 """
@@ -196,6 +196,7 @@ class Skeen(OrderingProtocol):
         collection = self.collections.get(propose.id)
         if collection is None or sender not in self.addressees(collection.message):
             return
+        self.only_heard()
         if collection.stale and collection.stale.get(sender):
             collection.stale[sender] -= 1
         else:
@@ -219,12 +220,20 @@ class Skeen(OrderingProtocol):
             return  # it is late, or not from an honest process
         if final.timestamp < held.timestamp:
             return  # nor is this: a message only ever moves backwards in the queue
+        is_heard = self.is_heard(final)
+        if is_heard:
+            self.only_heard()
         self.clock = max(self.clock, final.timestamp.time)  # L12
         held.deliverable = True
         self.hold(held.message, final.timestamp)
         if self.options.takeover:
             self.spread(held)
-        self.deliver_head()  # L13
+        self.deliver_head(early=is_heard)  # L13
+
+    def is_heard(self, final: Final) -> bool:
+        """Whether it only brings the sender's word: where the own clock is not behind, this process, should it forget
+        that word, still proposes later than all that its readers have seen."""
+        return final.timestamp.time <= self.clock and not (self.options.causal or self.options.takeover)  # L14
 
     def hold(self, m: Message, timestamp: Timestamp) -> Held:
         held = self.holdback.get(m.id)
@@ -235,7 +244,7 @@ class Skeen(OrderingProtocol):
         heappush(self.queue, (timestamp, m.id))
         return held
 
-    def deliver_head(self) -> None:
+    def deliver_head(self, *, early: bool = False) -> None:
         while self.queue:
             timestamp, id = self.queue[0]
             held = self.holdback.get(id)
@@ -246,7 +255,7 @@ class Skeen(OrderingProtocol):
                 del self.holdback[id]
                 if self.options.causal:
                     self.past = max(self.past, timestamp.time)  # C2
-                self.deliver(held.message, timestamp)
+                self.deliver(held.message, timestamp, early=early)
                 if self.options.takeover:
                     self.watch()
             else:
