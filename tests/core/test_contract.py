@@ -81,6 +81,38 @@ def test_a_timer_without_a_handler_fails() -> None:
                 self.set_timer(Tick(), 5)
 
 
+def test_a_timer_that_is_set_inside_something_else_counts_too() -> None:
+    def in_a_comprehension() -> None:
+        class Bad(Component):
+            def begin(self) -> None:
+                for timer in [Resend(self.me, number) for number in range(3)]:
+                    self.set_timer(timer, 1)
+
+    def in_a_function() -> None:
+        class Bad(Component):
+            def begin(self) -> None:
+                def again() -> None:
+                    self.set_timer(Resend(self.me, 1), 1)
+
+                again()
+
+    def in_a_property() -> None:
+        class Bad(Component):
+            @property
+            def soon(self) -> Timer:
+                return Resend(self.me, 1)
+
+    def in_a_class_method() -> None:
+        class Bad(Component):
+            @classmethod
+            def soon(cls, me: ProcessId) -> Timer:
+                return Resend(me, 1)
+
+    for make in (in_a_comprehension, in_a_function, in_a_property, in_a_class_method):
+        with pytest.raises(TypeError, match="Bad sets a Resend, but has no on_resend"):
+            make()
+
+
 def test_a_timer_whose_handler_an_heir_took_away_fails_in_the_heir() -> None:
     class Good(Component):
         def begin(self) -> None:

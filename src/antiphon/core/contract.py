@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
 from typing import Any, ClassVar, NamedTuple, Union, get_origin, get_type_hints
 
 import msgspec
@@ -114,13 +115,28 @@ def handlers_of(kind: type) -> Handlers:
 
 
 def _timers_named_in(kind: type) -> Iterator[type[Timer]]:
-    """The types of timers that a component's own methods speak of."""
+    """The types of timers that a component's own methods speak of, also inside a comprehension or a lambda."""
     for method in vars(kind).values():
-        if inspect.isfunction(method):
-            for name in method.__code__.co_names:
-                found = method.__globals__.get(name)
+        for function in _functions_of(method):
+            for name in _names_in(function.__code__):
+                found = function.__globals__.get(name)
                 if isinstance(found, type) and issubclass(found, Timer) and found is not Timer:
                     yield found
+
+
+def _functions_of(method: object) -> Iterator[FunctionType]:
+    if isinstance(method, property):
+        parts: tuple[object, ...] = (method.fget, method.fset, method.fdel)
+    else:
+        parts = (inspect.unwrap(method) if callable(method) else getattr(method, "__func__", None),)
+    yield from (part for part in parts if isinstance(part, FunctionType))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names_in(inner)
 
 
 def name_of(kind: type) -> str:
