@@ -720,7 +720,7 @@ def test_a_crowd_of_clients_does_not_keep_the_commands_out(folder: ClusterFolder
 def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
     folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(gateway_module, "STUCK_CLIENT_SECONDS", 0.5)
     monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
     question = encode(FrameKind.PROGRESS, ProgressQuestion([["a"]] * PROGRESS_MAX)) * 5
 
@@ -777,7 +777,7 @@ async def send_some(caller: socket.socket, data: bytes) -> int:
 def test_a_reader_that_does_not_read_is_left_and_gives_back_what_waited_for_it(
     folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 1.0)
+    monkeypatch.setattr(gateway_module, "STUCK_CLIENT_SECONDS", 1.0)
     monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
 
     async def run() -> None:
