@@ -130,23 +130,23 @@ def test_a_driver_that_does_not_resend_is_caught(monkeypatch: pytest.MonkeyPatch
 class Corrupts(Process):
     """One member flips a bit of a payload on the way to its application."""
 
-    def deliver(self, m: Message, key: Key | None) -> None:
+    def deliver(self, m: Message, key: Key | None, *, early: bool = False) -> None:
         if self.me == "g1.1":
             body = bytes(m.body)
             m = Message(m.id, m.destinations, m.count, Buffers(body[:-1] + bytes([body[-1] ^ 1])))
-        super().deliver(m, key)
+        super().deliver(m, key, early=early)
 
 
 class Swaps(Process):
     """One member swaps the first two payloads of every request, which are of the same size."""
 
-    def deliver(self, m: Message, key: Key | None) -> None:
+    def deliver(self, m: Message, key: Key | None, *, early: bool = False) -> None:
         if self.me == "g1.1":
             bodies = [
                 encode_request(r.client, r.first, r.settled, _swapped(list(r.payloads()))) for r in requests_in(m.body)
             ]
             m = Message(m.id, m.destinations, m.count, Buffers(*bodies))
-        super().deliver(m, key)
+        super().deliver(m, key, early=early)
 
 
 def _swapped(payloads: list[bytes]) -> list[bytes]:
