@@ -21,8 +21,7 @@ from antiphon.core.effects import Send
 from antiphon.core.errors import JournalError, JournalFull, UsageError
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
-from antiphon.runtime.cluster.config import ClusterConfig
-from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.spares import advice
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.net import Port, reason
