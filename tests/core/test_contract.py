@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from antiphon.core import Command, Component, MessageId, ProcessId, Timer, Wire
@@ -144,6 +146,19 @@ def test_a_handler_that_takes_no_message_fails() -> None:
 
         class NoTypes(Component):
             def on_ping(self, sender, message): ...
+
+
+def test_a_handler_that_would_not_run_when_it_is_called_fails() -> None:
+    with pytest.raises(TypeError, match=r"Later\.on_tick would not run when it is called"):
+
+        class Later(Component):
+            async def on_tick(self, timer: Tick) -> None: ...
+
+    with pytest.raises(TypeError, match=r"Yielding\.on_ping would not run when it is called"):
+
+        class Yielding(Component):
+            def on_ping(self, sender: ProcessId, message: Ping) -> Iterator[None]:
+                yield
 
 
 def test_two_messages_with_the_same_tag_fail() -> None:

@@ -50,6 +50,7 @@ def contract_of(kind: type) -> Contract:
 
 
 _contracts: dict[type, Contract] = {}
+_RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _HOOKS = frozenset({"on_suspect", "on_trust", "on_topology", "on_turn_end", "on_recover"})
 
 
@@ -92,7 +93,8 @@ def handlers_of(kind: type) -> Handlers:
     for name in dir(kind):
         if not name.startswith("on_") or name in _HOOKS:
             continue
-        hints = [hint for key, hint in get_type_hints(getattr(kind, name)).items() if key != "return"]
+        handler = getattr(kind, name)
+        hints = [hint for key, hint in get_type_hints(handler).items() if key != "return"]
         handled = hints[-1] if hints and isinstance(hints[-1], type) else None
         if handled is not None and len(hints) == 2 and issubclass(handled, Wire):
             messages[handled] = name
@@ -108,6 +110,8 @@ def handlers_of(kind: type) -> Handlers:
         expected = f"on_{name_of(handled)}"
         if name != expected:
             raise TypeError(f"{kind.__name__}.{name} handles a {handled.__name__}: it must be called {expected}")
+        if not inspect.isfunction(handler) or handler.__code__.co_flags & _RUNS_LATER:
+            raise TypeError(f"{kind.__name__}.{name} would not run when it is called: a handler is a plain function")
     for timer in _timers_named_in(kind):
         if timer not in timers:
             raise TypeError(f"{kind.__name__} sets a {timer.__name__}, but has no on_{name_of(timer)}")
