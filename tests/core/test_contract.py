@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from antiphon.core import Command, Component, MessageId, ProcessId, Timer, Wire
@@ -81,6 +83,38 @@ def test_a_timer_without_a_handler_fails() -> None:
                 self.set_timer(Tick(), 5)
 
 
+def test_a_timer_that_is_set_inside_something_else_counts_too() -> None:
+    def in_a_comprehension() -> None:
+        class Bad(Component):
+            def begin(self) -> None:
+                for timer in [Resend(self.me, number) for number in range(3)]:
+                    self.set_timer(timer, 1)
+
+    def in_a_function() -> None:
+        class Bad(Component):
+            def begin(self) -> None:
+                def again() -> None:
+                    self.set_timer(Resend(self.me, 1), 1)
+
+                again()
+
+    def in_a_property() -> None:
+        class Bad(Component):
+            @property
+            def soon(self) -> Timer:
+                return Resend(self.me, 1)
+
+    def in_a_class_method() -> None:
+        class Bad(Component):
+            @classmethod
+            def soon(cls, me: ProcessId) -> Timer:
+                return Resend(me, 1)
+
+    for make in (in_a_comprehension, in_a_function, in_a_property, in_a_class_method):
+        with pytest.raises(TypeError, match="Bad sets a Resend, but has no on_resend"):
+            make()
+
+
 def test_a_timer_whose_handler_an_heir_took_away_fails_in_the_heir() -> None:
     class Good(Component):
         def begin(self) -> None:
@@ -112,6 +146,19 @@ def test_a_handler_that_takes_no_message_fails() -> None:
 
         class NoTypes(Component):
             def on_ping(self, sender, message): ...
+
+
+def test_a_handler_that_would_not_run_when_it_is_called_fails() -> None:
+    with pytest.raises(TypeError, match=r"Later\.on_tick would not run when it is called"):
+
+        class Later(Component):
+            async def on_tick(self, timer: Tick) -> None: ...
+
+    with pytest.raises(TypeError, match=r"Yielding\.on_ping would not run when it is called"):
+
+        class Yielding(Component):
+            def on_ping(self, sender: ProcessId, message: Ping) -> Iterator[None]:
+                yield
 
 
 def test_two_messages_with_the_same_tag_fail() -> None:

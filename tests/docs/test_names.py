@@ -1,4 +1,4 @@
-"""One name has one meaning in the whole tree: no class, and no name of a type, stands in two modules."""
+"""One name has one meaning in the whole tree: no type stands in two modules, and no named number has two values."""
 
 from __future__ import annotations
 
@@ -67,3 +67,48 @@ def test_a_name_with_two_meanings_is_found(tmp_path: Path, one: str, other: str,
         (tmp_path / room / "judge.py").write_text(text)
     assert list(with_two_meanings(tmp_path)) == found
     assert all(modules == ["merge/judge.py", "soak/judge.py"] for modules in with_two_meanings(tmp_path).values())
+
+
+def numbers_in(module: ast.Module) -> Iterator[tuple[str, int | float]]:
+    """The numbers that a module has names for: limits, sizes, times."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and (value := number_of(node.value)) is not None:
+            names = (ast.unparse(target) for target in node.targets)
+            yield from ((name, value) for name in names if name.isupper() and not name.startswith("_"))
+
+
+def number_of(node: ast.expr) -> int | float | None:
+    """What an expression of nothing but numbers makes."""
+    only = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop)
+    if not all(isinstance(each, only) for each in ast.walk(node)):
+        return None
+    value = eval(compile(ast.Expression(node), "", "eval"), {})
+    return value if type(value) in (int, float) else None
+
+
+def with_two_values(root: Path) -> dict[str, dict[str, int | float]]:
+    """Each name that modules give to different numbers."""
+    values: dict[str, dict[str, int | float]] = defaultdict(dict)
+    for path in sorted(root.rglob("*.py")):
+        for name, value in numbers_in(ast.parse(path.read_text())):
+            values[name][str(path.relative_to(root))] = value
+    return {name: found for name, found in values.items() if len(set(found.values())) > 1}
+
+
+def test_a_number_with_a_name_has_one_value() -> None:
+    assert with_two_values(ROOT / "src" / "antiphon") == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_found"),
+    [
+        ("BACKOFF_SECONDS = 0.1\n", "BACKOFF_SECONDS = 0.2\n", True),
+        ("SIZE = 1 << 20\n", "SIZE = -1\n", True),
+        ("SIZE = 1 << 20\n", "SIZE = 1_048_576\n", False),
+        ("SIZE = 1\n", "_SIZE = 2\nsize = 3\nSIZE = 'large'\n", False),
+    ],
+)
+def test_a_number_with_two_values_is_found(tmp_path: Path, one: str, other: str, is_found: bool) -> None:
+    (tmp_path / "a.py").write_text(one)
+    (tmp_path / "b.py").write_text(other)
+    assert bool(with_two_values(tmp_path)) == is_found

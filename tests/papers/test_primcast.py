@@ -376,6 +376,16 @@ def test_acknowledgements_may_come_before_their_epoch(kind: type[Primcast], kept
     assert delivered(wires, "a.5") == (["c:1"] if kept else [])
 
 
+def test_members_that_are_well_are_not_handed_what_they_have() -> None:
+    """They say what they have delivered a little later (K2). A lot may be delivered until then."""
+    size, burst = 1 << 20, 40
+    plans = tuple(Plan("c1", i * MILLISECOND, ("a",), size=size) for i in range(burst))
+    outcome = simulate(Scenario(protocol="primcast", groups={"a": 3}, plans=plans, through_members=True))
+    assert outcome.violations == []
+    bodies = sum((row.bytes or 0) * len(row.peers or ()) for row in outcome.rows if row.kind == "send") / size
+    assert bodies < 3 * burst, "one to the primary, and one to each follower"
+
+
 def begins_behind_a_cut(kind: type[Primcast]) -> Wires:
     """a.4, which has but the deliveries of it, goes on with a log that a.1 and a.2 have cut, and leads a.5, which lacks
     c:2, which was cut. All that the others have handed to a.5 is still under way."""

@@ -166,7 +166,7 @@ def test_it_is_stuck_exactly_where_the_whole_is(seed: int) -> None:
 def test_only_what_is_in_flight_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 messages of which each is delivered up to 50 places earlier here than there; then a cycle, and as many
     more: where nothing can be taken any more, nothing more is held."""
-    monkeypatch.setattr(merging, "HELD_MAX", 200)
+    monkeypatch.setattr(merging, "UNMERGED_MAX", 200)
     names = [str(n) for n in range(20_000)]
     groups = [names[i::2] for i in range(2)]  # p and q each deliver one half, s delivers both, shifted
     shifted = sorted(names, key=lambda n: int(n) // 2 + (25 if int(n) % 2 else 0))

@@ -250,7 +250,7 @@ def broken_in_pieces(events: DataFrame, facts: DataFrame) -> Broken:
         for name, size in (("spans.PIECE", 2), ("spans.NUMBERS", 4), ("spans.BLOCK_NS", 10**6)):
             patch.setattr(f"antiphon.pipeline.{name}", size)
         for module in ("spans", "order", "precedence"):
-            patch.setattr(f"antiphon.pipeline.{module}.EVENTS", 4)
+            patch.setattr(f"antiphon.pipeline.{module}.EVENTS_IN_BLOCK", 4)
         orders = F.array(*(F.lit(name) for name in ORDERS))
         return broken(verify(events, facts.withColumn("promises", F.array_intersect("promises", orders)), fast=False))
 

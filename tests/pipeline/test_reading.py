@@ -280,14 +280,14 @@ def test_what_is_there_twice_of_a_run_that_is_refused_does_not_come_back(
 
 
 def test_tables_are_put_together_up_to_a_size_and_none_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(scan, "TASK_ROWS", 10)
     parts = [pa.table({"seq": pa.array(range(n), pa.int64())}) for n in (0, 12, 0, 4, 6, 1, 0)]
     assert [len(table) for table in scan._tables(parts)] == [12, 10, 1]
     assert list(scan._tables(parts[:1])) == []
 
 
 def test_a_file_of_other_types_is_not_looked_at_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(scan, "TASK_ROWS", 10)
     _, rows = honest_run(1, run="r", messages=5)
     path = str(tmp_path / "theirs.parquet")
     table = by_pandas(to_table(rows)).append_column("run", pa.repeat("r", len(rows)))

@@ -521,7 +521,7 @@ def test_what_is_ending_when_a_cluster_is_started_is_waited_for(path: Path, monk
     looks[:] = [ending, ending]
     with pytest.raises(Unavailable, match=r"^a\.1 was told to end, but still runs after 0 seconds\.$"):
         processes._wait_for_ending(folder, folder.config.processes)
-    monkeypatch.setattr(processes, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(processes, "MOMENT_SECONDS", 0.0)
     looks[:] = [None, None]
     processes._wait_for_ending(folder, folder.config.processes)  # it does not answer, for whatever reason
 

@@ -217,11 +217,12 @@ def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_
 
 SLOW_DISK = """
 import os, time
-sync = os.fdatasync
-def fdatasync(fd):
-    time.sleep(0.2)
-    sync(fd)
-os.fdatasync = fdatasync
+def slowed(sync):
+    def slow(fd):
+        time.sleep(0.2)
+        sync(fd)
+    return slow
+os.fsync, os.fdatasync = slowed(os.fsync), slowed(os.fdatasync)
 """
 
 

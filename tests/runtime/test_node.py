@@ -496,6 +496,20 @@ def test_only_a_mistake_gives_a_peer_more_time_and_not_for_ever() -> None:
     assert silent_for(20, restarted=True) == first
 
 
+def test_a_peer_that_never_listened_may_be_starting_and_gets_the_whole_time() -> None:
+    """On a slow disk one opens its port a second later than another, and is no less there for that."""
+    told: list[Any] = []
+    process = SimpleNamespace(state=SimpleNamespace(suspects=[]))
+    driver: Any = SimpleNamespace(take=told.append, clock=lambda: 0, process=process)
+    links: dict[Any, Any] = {"b": SimpleNamespace(peer="b", absent_since=0.1)}
+    watching = HeartbeatDetector(driver, links, {})
+    for tenth in range(1, int(10 * detector.SUSPECT_SECONDS)):
+        watching._judge(ProcessId("b"), tenth / 10)
+    assert told == []
+    watching._judge(ProcessId("b"), detector.SUSPECT_SECONDS + 0.1)
+    assert told == [Suspect(0, "b")]
+
+
 def test_a_peer_that_no_longer_listens_is_suspected_long_before_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hint of a broken connection; a peer that is merely silent for a second is not suspected."""
     monkeypatch.setattr(detector, "HEARTBEAT_SECONDS", 0.01)
@@ -720,7 +734,7 @@ def test_a_crowd_of_clients_does_not_keep_the_commands_out(folder: ClusterFolder
 def test_a_client_that_asks_and_does_not_read_is_not_heard_and_then_left(
     folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(gateway_module, "STUCK_CLIENT_SECONDS", 0.5)
     monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
     question = encode(FrameKind.PROGRESS, ProgressQuestion([["a"]] * PROGRESS_MAX)) * 5
 
@@ -777,7 +791,7 @@ async def send_some(caller: socket.socket, data: bytes) -> int:
 def test_a_reader_that_does_not_read_is_left_and_gives_back_what_waited_for_it(
     folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "STALLED_SECONDS", 1.0)
+    monkeypatch.setattr(gateway_module, "STUCK_CLIENT_SECONDS", 1.0)
     monkeypatch.setattr(node_module, "KEEP_ALIVE_SECONDS", 0.1)
 
     async def run() -> None:

@@ -122,7 +122,7 @@ def test_a_disk_that_hangs_holds_up_nobody_and_what_waits_is_bounded(
     tmp_path: Path, room: Room, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """Also what waits on behalf of the trace: the journal keeps what rows are made of."""
-    monkeypatch.setattr(trace_files, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(trace_files, "SLOW_FILE_SECONDS", -1.0)
     monkeypatch.setattr(trace_files, "WAITING_ROWS_MAX", 1 << 20)
     monkeypatch.setattr(trace_files, limit, 10)
     seen, own = Seen(), ProcessFolder(tmp_path)

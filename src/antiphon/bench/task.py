@@ -9,12 +9,12 @@ from typing import Literal
 import msgspec
 
 HEAD = struct.Struct("<4sIQ")  # the first bytes of a request's first payload: mark, number, when it was sent
-MARK_BYTES = 4
+TASK_MARK_BYTES = 4
 
 
 def new_mark() -> bytes:
     """Tells the heads of one load from other bytes: payloads go on with zeros, and what stands between them is text."""
-    return bytes(128 + secrets.randbelow(128) for _ in range(MARK_BYTES))
+    return bytes(128 + secrets.randbelow(128) for _ in range(TASK_MARK_BYTES))
 
 
 class WorkerTask(msgspec.Struct, kw_only=True):

@@ -14,8 +14,8 @@ from antiphon.cli.progress import StepsBar
 from antiphon.core.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
+    from antiphon.bench.peers import Work
     from antiphon.bench.peers.compare import PeerComparison, PeerRow
-    from antiphon.bench.peers.contract import Work
 
 WORKS = ("rate", "idle", "wide")
 

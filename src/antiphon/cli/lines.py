@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from antiphon.core.errors import UsageError
 
-CHUNK_BYTES = 64 << 10
+READ_BYTES = 64 << 10
 CHUNKS_AHEAD_MAX = 4  # read ahead of whoever takes the lines
 
 
@@ -38,7 +38,7 @@ class Lines:
     def _read(self) -> None:
         rest = b""
         try:
-            while chunk := os.read(self._fd, CHUNK_BYTES):
+            while chunk := os.read(self._fd, READ_BYTES):
                 *lines, rest = (rest + chunk).split(b"\n")
                 self._room.acquire()
                 self._put(lines)

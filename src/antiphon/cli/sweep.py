@@ -19,8 +19,8 @@ from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.printing import Printer, counted, print_table
 from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.errors import UsageError
+from antiphon.sweep import Sweep, parse_spec
 from antiphon.sweep.folder import POINT, SweepFolder
-from antiphon.sweep.spec import Sweep, parse_spec
 from antiphon.sweep.summary import SHOWN, Summary, summary
 
 ROWS_EXPECTED = 1_000_000  # in a round: Java compiles quickly, and does not divide small work into smaller

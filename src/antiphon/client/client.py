@@ -30,11 +30,11 @@ from antiphon.core.requests import (
     check_service,
     join_payloads,
 )
-from antiphon.runtime.net.dial import parse_address
+from antiphon.runtime.net import parse_address
 from antiphon.runtime.net.frames import Directory, OrderKind, ReceiptKind
 
 if TYPE_CHECKING:
-    from antiphon.runtime.cluster.folder import ClusterFolder
+    from antiphon.runtime.cluster import ClusterFolder
 
 TIMEOUT_SECONDS = 30.0
 BATCH_BYTES = 512 << 10
@@ -347,7 +347,7 @@ class Client:
             await self._ask(target.split(","))
             return
         from antiphon.protocols import protocol_named  # a client that has an address needs neither
-        from antiphon.runtime.cluster.folder import ClusterFolder
+        from antiphon.runtime.cluster import ClusterFolder
 
         self._folder = ClusterFolder.load(Path(target))
         config = self._folder.config

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, Self
 
 from antiphon.core.errors import BadFrame, Unavailable, UsageError
-from antiphon.runtime.net.dial import Address, dial, reason
+from antiphon.runtime.net import Address, FrameStream, ReceivedFrame, dial, reason
 from antiphon.runtime.net.frames import (
     MAGIC,
     VERSION,
@@ -19,7 +19,6 @@ from antiphon.runtime.net.frames import (
     decode,
     encode,
 )
-from antiphon.runtime.net.stream import FrameStream, ReceivedFrame
 
 JOIN_SECONDS = 3.0  # for a connection to be made and welcomed ...
 JOIN_SECONDS_MAX = 15.0  # ... and where a crowd keeps a member busy

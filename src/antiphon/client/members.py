@@ -9,6 +9,7 @@ from typing import Protocol
 
 from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, JoinMember, MemberConnection, NoAnswer
 from antiphon.core.errors import BadFrame, Unavailable
+from antiphon.runtime.net import ReceivedFrame
 from antiphon.runtime.net.frames import (
     CLIENT_BYTES_MAX,
     ROUTES_MAX,
@@ -21,7 +22,6 @@ from antiphon.runtime.net.frames import (
     decode_taken,
     encode,
 )
-from antiphon.runtime.net.stream import ReceivedFrame
 
 OnProgress = Callable[["RequestConnection", ProgressAnswer], None]
 

@@ -13,6 +13,7 @@ from antiphon.core.errors import BadFrame, PositionGone, Unavailable, UsageError
 from antiphon.core.events import Adopted, Delivered, Gap, View, decode_event
 from antiphon.core.model import GroupId, Topology
 from antiphon.core.requests import NUMBER_MAX
+from antiphon.runtime.net import ReceivedFrame
 from antiphon.runtime.net.backoff import Backoff
 from antiphon.runtime.net.frames import (
     PEER_BYTES_MAX,
@@ -24,7 +25,7 @@ from antiphon.runtime.net.frames import (
     decode_records,
     encode,
 )
-from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES, ReceivedFrame
+from antiphon.runtime.net.stream import LARGE_CHUNK_BYTES
 
 AHEAD_BYTES_MAX = 8 << 20  # read ahead of the application
 SEARCH_SECONDS = 5.0  # for a live member, or one that has what others let go, unless the reader waits for news anyway

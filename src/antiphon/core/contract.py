@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
 from typing import Any, ClassVar, NamedTuple, Union, get_origin, get_type_hints
 
 import msgspec
@@ -49,6 +50,7 @@ def contract_of(kind: type) -> Contract:
 
 
 _contracts: dict[type, Contract] = {}
+_RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _HOOKS = frozenset({"on_suspect", "on_trust", "on_topology", "on_turn_end", "on_recover"})
 
 
@@ -91,7 +93,8 @@ def handlers_of(kind: type) -> Handlers:
     for name in dir(kind):
         if not name.startswith("on_") or name in _HOOKS:
             continue
-        hints = [hint for key, hint in get_type_hints(getattr(kind, name)).items() if key != "return"]
+        handler = getattr(kind, name)
+        hints = [hint for key, hint in get_type_hints(handler).items() if key != "return"]
         handled = hints[-1] if hints and isinstance(hints[-1], type) else None
         if handled is not None and len(hints) == 2 and issubclass(handled, Wire):
             messages[handled] = name
@@ -107,6 +110,8 @@ def handlers_of(kind: type) -> Handlers:
         expected = f"on_{name_of(handled)}"
         if name != expected:
             raise TypeError(f"{kind.__name__}.{name} handles a {handled.__name__}: it must be called {expected}")
+        if not inspect.isfunction(handler) or handler.__code__.co_flags & _RUNS_LATER:
+            raise TypeError(f"{kind.__name__}.{name} would not run when it is called: a handler is a plain function")
     for timer in _timers_named_in(kind):
         if timer not in timers:
             raise TypeError(f"{kind.__name__} sets a {timer.__name__}, but has no on_{name_of(timer)}")
@@ -114,13 +119,28 @@ def handlers_of(kind: type) -> Handlers:
 
 
 def _timers_named_in(kind: type) -> Iterator[type[Timer]]:
-    """The types of timers that a component's own methods speak of."""
+    """The types of timers that a component's own methods speak of, also inside a comprehension or a lambda."""
     for method in vars(kind).values():
-        if inspect.isfunction(method):
-            for name in method.__code__.co_names:
-                found = method.__globals__.get(name)
+        for function in _functions_of(method):
+            for name in _names_in(function.__code__):
+                found = function.__globals__.get(name)
                 if isinstance(found, type) and issubclass(found, Timer) and found is not Timer:
                     yield found
+
+
+def _functions_of(method: object) -> Iterator[FunctionType]:
+    if isinstance(method, property):
+        parts: tuple[object, ...] = (method.fget, method.fset, method.fdel)
+    else:
+        parts = (inspect.unwrap(method) if callable(method) else getattr(method, "__func__", None),)
+    yield from (part for part in parts if isinstance(part, FunctionType))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names_in(inner)
 
 
 def name_of(kind: type) -> str:

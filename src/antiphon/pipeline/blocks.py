@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-EVENTS = 1 << 18  # of a history, by their seq, in a block
+EVENTS_IN_BLOCK = 1 << 18  # of a history, by their seq, in a block
 BLOCK = "of block"
 
 

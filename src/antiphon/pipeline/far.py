@@ -20,7 +20,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from antiphon.core.errors import TraceError
 from antiphon.pipeline import schema
 from antiphon.pipeline.local import local_table
-from antiphon.trace.facts import TraceFiles, in_order, no_facts, run_of
+from antiphon.trace import run_of
+from antiphon.trace.facts import TraceFiles, in_order, no_facts
 from antiphon.trace.parquet import read_file
 from antiphon.trace.survey import Examined, examined
 

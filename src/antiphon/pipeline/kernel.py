@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 RowPlace = dict[str, Any]  # of a row: its process and seq
 NEVER = 2**62  # the position of what is addressed but not delivered
 UNADDRESSED = -1
-SHOWN = 3
+WITNESSES_MAX = 3
 
 COLUMNS = [
     *("run", "judged", "message", "causal", "sender", "sender_seq", "addressed", "delivered_at", "delivered_seq"),
@@ -190,7 +190,7 @@ def inversions_of_time(run: Run, table: pa.Table) -> list[dict[str, Any]]:
     delivered_ns = _ints(pc.fill_null(pc.struct_field(first, "time_ns"), np.iinfo(np.int64).max))
     multicast_ns = _ints(pc.fill_null(table["multicast_ns"], np.iinfo(np.int64).min))
     since = earliest(delivered_ns, run.orders)
-    late = too_late(multicast_ns, since, table["clock_error_ns"][0].as_py())[:SHOWN].tolist()
+    late = too_late(multicast_ns, since, table["clock_error_ns"][0].as_py())[:WITNESSES_MAX].tolist()
     return [_late_row(run, first, delivered_ns, message, int(since[message])) for message in late]
 
 
@@ -232,7 +232,7 @@ def inversions(run: Run, promise: Promise) -> list[dict[str, Any]]:
     past = _pasts(run, own)
     delivered = (own != UNADDRESSED) & (own != NEVER)
     wrong = np.argwhere(delivered & (past > own))
-    wrong = wrong[np.argsort(own[wrong[:, 0], wrong[:, 1]], kind="stable")[:SHOWN]]
+    wrong = wrong[np.argsort(own[wrong[:, 0], wrong[:, 1]], kind="stable")[:WITNESSES_MAX]]
     return [_causal_row(run, promise, own, int(past[m, p]), int(m), int(p)) for m, p in wrong]
 
 

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
-from antiphon.pipeline.blocks import EVENTS, placed
+from antiphon.pipeline.blocks import EVENTS_IN_BLOCK, placed
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
 from antiphon.pipeline.violations import found, violation
@@ -22,7 +22,7 @@ def total_order(evidence: Evidence) -> DataFrame | None:
         .groupBy("run", "process", "message")
         .agg(F.min("seq").alias("seq"))  # a second delivery is integrity's affair
     )
-    deliveries = placed(first, ["run", "process"], "seq", "position", size=EVENTS)
+    deliveries = placed(first, ["run", "process"], "seq", "position", size=EVENTS_IN_BLOCK)
     members = evidence.facts.select("run", F.explode("groups").alias("group", "members")).select(
         "run", "group", F.explode("members").alias("process")
     )

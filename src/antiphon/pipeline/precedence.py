@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
-from antiphon.pipeline.blocks import EVENTS, running_max
+from antiphon.pipeline.blocks import EVENTS_IN_BLOCK, running_max
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
 from antiphon.pipeline.order import disorder
@@ -27,7 +27,7 @@ def fifo(evidence: Evidence) -> DataFrame | None:
     )
     # What is not delivered comes after everything that is.
     place = F.struct(F.col("at").isNull().alias("never"), "at", "message", "sender_seq")
-    seen = running_max(expected, ["run", "process", "sender"], "sender_seq", {"latest": place}, size=EVENTS)
+    seen = running_max(expected, ["run", "process", "sender"], "sender_seq", {"latest": place}, size=EVENTS_IN_BLOCK)
     late = F.col("latest.never") | (F.col("latest.at") > F.col("at"))
     broken = seen.filter(F.col("at").isNotNull() & late)
     how = F.when(F.col("latest.never"), F.lit("without")).otherwise(F.lit("before"))

@@ -16,7 +16,7 @@ from antiphon.pipeline.local import local_table
 from antiphon.pipeline.messages import nobody
 
 PROVED_MAX = 1_000  # violations: each is a few rows
-EVENTS_MAX = 24  # of one violation: a proof of more is none that anybody reads
+PROOF_EVENTS_MAX = 24  # of one violation: a proof of more is none that anybody reads
 SHOWN = ["process", "seq", "time_ns", "kind", "message", "position", "peers", "about", "layer"]
 # What these accuse processes of is that they do not deliver something.
 OF_MISSING = (
@@ -60,7 +60,7 @@ def _told(
         return told
     missing = _missing(violation, found)
     once = {(row["process"], row["seq"]): row for row in _as_they_stand(violation["run"], found, begun)}
-    events = sorted(once.values(), key=lambda row: (row["time_ns"], row["process"], row["seq"]))[:EVENTS_MAX]
+    events = sorted(once.values(), key=lambda row: (row["time_ns"], row["process"], row["seq"]))[:PROOF_EVENTS_MAX]
     return {**told, "events": events, "missing": missing}
 
 
@@ -113,7 +113,7 @@ def _by_subject(events: DataFrame, subjects: list[tuple[Any, ...]]) -> list[dict
         .join(wanted, on="run", how="inner")
         .filter(telling)
         .groupBy("number")
-        .agg(F.slice(F.array_sort(F.collect_set(row)), 1, EVENTS_MAX).alias("rows"))
+        .agg(F.slice(F.array_sort(F.collect_set(row)), 1, PROOF_EVENTS_MAX).alias("rows"))
         .select("number", F.inline("rows"))
     )
     return [row.asDict() for row in found.select("number", *SHOWN, *SOURCE).collect()]

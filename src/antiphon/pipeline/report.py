@@ -13,7 +13,7 @@ import msgspec
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from antiphon.checks.violation import Status
+from antiphon.checks import Status
 from antiphon.core.errors import UsageError
 from antiphon.core.promises import REGISTRY, Promise
 from antiphon.pipeline.diagram import diagram

@@ -23,7 +23,7 @@ from antiphon.pipeline.far import contents, is_address
 from antiphon.trace import run_of
 from antiphon.trace.parquet import EVENTS, RUN, open_file, read_file
 
-ROWS_AT_ONCE = 1 << 19  # so many rows a task holds
+TASK_ROWS = 1 << 19  # so many rows a task holds
 BYTES_PER_TASK = 16 << 20  # of files
 BYTES_PER_BUCKET = 32 << 20  # each part of the trace is divided into as many pieces as there are buckets
 EVENT = ["run", "process", "seq"]
@@ -136,7 +136,7 @@ def _tables(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     rows = 0
     for part in parts:
-        if rows and rows + len(part) > ROWS_AT_ONCE:
+        if rows and rows + len(part) > TASK_ROWS:
             yield _one(waiting)
             waiting, rows = [], 0
         waiting.append(part)
@@ -173,8 +173,8 @@ _WHOLE = {"part": 0, "parts": 1}
 
 
 def _slices(table: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, len(table), ROWS_AT_ONCE):
-        yield table.slice(start, ROWS_AT_ONCE)
+    for start in range(0, len(table), TASK_ROWS):
+        yield table.slice(start, TASK_ROWS)
 
 
 def _rest(table: pa.Table, without: Numbers) -> pa.Table:
@@ -192,7 +192,7 @@ def _groups(path: str, columns: list[str], part: int, parts: int, content: pa.Bu
     groups = list(range(part * n // parts, (part + 1) * n // parts))
     if not groups:
         return
-    for batch in file.iter_batches(ROWS_AT_ONCE, groups, columns=wanted, use_threads=False):
+    for batch in file.iter_batches(TASK_ROWS, groups, columns=wanted, use_threads=False):
         table = _as_wanted(pa.Table.from_batches([batch]).select(wanted))
         if run:
             same = pa.repeat(pa.scalar(0, pa.int32()), len(table))

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from antiphon.core.promises import Promise
 from antiphon.pipeline import kernel, schema
-from antiphon.pipeline.blocks import EVENTS, running_max
+from antiphon.pipeline.blocks import EVENTS_IN_BLOCK, running_max
 from antiphon.pipeline.local import kept
 from antiphon.pipeline.messages import judges
 
@@ -121,7 +121,7 @@ def backward(rows: DataFrame) -> DataFrame:
     )
     history = deliveries.withColumn("sent", F.lit(False)).unionByName(sent)
     values = {"any": F.col("number"), "delivered": F.when(~F.col("sent"), F.col("number"))}
-    seen = running_max(history, ["run", "process"], "seq", values, size=EVENTS)
+    seen = running_max(history, ["run", "process"], "seq", values, size=EVENTS_IN_BLOCK)
     high = F.when(F.col("sent"), F.col("any")).otherwise(F.col("delivered"))
     steps = seen.select("run", F.col("number").alias("low"), high.alias("high"))
     found = steps.unionByName(_missing(rows, deliveries)).unionByName(_in_time(rows))

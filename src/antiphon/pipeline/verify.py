@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from antiphon.checks.violation import Status
+from antiphon.checks import Status
 from antiphon.core.promises import REGISTRY, load
 from antiphon.pipeline import schema
 from antiphon.pipeline.evidence import Evidence

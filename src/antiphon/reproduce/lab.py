@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from antiphon.core.errors import AntiphonError
 from antiphon.reproduce.draw import Bars, Panel, draw
 from antiphon.reproduce.table import Picture
+from antiphon.sweep import Sweep
 from antiphon.sweep.folder import SweepFolder
-from antiphon.sweep.spec import Point, Sweep, run_name
+from antiphon.sweep.spec import Point, run_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,7 +29,7 @@ CRASHED_SIZE = 500  # of the messages, where coordinators are killed
 OUTSTANDING = 2000
 HR = {"consensus": "hr"}
 FASTEST = 0  # as a rate
-WARM_UP = 10  # messages of each size that are not measured: the first have connections to open
+WARM_UP_MESSAGES = 10  # messages of each size that are not measured: the first have connections to open
 
 
 class Amounts(NamedTuple):
@@ -233,7 +233,7 @@ async def delivery_times(made: ClusterFolder, samples: int) -> tuple[list[Delive
     async with connect(made.path) as client:
         deliveries = client.subscribe("g1")
         for count in (1, 2, 3):
-            for number in range(WARM_UP + samples):
+            for number in range(WARM_UP_MESSAGES + samples):
                 for size in SIZES:
                     begun = time.perf_counter()
                     receipt = asyncio.create_task(client.multicast(list(GROUPS)[:count], bytes(size)))
@@ -241,7 +241,7 @@ async def delivery_times(made: ClusterFolder, samples: int) -> tuple[list[Delive
                     took = (time.perf_counter() - begun) * 1e3
                     await receipt
                     sent += 1
-                    if number >= WARM_UP:
+                    if number >= WARM_UP_MESSAGES:
                         times[size, count].append(took)
     means = []
     for (size, count), found in times.items():

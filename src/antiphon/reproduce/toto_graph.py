@@ -15,7 +15,7 @@ from antiphon.simulation import MILLISECOND, Constant, Plan, Scenario, simulate
 from antiphon.simulation.graph import graph_of
 
 PANEL, TOP, STEP, LANE, MARGIN = 232, 64, 52, 44, 28  # in pixels
-RADIUS = 14
+DISC = 14
 PAPER, INK, FAINT, RED, GREEN, GREY = "#f6f8fa", "#1f2933", "#b8c2cc", "#c8553d", "#2a7a4b", "#dde3e9"
 
 
@@ -158,11 +158,11 @@ def _node(at: tuple[float, float], label: str, m: Name, moment: Moment) -> list[
     fill = GREY if m in moment.delivered else GREEN if is_due else "white"
     dashes = ' stroke-dasharray="3 2"' if moment.graph.services[m] == "ack" else ""
     lines = [
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="{fill}" stroke="{INK}" stroke-width="1.4"{dashes}/>',
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{DISC}" fill="{fill}" stroke="{INK}" stroke-width="1.4"{dashes}/>',
         _text(x, y + 4.5, label, "white" if is_due else INK),
     ]
     if is_candidate:
-        ring = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS + 4}" fill="none" stroke="{RED}" stroke-width="2"/>'
+        ring = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{DISC + 4}" fill="none" stroke="{RED}" stroke-width="2"/>'
         lines.insert(0, ring)
     return lines
 

@@ -24,7 +24,7 @@ from antiphon.services.spread import NUMBER_MAX
 from antiphon.services.swap import BOTTOM, LinkedSwap
 from antiphon.services.tree import Place
 
-PIECES_MAX = 1 << 16  # of where clients are
+CLIENT_PIECES_MAX = 1 << 16  # of where clients are
 
 
 class Leave(Command, frozen=True):
@@ -239,7 +239,7 @@ class Moving(Channel):
             self.welcomed(who)
 
     def on_standing_piece(self, sender: ProcessId, piece: StandingPiece) -> None:
-        if self.entering and len(self.pieces) < PIECES_MAX:
+        if self.entering and len(self.pieces) < CLIENT_PIECES_MAX:
             self.pieces.append(piece.standing)
 
     def on_joined(self, sender: ProcessId, joined: Joined) -> None:  # E25

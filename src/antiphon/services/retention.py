@@ -113,7 +113,8 @@ def counters_of(kind: type[Wire]) -> Callable[[Wire], Sequence[int]]:
 
 
 class RetentionOptions(msgspec.Struct, frozen=True):
-    kept: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 16 << 20  # bytes of deliveries kept for members that lag
+    # Where much is delivered, healthy members lag by tens of MiB: what was delivered they say a little later (K2).
+    kept: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 64 << 20  # bytes of deliveries kept for members that lag
 
 
 class Retention(OrderingProtocol):

@@ -18,7 +18,7 @@ from antiphon.simulation.values import Scenario, kind_of
 
 MULTICASTS_MIN = 20
 FAULTS_MIN = 3
-CHUNK = 50
+SEEDS_AT_ONCE = 50
 NO_FIFO = "No FIFO"
 ROUNDS_TOLD_APART = 5
 
@@ -133,12 +133,12 @@ def run_campaign(
     with ProcessPoolExecutor(workers) as pool:
         seed = first_seed
         while total.runs < runs and not total.failures:
-            ahead = max(1, min(workers * 4, -(-(runs - total.runs) // CHUNK)))
-            firsts = range(seed, seed + ahead * CHUNK, CHUNK)
+            ahead = max(1, min(workers * 4, -(-(runs - total.runs) // SEEDS_AT_ONCE)))
+            firsts = range(seed, seed + ahead * SEEDS_AT_ONCE, SEEDS_AT_ONCE)
             # Chunks are added in the order of their seeds: the result does not depend on the number of cores.
-            for part in pool.map(run_chunk, [protocol] * ahead, firsts, [CHUNK] * ahead, [options] * ahead):
+            for part in pool.map(run_chunk, [protocol] * ahead, firsts, [SEEDS_AT_ONCE] * ahead, [options] * ahead):
                 if total.runs < runs and not total.failures:
                     total.merge(part)
                     on_progress(total.runs)
-            seed = firsts[-1] + CHUNK
+            seed = firsts[-1] + SEEDS_AT_ONCE
     return total

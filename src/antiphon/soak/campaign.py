@@ -16,7 +16,7 @@ from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.soak import plan
-from antiphon.soak.clients import END_SECONDS, LoadClient, all_receipts, wait_for_receipts
+from antiphon.soak.clients import ENDED_WITHIN_SECONDS, LoadClient, all_receipts, wait_for_receipts
 from antiphon.soak.disks import NotHere, SmallDisk, enter_namespace
 from antiphon.soak.judge import judge_logs
 from antiphon.soak.memory import MemorySamples, judge_memory
@@ -32,7 +32,7 @@ STUCK_SECONDS = 60.0  # then deliveries are not late: they do not come
 WEDGED_SECONDS = 30.0  # without a receipt on a route, on a cluster that delivers
 SAMPLE_SECONDS = 1.0
 QUIET_SECONDS = 1.0  # before each episode, in which nothing is wrong
-DRAIN_SECONDS = 30.0
+DRAINED_SECONDS = 30.0
 
 
 class Soak:
@@ -199,22 +199,22 @@ class Soak:
 
     async def _finish(self, readers: Mapping[str, Reader]) -> None:
         self._episode = 0
-        deadline = time.monotonic() + END_SECONDS
+        deadline = time.monotonic() + ENDED_WITHIN_SECONDS
         for client in self._clients.values():
             client.tell_to_end()
         for client in self._clients.values():
             complaint = await asyncio.to_thread(client.complaint, deadline)
             if complaint is not None:
                 self._add("wedged client", complaint)
-        if not await asyncio.to_thread(cluster.wait_idle, self._folder, DRAIN_SECONDS):
-            self._add("not drained", f"Some messages were still under way {DRAIN_SECONDS:.0f} s after the last one.")
+        if not await asyncio.to_thread(cluster.wait_idle, self._folder, DRAINED_SECONDS):
+            self._add("not drained", f"Some messages were still under way {DRAINED_SECONDS:.0f} s after the last one.")
         await self._wait_for_readers(readers)
         if not await asyncio.to_thread(cluster.stop, self._folder):
             self._add("not drained", "`down` did not find everything delivered, or a process did not end cleanly.")
 
     async def _wait_for_readers(self, readers: Mapping[str, Reader]) -> None:
         ends = await asyncio.to_thread(cluster.statuses, self._folder)
-        deadline = time.monotonic() + DRAIN_SECONDS
+        deadline = time.monotonic() + DRAINED_SECONDS
         for group, members in self._folder.config.groups.items():
             found = [answer.delivered for p in members if (answer := ends[self._folder.config.known(p)]) is not None]
             while found and readers[group].digest.count < max(found) and time.monotonic() < deadline:

@@ -15,8 +15,8 @@ from antiphon.soak.records import RecordLine, RecordReader
 from antiphon.soak.stage import RouteGroups
 from antiphon.soak.worker import EXIT_WEDGED, LAST_SECONDS, TIMEOUTS_SECONDS, ClientTask
 
-LOOK_SECONDS = 0.05
-END_SECONDS = max(TIMEOUTS_SECONDS) + LAST_SECONDS + 5.0
+RECEIPTS_LOOK_SECONDS = 0.05
+ENDED_WITHIN_SECONDS = max(TIMEOUTS_SECONDS) + LAST_SECONDS + 5.0
 
 
 class LoadClient:
@@ -84,7 +84,7 @@ class LoadClient:
             code = self._process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.kill()
-            return f"{self._tag} did not end within {END_SECONDS:.0f} s."
+            return f"{self._tag} did not end within {ENDED_WITHIN_SECONDS:.0f} s."
         self.look()
         if code == EXIT_WEDGED:
             return f"{self._tag} could not send once more on each of its routes, on a cluster that is well."
@@ -104,7 +104,7 @@ async def wait_for_receipts(
         silent = {(client.name, route) for client in wanted for route in client.silent_routes(since)} - known
         if not silent or time.monotonic() > deadline:
             return silent
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(RECEIPTS_LOOK_SECONDS)
 
 
 def all_receipts(clients: Sequence[LoadClient]) -> Mapping[str, list[RecordLine]]:

@@ -20,7 +20,7 @@ from antiphon.runtime.net import Address
 from antiphon.runtime.net.frames import HEADER, HELLO_BYTES_MAX, Hello, decode
 from antiphon.runtime.net.packets import sender_of
 
-CHUNK_BYTES = 64 << 10
+READ_BYTES = 64 << 10
 RESET_SECONDS = (0.1, 0.8)  # between two resets of a wire
 
 WireEnds = tuple[str, str]  # who dials: a process or a client's name; whom: a process
@@ -115,7 +115,7 @@ class Passage:
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, outward: bool) -> None:
         ends = FrameEnds()
-        while chunk := await source.read(CHUNK_BYTES):
+        while chunk := await source.read(READ_BYTES):
             inside = ends.within(chunk)
             trouble = self._network.on(self.wire)
             if self.is_frozen:

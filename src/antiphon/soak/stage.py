@@ -14,7 +14,7 @@ from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.cluster.ports import HOST, free_ports
 from antiphon.soak.values import SoakSettings
 
-SEGMENT_BYTES = 128 << 10  # small, so that a full disk is soon felt
+SMALL_SEGMENT_BYTES = 128 << 10  # small, so that a full disk is soon felt
 SNAPSHOT_BYTES = 512 << 10  # small, so that kills also meet snapshots
 
 RouteGroups = tuple[str, ...]
@@ -29,7 +29,7 @@ def create(path: Path, settings: SoakSettings) -> ClusterFolder:
         options=settings.options,
         run=f"soak-{settings.seed}",
         snapshot_bytes=SNAPSHOT_BYTES,
-        segment_bytes=SEGMENT_BYTES,
+        segment_bytes=SMALL_SEGMENT_BYTES,
         multicast=False,  # it would pass by the proxies
     )
     own = folder.config.addresses

@@ -23,7 +23,7 @@ from antiphon.soak.disks import SmallDisk, fail_writes
 from antiphon.soak.network import Network, Trouble
 
 END_SECONDS_MAX = 10.0  # within which a process ends whose disk has failed
-LOOK_SECONDS = 0.01
+STRIKE_LOOK_SECONDS = 0.01
 START_ATTEMPTS = 3
 FELT_SECONDS = 15.0  # within which a member under load feels that its disk is full
 
@@ -150,7 +150,7 @@ class Strikes:
         for moment in fault.moments:
             starting = asyncio.create_task(self._start())
             while (pid := own.pid()) is None and not starting.done():
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(STRIKE_LOOK_SECONDS)
             await asyncio.sleep(moment)
             if pid is not None:
                 with suppress(ProcessLookupError):
@@ -193,7 +193,7 @@ class Strikes:
                 answer = await asyncio.to_thread(cluster.ask, self._folder.config, process)
                 if isinstance(answer, StatusAnswer) and (answer.trace if disk == plan.TRACE else answer.full):
                     return True
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(STRIKE_LOOK_SECONDS)
         return False
 
     async def _fail_disk(self, fault: plan.FailedDisk) -> float:
@@ -209,7 +209,7 @@ class Strikes:
                     self._on_finding("ghost", f"{fault.process}'s disk failed, and it did not end within 10 s.")
                     await self._kill_now((fault.process,))
                     break
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(STRIKE_LOOK_SECONDS)
             await self._refuse([fault.process])
         over = time.monotonic()
         with suppress(AntiphonError):

@@ -23,7 +23,7 @@ from antiphon.sweep.task import MEASURED, OUTCOMES, run_chunk
 
 # Of the seconds that a round's tasks take on one core: it grows, since first estimates are rough, up to a limit.
 FIRST_ROUND_SECONDS, ROUND_SECONDS_MAX, GROWTH = 4.0, 180.0, 8.0
-LOOK_SECONDS = 0.5
+PROGRESS_SECONDS = 0.5
 
 
 METRICS = pa.schema([*OUTCOMES, *POINT, *MEASURED])
@@ -98,7 +98,7 @@ def _meanwhile(spark: SparkSession, job: Callable[[], Any], look: Callable[[], N
     thread.start()
     try:
         while thread.is_alive():
-            thread.join(LOOK_SECONDS)
+            thread.join(PROGRESS_SECONDS)
             look()
     except BaseException:
         with suppress(Exception):

@@ -15,8 +15,8 @@ from typing import Any, Protocol, get_args
 import msgspec
 
 from antiphon.core.errors import UsageError
+from antiphon.simulation import Scenario
 from antiphon.simulation.settings import CHOSEN_FOR_RANDOM, RANDOM, Settings
-from antiphon.simulation.values import Scenario
 
 KEYS = ("seeds", "trace", "grid")
 POINTS_MAX, RUNS_MAX = 10_000, 10_000_000

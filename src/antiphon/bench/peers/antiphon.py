@@ -17,12 +17,12 @@ from antiphon.protocols import protocol_named
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 
-GROUPS_MAX = 1000
+COMPARED_GROUPS_MAX = 1000
 
 
 class Antiphon(Served):
     name = "antiphon"
-    groups_max = GROUPS_MAX
+    groups_max = COMPARED_GROUPS_MAX
 
     def __init__(self, protocol: str) -> None:
         self.protocol = protocol

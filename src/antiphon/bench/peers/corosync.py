@@ -22,7 +22,7 @@ from antiphon.bench.peers.contract import MEMBERS, AppendBatch, Reads, Served, W
 from antiphon.bench.peers.processes import not_on_path, servers
 from antiphon.bench.task import HEAD, WorkerTask
 
-GROUPS_MAX = 3
+NODES_MAX = 3
 NETWORK = "10.77.0"
 NAMESPACES = Path("/run/netns")
 FULL_SECONDS = 0.001
@@ -56,7 +56,7 @@ class Corosync(Served):
     name = "corosync"
     title = "Corosync CPG"
     keeps = "nothing"
-    groups_max = GROUPS_MAX
+    groups_max = NODES_MAX
 
     def missing(self) -> str | None:
         absent = not_on_path("corosync", "corosync libcpg4") or not_on_path("ip", "iproute2")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from antiphon.core.errors import Unavailable
 
-START_SECONDS = 30.0
-STOP_SECONDS = 1.0  # what they keep is thrown away
+PEER_START_SECONDS = 30.0
+PEER_STOP_SECONDS = 1.0  # what they keep is thrown away
 
 
 def not_on_path(program: str, package: str) -> str | None:
@@ -38,7 +38,7 @@ def servers(folder: Path, commands: Mapping[str, Sequence[str]], is_ready: Calla
 
 
 def _wait_until(is_ready: Callable[[], bool], started: Mapping[str, subprocess.Popen[bytes]], folder: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PEER_START_SECONDS
     while not is_ready():
         for name, process in started.items():
             if process.poll() is not None:
@@ -46,7 +46,7 @@ def _wait_until(is_ready: Callable[[], bool], started: Mapping[str, subprocess.P
         if time.monotonic() > deadline:
             name = next(iter(started))
             raise Unavailable(
-                f"{name} was not ready after {START_SECONDS:.0f} seconds; the end of its log: "
+                f"{name} was not ready after {PEER_START_SECONDS:.0f} seconds; the end of its log: "
                 f"{_last_line(folder / f'{name}.log')}"
             )
         time.sleep(0.05)
@@ -60,7 +60,7 @@ def _last_line(log: Path) -> str:
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         process.terminate()
-    deadline = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + PEER_STOP_SECONDS
     for process in processes:
         try:
             process.wait(max(0.0, deadline - time.monotonic()))

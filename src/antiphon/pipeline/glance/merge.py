@@ -46,7 +46,7 @@ from antiphon.pipeline.scan import Scan
 COLUMNS = ["run", "process", "seq", "kind", "message", "destinations", "time_ns"]
 EVENTS, SIZES, PLACED = "events", "sizes", "placed"
 IN_A_PIECE = 1024  # messages that come at once
-HELD_MAX = 100_000  # messages: before more are held, it is looked whether anything can still be taken
+UNMERGED_MAX = 100_000  # messages: before more are held, it is looked whether anything can still be taken
 IN_TIME = "run string, time long, piece binary"
 PROVED = "run string, stuck boolean, holes boolean, fifo boolean, causal boolean"
 _members = attrgetter("members")
@@ -160,7 +160,7 @@ class Merge:
     waiting: dict[PlaceInHistory, tuple[_Message, bool]] = field(default_factory=dict)
     sent: list[deque[_Message]] = field(default_factory=list)  # of each process, what it has multicast and is not taken
     held: int = 0
-    limit: int = field(default_factory=lambda: HELD_MAX)
+    limit: int = field(default_factory=lambda: UNMERGED_MAX)
     came: array[int] = field(default_factory=lambda: array("q"))  # the hashes of the names of all messages
     odd: bool = False  # something is delivered twice by one process, or multicast twice; or a message came in parts
     stuck: bool = False
@@ -194,7 +194,7 @@ class Merge:
             self._came(*self._gathered(own))
         if self.held > self.limit:
             self._relax()
-            self.limit = max(HELD_MAX, 2 * self.held)
+            self.limit = max(UNMERGED_MAX, 2 * self.held)
 
     def _gathered(
         self, rows: Iterable[tuple[str, str, int, int, bool, int, int]]

@@ -8,7 +8,7 @@ import msgspec
 
 from antiphon.core import ProcessId, Topology
 from antiphon.core.errors import UsageError
-from antiphon.runtime.net.dial import Address, parse_address
+from antiphon.runtime.net import Address, parse_address
 
 CLUSTER_VERSION = 2
 

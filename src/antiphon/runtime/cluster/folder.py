@@ -36,10 +36,9 @@ from antiphon.core import ProcessId
 from antiphon.core.buffers import UNDECODABLE
 from antiphon.core.errors import JournalFull, UsageError
 from antiphon.runtime.cluster.config import CLUSTER_VERSION, ClusterConfig
+from antiphon.runtime.disk import Retain, acquired
 from antiphon.runtime.disk.files import sync_path
-from antiphon.runtime.disk.locks import acquired
-from antiphon.runtime.disk.retain import Retain
-from antiphon.runtime.net.dial import parse_address
+from antiphon.runtime.net import parse_address
 
 FILES_MAX = 1024
 

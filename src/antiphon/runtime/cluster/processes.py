@@ -29,7 +29,7 @@ from antiphon.trace.coverage import last_rows, torn
 START_SECONDS = 20.0
 BEGIN_SECONDS = 2.0  # for those that were started to meet their peers, as far as these are up
 DRAIN_SECONDS = 5.0  # for what is under way to be delivered, before the processes are ended
-SILENT_SECONDS = 3.0  # that a process which runs has to say whether it is ending
+MOMENT_SECONDS = 3.0  # that a process which runs has to say whether it is ending
 GONE_SECONDS = 18.0  # within which a process that was told to end gives up its lock
 EXIT_DISK = 4  # of a process whose disk failed, docs/operations.md
 CLOCK_ERROR_NS = 1_000_000  # between two processes of one machine
@@ -84,7 +84,7 @@ def _wait_for_ending(folder: ClusterFolder, processes: Iterable[ProcessId]) -> N
                 told = told | {process} if answer.draining else told - {process}
         ending = [process for process in running if process in told]
         seconds = time.monotonic() - begun
-        if not ending and (seconds > SILENT_SECONDS or None not in answers.values()):
+        if not ending and (seconds > MOMENT_SECONDS or None not in answers.values()):
             return
         if seconds > GONE_SECONDS:
             raise Unavailable(f"{ending[0]} was told to end, but still runs after {GONE_SECONDS:.0f} seconds.")

@@ -22,7 +22,7 @@ from antiphon.runtime.cluster.processes import start
 from antiphon.runtime.net.frames import StatusAnswer
 
 LEARN_SECONDS = 60.0  # that a newcomer has to learn what the others know
-LOOK_SECONDS = 0.02
+RETELL_SECONDS = 0.02
 
 _ONLY_THE_LOST = "only a member that is lost for good is replaced."
 
@@ -252,4 +252,4 @@ def _wait(folder: ClusterFolder, newcomer: ProcessId) -> tuple[int, dict[str, An
                 "see `antiphon status`, and call this again."
             )
         _tell(folder, found)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(RETELL_SECONDS)

@@ -25,8 +25,8 @@ from antiphon.runtime.disk.segments import (
     parse_head,
 )
 
-KEPT_BYTES = 8 << 20  # of blocks, beside the one that was read last
-FILES_MAX = 4
+CACHED_BYTES = 8 << 20  # of blocks, beside the one that was read last
+LOOKUP_FILES_MAX = 4
 _LOOK_BYTES = 2 * PAGE_BYTES + 64  # surely holds the header of the block that begins next
 
 
@@ -116,7 +116,7 @@ class Lookup:
             raise JournalError(f"Record {index} of a journal cannot be read: {error.strerror}.") from error
         self._blocks[found.first] = found
         self._size += len(found.data)
-        while self._size > KEPT_BYTES and len(self._blocks) > 1:
+        while self._size > CACHED_BYTES and len(self._blocks) > 1:
             self._size -= len(self._blocks.pop(next(iter(self._blocks))).data)
         return found
 
@@ -144,7 +144,7 @@ class Lookup:
         except BaseException:
             file.close()
             raise
-        if len(self._segments) > FILES_MAX:
+        if len(self._segments) > LOOKUP_FILES_MAX:
             self._forget(next(iter(self._segments)))
         return segment
 

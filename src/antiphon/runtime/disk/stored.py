@@ -4,7 +4,7 @@
 u32 number of runs | u64 record of the journal | u32 offset in it | u32 length, for each run | head | bytes
 ```
 
-The runs, one behind the other, are the event's requests. One whose record is `HERE` has its bytes in this record, where
+The runs, one behind the other, are the event's requests. One whose record is `OWN` has its bytes in this record, where
 they stand in the same order. A record without runs is followed by the event whole: nearly all small ones are so.
 """
 
@@ -18,14 +18,14 @@ from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.errors import BadFrame
 from antiphon.core.events import Event, decode_head
 
-HERE = (1 << 64) - 1
+OWN = (1 << 64) - 1
 _NUMBER = struct.Struct("<I")
 _RUN = struct.Struct("<QII")
 _WHOLE = _NUMBER.pack(0)
 
 
 class StoredRun(NamedTuple):
-    """Bytes in a record of the journal, or (`HERE`) in the record itself."""
+    """Bytes in a record of the journal, or (`OWN`) in the record itself."""
 
     record: int
     offset: int
@@ -52,10 +52,10 @@ def store(event: Event, whole: Buffers, may_refer: Callable[[int], bool] = lambd
     runs: list[StoredRun] = []
     here: list[Piece] = []
     for run, pieces in _runs_of(event):
-        if run.record != HERE and may_refer(run.record):
+        if run.record != OWN and may_refer(run.record):
             runs.append(run)
         else:
-            runs.append(StoredRun(HERE, 0, run.length))
+            runs.append(StoredRun(OWN, 0, run.length))
             here += pieces
     table = b"".join([_RUN.pack(*run) for run in runs])
     return Buffers(_NUMBER.pack(len(runs)) + table, whole.pieces[0], *here)
@@ -63,7 +63,7 @@ def store(event: Event, whole: Buffers, may_refer: Callable[[int], bool] = lambd
 
 def referred_by(event: Event) -> list[int]:
     """The records of the journal in which an event's requests lie, as far as they lie in any."""
-    return [run.record for run, _ in _runs_of(event) if run.record != HERE]
+    return [run.record for run, _ in _runs_of(event) if run.record != OWN]
 
 
 def _runs_of(event: Event) -> list[tuple[StoredRun, list[Piece]]]:
@@ -80,7 +80,7 @@ def _runs_of(event: Event) -> list[tuple[StoredRun, list[Piece]]]:
             if pieces:
                 found.append((StoredRun(index, offset, length), pieces))
             last, pieces, length = origin, [], 0
-            index, offset = (HERE, 0) if origin is None else (origin.index, origin.begin + request.offset)
+            index, offset = (OWN, 0) if origin is None else (origin.index, origin.begin + request.offset)
         pieces.append(request.data)
         size = len(request.data)
         length += size
@@ -103,7 +103,7 @@ def head_of(record: Piece) -> Head:
     here = len(record) - end
     if not runs:
         return Head(event, len(record) - begin, runs, begin, end)
-    if sum([run.length for run in runs if run.record == HERE]) != here:
+    if sum([run.length for run in runs if run.record == OWN]) != here:
         raise BadFrame("A record does not hold as many bytes as its table of runs says.")
     return Head(event, end - begin + sum([run.length for run in runs]), runs, begin, end)
 
@@ -116,7 +116,7 @@ def whole(record: bytes, fetch: Callable[[int, int, int], Piece]) -> Buffers:
     pieces: list[Piece] = [view[head.begin : head.end]]
     at = head.end
     for index, offset, length in head.runs:
-        if index == HERE:
+        if index == OWN:
             pieces.append(view[at : at + length])
             at += length
         else:

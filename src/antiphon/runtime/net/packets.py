@@ -27,7 +27,7 @@ from antiphon.core.checksum import crc32
 from antiphon.core.errors import AntiphonError
 
 MAGIC = b"anti"
-VERSION = 1
+PACKET_VERSION = 1
 WHOLE, PART = 1, 2
 FRAME_BYTES_MAX = 16 << 20
 PARTS_BYTES_MAX = FRAME_BYTES_MAX + (8 << 20)  # kept of the unfinished frames of one sender
@@ -89,7 +89,7 @@ def cut(me: Identity, receivers: int, frame: Buffers, size_max: int) -> Iterator
 
 
 def _datagram(me: Identity, kind: int, receivers: int, pieces: Sequence[Piece]) -> bytearray:
-    head = _HEAD.pack(VERSION, kind, me.place, me.cluster, me.incarnation)
+    head = _HEAD.pack(PACKET_VERSION, kind, me.place, me.cluster, me.incarnation)
     mask = receivers.to_bytes(me.mask_bytes, "little")
     data = bytearray().join((bytes(_CHECK.size), head, mask, *pieces))
     with memoryview(data) as view:
@@ -129,7 +129,7 @@ def read(me: Identity, data: memoryview) -> Packet:
         raise Discarded("malformed")
     if crc32(data[_CHECK.size :]) != checksum:
         raise Discarded("damaged")
-    if version != VERSION:
+    if version != PACKET_VERSION:
         raise Discarded("wrong version")
     if cluster != me.cluster:
         raise Discarded("wrong cluster")

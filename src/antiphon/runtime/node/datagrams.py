@@ -12,7 +12,7 @@ from antiphon.core.channel import Transport
 from antiphon.core.effects import Send
 from antiphon.core.errors import BadFrame, JournalFull
 from antiphon.core.inputs import Receive
-from antiphon.runtime.cluster.config import ClusterConfig
+from antiphon.runtime.cluster import ClusterConfig
 from antiphon.runtime.net import parse_address
 from antiphon.runtime.net.datagrams import DatagramPort, Setting
 from antiphon.runtime.net.packets import Discarded, Identity

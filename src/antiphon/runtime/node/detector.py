@@ -18,7 +18,7 @@ SUSPECT_SECONDS = 2.0  # at first, so that a peer may be slow for a second; grow
 PATIENCE = 1.5  # by this much
 SUSPECT_SECONDS_MAX = 30.0
 CALM_SECONDS = 20.0  # without a mistake, after which it shrinks by as much again
-ABSENT_SECONDS = 0.3  # nobody listens at a peer's port: it need not be waited for any longer than this
+ABSENT_SECONDS = 0.3  # nobody listens any more at a peer's port: it need not be waited for any longer than this
 
 
 class HeartbeatDetector:
@@ -70,7 +70,7 @@ class HeartbeatDetector:
         timeout = self._timeouts[peer]
         heard_at = caller.heard_at if caller is not None else 0.0
         is_suspected = peer in self._driver.process.state.suspects
-        absent_since = self._links[peer].absent_since
+        absent_since = self._links[peer].absent_since if caller is not None else None  # else it may be starting, too
         is_absent = absent_since is not None and now - absent_since > ABSENT_SECONDS and heard_at < absent_since
         is_heard = not is_absent and now - heard_at <= timeout
         if not is_suspected and (is_absent or now - max(heard_at, self._since) > timeout):

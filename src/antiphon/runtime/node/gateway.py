@@ -24,7 +24,7 @@ PENDING_BYTES_MAX = 8 << 20  # of requests taken and not delivered yet: above th
 LOOK_BYTES = 64 << 10  # of requests between two looks at whether peers lag: by much less than they may
 OVERLOAD_SECONDS = 0.02  # between two looks at whether it is over
 DRAIN_HOLDS_SECONDS = 10.0  # for which one request to drain holds
-STALLED_SECONDS = 30.0  # after which a client that takes nothing is left
+STUCK_CLIENT_SECONDS = 30.0  # after which a client that takes nothing is left
 DELIVERED_SECONDS = 0.01  # after which a client is told what was delivered, if no receipt has told it before
 BUSY_EVERY = 50  # looks: then the waiting clients are told that this process is alive
 
@@ -68,7 +68,7 @@ class Gateway:
                 subscriber.tell(_BUSY)
         now = asyncio.get_running_loop().time()
         for caller, since in list(self._stalled.items()):
-            if now - since > STALLED_SECONDS:
+            if now - since > STUCK_CLIENT_SECONDS:
                 caller.leave()
 
     def set_stalled(self, caller: ClientCaller, is_stalled: bool) -> None:

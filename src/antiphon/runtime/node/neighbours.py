@@ -8,8 +8,7 @@ from typing import Any
 
 from antiphon.core import ProcessId
 from antiphon.core.errors import UsageError
-from antiphon.runtime.cluster.config import ClusterConfig
-from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.links import PeerLink
 

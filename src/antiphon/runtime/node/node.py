@@ -21,8 +21,7 @@ from antiphon.core.effects import Send
 from antiphon.core.errors import JournalError, JournalFull, UsageError
 from antiphon.core.version import __version__
 from antiphon.protocols import protocol_named
-from antiphon.runtime.cluster.config import ClusterConfig
-from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.cluster.spares import advice
 from antiphon.runtime.disk import JournalIdentity, SegmentedLog, Spills
 from antiphon.runtime.net import Port, reason
@@ -41,7 +40,7 @@ KEEP_ALIVE_SECONDS = 1.0
 STOP_SECONDS = 5.0
 STOP_AFTER_DRAIN_SECONDS = 0.3
 CLOSE_SECONDS = 10.0  # for all that an orderly end writes; then the process ends without it ...
-LOOK_SECONDS = 1.0  # between two looks into the folder, however many strangers call
+FOLDER_LOOK_SECONDS = 1.0  # between two looks into the folder, however many strangers call
 MEET_SECONDS = 2.0  # that peers who may be there have to speak before a process begins without them
 FIRST_SECONDS = 10.0  # the same for all, also those who are not there, at a process's first start where there are views
 FAIL_SECONDS = 3.0  # ... and after a failure
@@ -202,7 +201,7 @@ class ClusterNode:
     def _on_stranger(self) -> None:
         """Somebody knows of other members than this process, which may not have heard of them: the folder tells."""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_SECONDS or not self.driver.process.protocol.replaces:
+        if now - self._looked_at < FOLDER_LOOK_SECONDS or not self.driver.process.protocol.replaces:
             return
         self._looked_at = now
         try:

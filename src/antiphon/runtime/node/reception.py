@@ -11,8 +11,7 @@ from collections.abc import Callable
 from antiphon.core import ProcessId
 from antiphon.core.errors import JournalBehind
 from antiphon.core.requests import CLIENT_NAME
-from antiphon.runtime.cluster.config import ClusterConfig
-from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.net import Caller, FrameStream, Rejection
 from antiphon.runtime.net.frames import Directory, FrameKind, Hello, OrderKind, ReceiptKind, Replaced, Welcome, encode
 from antiphon.runtime.node.commands import CommandCaller

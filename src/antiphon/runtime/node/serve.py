@@ -13,8 +13,7 @@ from typing import Any
 
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, JournalBehind, JournalError, JournalFull
-from antiphon.runtime.cluster.config import ClusterConfig
-from antiphon.runtime.cluster.folder import ClusterFolder
+from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
 from antiphon.runtime.node.node import ClusterNode, tell
 

@@ -24,7 +24,7 @@ from antiphon.trace.parquet import write_events
 ROWS_PER_FILE = 50_000
 WAITING_ROWS_MAX = 6 * ROWS_PER_FILE  # that no file takes; and as many may be in the one that is being written
 WAITING_BYTES_MAX = 1 << 30  # of what they speak of: the journal keeps it as long as they wait
-SLOW_SECONDS = 5.0  # for one file
+SLOW_FILE_SECONDS = 5.0  # for one file
 
 Then = Callable[[bool], None]
 
@@ -83,7 +83,7 @@ class TraceWriter:
         if not self._found_room:
             return "no room"
         begun_at = self._begun_at
-        return "slow" if begun_at is not None and time.monotonic() - begun_at > SLOW_SECONDS else ""
+        return "slow" if begun_at is not None and time.monotonic() - begun_at > SLOW_FILE_SECONDS else ""
 
     @property
     def waiting_rows(self) -> int:
