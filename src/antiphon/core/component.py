@@ -39,6 +39,7 @@ class Owner(Protocol):
     now: int
     topology: Topology
     in_views: ClientsInViews
+    is_hearsay: bool
 
     @property
     def suspects(self) -> list[ProcessId]: ...
