@@ -15,6 +15,8 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
+from itertools import product
 from typing import Any, NamedTuple
 
 from antiphon.core.buffers import Buffers
@@ -67,6 +69,12 @@ class Arrives(NamedTuple):
     what: OnWire
 
 
+class ArriveTogether(NamedTuple):
+    """One after the other, in one turn."""
+
+    frames: tuple[Arrives, ...]
+
+
 class Syncs(NamedTuple):
     """So many more inputs are durable, and it hears so."""
 
@@ -87,7 +95,7 @@ class Rings(NamedTuple):
     """All its timers do, in their order."""
 
 
-Step = Arrives | Syncs | Crashes | Returns | Rings | Submit | Suspect
+Step = Arrives | ArriveTogether | Syncs | Crashes | Returns | Rings | Submit | Suspect
 
 
 class MemberState(NamedTuple):
@@ -135,6 +143,7 @@ class ForgettingScope(NamedTuple):
     crashes: int = 1
     crashing: tuple[str, ...] = ()  # who may crash; anybody
     suspicions: bool = False  # whether those who crashed may be suspected before the end
+    together: bool = False  # whether two frames may come in one turn
 
 
 class SearchResult(NamedTuple):
@@ -208,6 +217,9 @@ class _Member:
 
     def take(self, happened: AnyInput) -> None:
         self.host.take(happened)
+        self._end_turn()
+
+    def _end_turn(self) -> None:
         self.host.end_turn(0)
         self.host.release_early()
 
@@ -219,6 +231,12 @@ class _Member:
         host = self.host
         if isinstance(step, Arrives):
             self._arrive(step)
+            self._end_turn()
+        elif isinstance(step, ArriveTogether):
+            for each in step.frames:
+                with suppress(BadFrame):  # it came without those before it, and comes again with them
+                    self._arrive(each)
+            self._end_turn()
         elif isinstance(step, Syncs):
             self.sync(step.inputs)
         elif isinstance(step, Crashes):
@@ -242,12 +260,12 @@ class _Member:
         channel, frame = ChannelId(step.sender, transport), Buffers(data)
         host.process.check_frame(frame)
         if is_copy:
-            self.take(Foretold(0, step.sender, transport, number, frame))
+            host.take(Foretold(0, step.sender, transport, number, frame))
         elif host.is_new(channel, number):
             if host.process.is_foretold(channel, number, frame.checksum):
-                self.take(Confirmed(0, step.sender, transport, number))
+                host.take(Confirmed(0, step.sender, transport, number))
             else:
-                self.take(Receive(0, step.sender, transport, number, frame))
+                host.take(Receive(0, step.sender, transport, number, frame))
 
 
 class ForgettingSearch:
@@ -375,6 +393,8 @@ class ForgettingSearch:
         for source, target in self.pairs:
             if at.wires[self._pair(source, target)] and self._states[at.members[target]].is_up:
                 yield f"{self.names[target]} hears {self.names[source]}", self._arrive(at, source, target)
+        if scope.together:
+            yield from self._pairs(at)
         for place, name in enumerate(self.names):
             state = self._states[at.members[place]]
             if not state.is_up:
@@ -388,6 +408,22 @@ class ForgettingSearch:
                         yield f"{name} crashes", self._crash(at, place, keeps, is_lost=is_lost)
             if scope.suspicions and at.crashes:
                 yield from self._suspicions(at, place)
+
+    def _pairs(self, at: Configuration) -> Iterator[tuple[str, Configuration]]:
+        """Two frames in one turn, from one member or from two."""
+        places = range(len(self.names))
+        for target, one, two in product(places, places, places):
+            first, second = at.wires[self._pair(one, target)], at.wires[self._pair(two, target)]
+            if not (self._states[at.members[target]].is_up and first and len(second) > (one == two)):
+                continue
+            wires = list(at.wires)
+            frames = []
+            for source in (one, two):
+                pair = self._pair(source, target)
+                frames.append(Arrives(self.names[source], wires[pair][0]))
+                wires[pair] = wires[pair][1:]
+            after = self._after(at, target, ArriveTogether(tuple(frames)), tuple(wires))
+            yield f"{self.names[target]} hears {self.names[one]} and {self.names[two]}", after
 
     def _suspicions(self, at: Configuration, place: int) -> Iterator[tuple[str, Configuration]]:
         for other, name in enumerate(self.names):
