@@ -119,8 +119,8 @@ class Machines:
     def multicast(self, at: str, *groups: str, payload: bytes = b"x", now: int = 0) -> None:
         self.take(at, Multicast(now, self.topology.destinations(groups), (payload,)))
 
-    def submit(self, at: str, *groups: str, client: str = "client") -> None:
-        request = Buffers(encode_request(client, 0, 0, (b"x",)))
+    def submit(self, at: str, *groups: str, payload: bytes = b"x") -> None:
+        request = Buffers(encode_request("client", 0, 0, (payload,)))
         self.take(at, Submit(0, self.topology.destinations(groups), request))
 
     def suspect(self, at: str, whom: str) -> None:

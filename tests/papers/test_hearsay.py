@@ -106,6 +106,43 @@ def test_what_was_shown_and_forgotten_with_all_that_it_rests_on_comes_again_at_i
     assert [world[name].payloads for name in world.machines] == [[b"one", b"two", b"three"]] * 6
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_was_shown_on_a_timestamp_that_everybody_forgot_who_said_or_heard_it_stays_true(is_gone: bool) -> None:
+    """b.1 gives it early to a.1 and to its followers, and forgets it; a.1 shows the message on their word, and forgets
+    that, too. b.1 is back, or gone for good."""
+    world = ahead(Primcast, {"a": 3, "b": 3}, LOGICAL, "a.1")
+    before = [b"x"] * 5
+    world.submit("a.1", "a", "b", payload=b"shown")
+    world.drain("a.1", "a.2", "a.3")
+    world.arrive("a.1", "b.1")
+    for name in ("b.2", "b.3"):
+        world.arrive("b.1", name)
+        world.sync(name)
+    for name in ("b.1", "b.2", "b.3"):
+        world.arrive(name, "a.1")
+    assert shown(world, "a.1") == ["a.1:6"]
+    assert world["a.1"].assured, "and whoever asked for it has a receipt"
+    assert not world["a.1"].delivered[5:]
+    for name in ("a.1", "b.1"):
+        world.crash(name)
+        world.drop(name)
+    others = [name for name in world.machines if name != "b.1"]
+    world.restart("a.1")
+    if not is_gone:
+        world.restart("b.1")
+        others.append("b.1")
+    else:
+        for name in ("b.2", "b.3"):
+            world.suspect(name, "b.1")
+    world.multicast("b.3", "a", "b", payload=b"next")
+    for _ in range(4):
+        world.drain(*others)
+        world.ring(*others)
+    world.drain(*others)
+    for name in others:
+        assert world[name].payloads == [*(before if name[0] == "a" else []), b"shown", b"next"]
+
+
 # What is more than hearsay -------------------------------------------------------------------------------------------
 
 
