@@ -11,7 +11,7 @@ import time
 from antiphon.protocols.primcast import Primcast
 from antiphon.simulation.forgetting import ForgettingScope, search_forgetting
 
-ONE, TWO_GROUPS = {"a": 3}, {"a": 3, "b": 1}
+ONE, TWO_GROUPS, PAIR = {"a": 3}, {"a": 3, "b": 1}, {"a": 1, "b": 1}
 OWN, OTHER, BOTH = ("a.1", ("a",)), ("a.2", ("a",)), ("a.2", ("a", "b"))
 
 
@@ -21,9 +21,10 @@ def scope(
     crashing: tuple[str, ...],
     early: bool = True,
     suspicions: bool = False,
+    together: bool = False,
 ) -> ForgettingScope:
     options = {"hybrid": "false", "early": str(early).lower()}
-    return ForgettingScope(Primcast, groups, options, requests, len(crashing), crashing, suspicions)
+    return ForgettingScope(Primcast, groups, options, requests, len(crashing), crashing, suspicions, together)
 
 
 SCOPES = {
@@ -36,6 +37,12 @@ SCOPES = {
     "two requests at the primary, which may crash": scope(ONE, OWN, OWN, crashing=("a.1",)),
     "a request at a follower, to a group of one, too; the primary may crash": scope(
         TWO_GROUPS, BOTH, crashing=("a.1",)
+    ),
+    "a request at the primary; it and a follower may crash, and two frames come in one turn": scope(
+        ONE, OWN, crashing=("a.1", "a.2"), together=True
+    ),
+    "two groups of one, a request to both and one to the first, both may crash, and two frames come in one turn": scope(
+        PAIR, ("b.1", ("a", "b")), OWN, crashing=("a.1", "b.1"), together=True
     ),
 }
 

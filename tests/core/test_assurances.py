@@ -160,7 +160,7 @@ def test_the_greatest_floor_of_its_requests_is_that_of_a_message() -> None:
     assert least_number(m) == 90
     assert least_number(Message(m.id, A, 1, Buffers(request(0).data))) == 0
     process = alone()
-    process.protocol.tick(m)  # type: ignore[attr-defined]
+    process.protocol.tick(m, 0)  # type: ignore[attr-defined]
     assert process.protocol.clock == 90  # type: ignore[attr-defined]
 
 

@@ -24,7 +24,7 @@ from antiphon.services.epochs import Entry, NewEpoch, Promised, StartEpoch, Vote
 from antiphon.services.group_log import Extent, Logged
 from antiphon.services.learner import Announced, of_majority
 from antiphon.services.retention import Handed, Known
-from mutants import foretold, realtime, replaced, shown
+from mutants import foretold, hearsay, realtime, replaced, shown
 
 # A message comes to the primaries ------------------------------------------------------------------------------------
 
@@ -646,6 +646,7 @@ BY_HAND = (
     *replaced.BY_HAND,
     *foretold.BY_HAND,
     *shown.BY_HAND,
+    *hearsay.BY_HAND,
 )
 
 MUTANTS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from antiphon.core import Host, OrderingProtocol, Process, ProcessId, Topology
@@ -12,7 +12,19 @@ from antiphon.core.channel import NO_FRAMES, NUMBERED, ChannelId
 from antiphon.core.effects import Assured, CancelTimer, Record, Reply, Send, SetTimer
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Turn
-from antiphon.core.inputs import AnyInput, Begin, Confirmed, Fire, Foretold, Multicast, Receive, Recover, Suspect
+from antiphon.core.inputs import (
+    AnyInput,
+    Begin,
+    Confirmed,
+    Fire,
+    Foretold,
+    Multicast,
+    Receive,
+    Recover,
+    Submit,
+    Suspect,
+)
+from antiphon.core.requests import encode_request
 from antiphon.simulation.disk import Disk
 
 BACK = 5  # the time when a process is back; all else happens at 0
@@ -104,27 +116,45 @@ class Machines:
         host.end_turn(0)
         host.release_early()
 
-    def multicast(self, at: str, *groups: str, payload: bytes = b"x") -> None:
-        self.take(at, Multicast(0, self.topology.destinations(groups), (payload,)))
+    def multicast(self, at: str, *groups: str, payload: bytes = b"x", now: int = 0) -> None:
+        self.take(at, Multicast(now, self.topology.destinations(groups), (payload,)))
+
+    def submit(self, at: str, *groups: str, payload: bytes = b"x") -> None:
+        request = Buffers(encode_request("client", 0, 0, (payload,)))
+        self.take(at, Submit(0, self.topology.destinations(groups), request))
 
     def suspect(self, at: str, whom: str) -> None:
         self.take(at, Suspect(0, ProcessId(whom)))
 
-    def sync(self, at: str) -> None:
+    def sync(self, at: str, inputs: int | None = None) -> None:
+        """Of all that waits, or of the first so many."""
         disk = self[at].disk
         disk.begin_sync()
+        if inputs is not None:
+            disk.syncing = disk.durable + inputs
         self[at].host.durable(disk.sync_done())
 
-    def arrive(self, source: str, target: str) -> int:
+    def arrive(self, source: str, target: str, now: int = 0) -> int:
         """All that is under way between the two. Returns how much that was."""
+        return self._arrive(source, target, self.take, now)
+
+    def arrive_together(self, target: str, *sources: str) -> None:
+        """The same from each of these, in one turn."""
+        host = self[target].host
+        for source in sources:
+            self._arrive(source, target, lambda _, happened: host.take(happened), 0)
+        host.end_turn(0)
+        host.release_early()
+
+    def _arrive(self, source: str, target: str, take: Callable[[str, AnyInput], None], now: int) -> int:
         coming = self.under_way.pop((source, target), [])
         host = self[target].host
         for is_foretold, channel, number, frame in coming:
             if is_foretold:
-                self.take(target, Foretold(0, *channel, number, frame))
+                take(target, Foretold(now, *channel, number, frame))
             elif host.is_new(channel, number):
                 told = host.process.is_foretold(channel, number, frame.checksum)
-                self.take(target, Confirmed(0, *channel, number) if told else Receive(0, *channel, number, frame))
+                take(target, Confirmed(now, *channel, number) if told else Receive(now, *channel, number, frame))
         return len(coming)
 
     def drain(self, *names: str) -> None:

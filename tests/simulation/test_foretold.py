@@ -14,7 +14,7 @@ from mutants.record import first_seeds, is_caught
 
 SEEDS = 250
 SLIPS = (*foretold.SLIPS, *shown.SLIPS)
-KEPT = (0, 1, 2, 3, 4, 5, 6, 7)  # nothing was ever wrong with these
+KEPT = (0, 1, 2, 3, 4, 5, 6, 7, 4025)  # in the last one a whole life is forgotten, and the next has its names
 
 
 @pytest.mark.parametrize("slip", SLIPS, ids=lambda slip: slip.name)

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.protocols.primcast import Primcast
 from antiphon.simulation.forgetting import ForgettingScope, search_forgetting
-from mutants import foretold, shown
+from mutants import foretold, hearsay, shown
 from mutants.host import Slip
 
 CONFIGURATIONS = 300  # of an honest search here; all of them: benchmarks/forgetting.py
@@ -54,3 +54,26 @@ def test_mistakes_show_by_the_fewest_steps(
         found = search_forgetting(scope(kind, *crashing, early=early), FOUND_WITHIN)
     assert found.violation is not None
     assert len(found.path) == steps, found.path
+
+
+def two_groups_of_one(kind: type[Primcast] = Primcast, *, early: bool) -> ForgettingScope:
+    """Two frames may come in one turn."""
+    requests = [("b.1", ("a", "b")), ("a.1", ("a",))]
+    options = {"hybrid": "false", "early": str(early).lower()}
+    return ForgettingScope(kind, {"a": 1, "b": 1}, options, requests, crashing=("a.1",), together=True)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_nothing_is_lost_where_frames_come_together(early: bool) -> None:
+    found = search_forgetting(two_groups_of_one(early=early), CONFIGURATIONS)
+    assert found.violation is None, found.path
+
+
+def test_a_timestamp_that_is_forgotten_as_hearsay_shows() -> None:
+    """It is given, and the other group's is heard, in one turn; without that the end of the turn stands between."""
+    mistake = hearsay.TakesAnyStartForHearsay
+    found = search_forgetting(two_groups_of_one(mistake, early=False), FOUND_WITHIN)
+    assert found.violation is not None
+    assert len(found.path) == 7, found.path
+    apart = two_groups_of_one(mistake, early=False)._replace(together=False)
+    assert search_forgetting(apart, CONFIGURATIONS).violation is None

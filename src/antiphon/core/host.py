@@ -128,7 +128,7 @@ class Host:
             turn.held = self.process.state.inboxes[turn.channel].prefix
         self._held.append(turn)
         if turn.effects:
-            if turn.is_hearsay and all(type(e) in _UNHURRIED or _is_early(e) for e in turn.effects):
+            if turn.is_hearsay:
                 self._early = turn.index + 1
             else:
                 self._awaited = turn.index + 1
@@ -481,10 +481,10 @@ def _is_early(effect: AnyEffect) -> TypeGuard[Assured | Log]:
 
 
 def _is_hearsay(process: Process, effects: list[AnyEffect]) -> bool:
-    return process.is_hearsay and not any(type(effect) in _ANSWERS for effect in effects)
+    """Nothing overtakes what the process says itself, nor a receipt or a delivery that waits for its input."""
+    return process.is_hearsay and all(type(effect) in _UNHURRIED or _is_early(effect) for effect in effects)
 
 
 _UNHURRIED = (Record, SetTimer, CancelTimer)  # that come a little late harm nobody
-_ANSWERS = (Send, Reply)  # what the process itself says, in the order in which it says it
 _BEGINNINGS = (Begin, Recover)  # of a life
 _decode_state = decoder_inside(HostState)

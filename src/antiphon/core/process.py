@@ -176,6 +176,7 @@ class Process:
                 part.handlers[type(message)](self.me, message)
             else:
                 self.in_views.delivered(self._delivered.popleft())
+        self.is_hearsay = False  # more came of it than others said
 
     @property
     def sends_datagrams(self) -> bool:

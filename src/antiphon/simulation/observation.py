@@ -10,7 +10,7 @@ from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Assured, Log, Record, Reply, Send
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Turn
-from antiphon.core.inputs import Receive
+from antiphon.core.inputs import Receive, Recover
 from antiphon.core.model import MessageId
 from antiphon.core.prompt import Seen
 from antiphon.services.consensus import Consensus
@@ -64,6 +64,8 @@ class Observations:
     def cut_off(self, site: Site, waiting: Iterable[Turn], kept: int) -> None:
         """A crash came before this was let out; the inputs from the index ``kept`` on are forgotten."""
         for turn in waiting:
+            if type(turn.happened) is Recover and turn.index >= kept:
+                return  # a whole life: nothing was foretold in it, and the next one has its names
             for effect in turn.effects:
                 if type(effect) is Record and effect.kind == "multicast" and effect.message is not None:
                     self._unsaid[effect.message] = site, effect

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import ChannelId
 from antiphon.core.effects import Assured, CancelTimer, Record, Reply, Send, SetTimer
+from antiphon.core.errors import BadFrame
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
 from antiphon.core.inputs import AnyInput, Begin, Confirmed, Fire, Foretold, Receive, Recover
@@ -16,6 +18,7 @@ from antiphon.core.process import Process
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.forgetting.values import (
     Arrives,
+    ArriveTogether,
     Crashes,
     ForgettingScope,
     OnWire,
@@ -85,6 +88,9 @@ class ForgetfulMember:
 
     def take(self, happened: AnyInput) -> None:
         self.host.take(happened)
+        self._end_turn()
+
+    def _end_turn(self) -> None:
         self.host.end_turn(0)
         self.host.release_early()
 
@@ -96,6 +102,12 @@ class ForgetfulMember:
         host = self.host
         if isinstance(step, Arrives):
             self._arrive(step)
+            self._end_turn()
+        elif isinstance(step, ArriveTogether):
+            for each in step.frames:
+                with suppress(BadFrame):  # it came without those before it, and comes again with them
+                    self._arrive(each)
+            self._end_turn()
         elif isinstance(step, Syncs):
             self.sync(step.inputs)
         elif isinstance(step, Crashes):
@@ -119,9 +131,9 @@ class ForgetfulMember:
         channel, frame = ChannelId(step.sender, transport), Buffers(data)
         host.process.check_frame(frame)
         if is_copy:
-            self.take(Foretold(0, step.sender, transport, number, frame))
+            host.take(Foretold(0, step.sender, transport, number, frame))
         elif host.is_new(channel, number):
             if host.process.is_foretold(channel, number, frame.checksum):
-                self.take(Confirmed(0, step.sender, transport, number))
+                host.take(Confirmed(0, step.sender, transport, number))
             else:
-                self.take(Receive(0, step.sender, transport, number, frame))
+                host.take(Receive(0, step.sender, transport, number, frame))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from antiphon.core.buffers import Buffers
 from antiphon.core.channel import NUMBERED, ChannelId
@@ -13,6 +14,7 @@ from antiphon.simulation.forgetting.table import MemberTable
 from antiphon.simulation.forgetting.values import (
     CLIENT,
     Arrives,
+    ArriveTogether,
     Broken,
     Crashes,
     ForgettingScope,
@@ -52,6 +54,8 @@ class Schedule:
         for source, target in self.pairs:
             if at.wires[self.pair(source, target)] and states[target].is_up:
                 yield f"{self.names[target]} hears {self.names[source]}", self.arrive(at, source, target)
+        if self.scope.together:
+            yield from self._pairs(at, states)
         for place, name in enumerate(self.names):
             if not states[place].is_up:
                 yield f"{name} returns", self.bring_back(at, place)
@@ -70,6 +74,22 @@ class Schedule:
         if states[place].is_up:
             request = request_of(f"{CLIENT}{at.submitted}", self.table.topology.destinations(groups))
             yield f"{name} takes a request", self.after(at, place, request)._replace(submitted=at.submitted + 1)
+
+    def _pairs(self, at: WholeState, states: list[MemberState]) -> Iterator[tuple[str, WholeState]]:
+        """Two frames in one turn, from one member or from two."""
+        places = range(len(self.names))
+        for target, one, two in product(places, places, places):
+            first, second = at.wires[self.pair(one, target)], at.wires[self.pair(two, target)]
+            if not (states[target].is_up and first and len(second) > (one == two)):
+                continue
+            wires = list(at.wires)
+            frames = []
+            for source in (one, two):
+                pair = self.pair(source, target)
+                frames.append(Arrives(self.names[source], wires[pair][0]))
+                wires[pair] = wires[pair][1:]
+            after = self.after(at, target, ArriveTogether(tuple(frames)), tuple(wires))
+            yield f"{self.names[target]} hears {self.names[one]} and {self.names[two]}", after
 
     def _crashes(self, at: WholeState, place: int, waiting: int) -> Iterator[tuple[str, WholeState]]:
         scope, name = self.scope, self.names[place]

@@ -37,6 +37,12 @@ class Arrives(NamedTuple):
     what: OnWire
 
 
+class ArriveTogether(NamedTuple):
+    """One after the other, in one turn."""
+
+    frames: tuple[Arrives, ...]
+
+
 class Syncs(NamedTuple):
     """So many more inputs are durable, and it hears so."""
 
@@ -57,7 +63,7 @@ class Rings(NamedTuple):
     """All its timers do, in their order."""
 
 
-Step = Arrives | Syncs | Crashes | Returns | Rings | Submit | Suspect
+Step = Arrives | ArriveTogether | Syncs | Crashes | Returns | Rings | Submit | Suspect
 
 
 # States -------------------------------------------------------------------------------------------------------------
@@ -109,6 +115,7 @@ class ForgettingScope(NamedTuple):
     crashes: int = 1
     crashing: tuple[str, ...] = ()  # who may crash; anybody
     suspicions: bool = False  # whether those who crashed may be suspected before the end
+    together: bool = False  # whether two frames may come in one turn
 
 
 class SearchResult(NamedTuple):
