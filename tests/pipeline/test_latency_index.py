@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from antiphon.pipeline.evidence import Evidence
-from antiphon.pipeline.latency_index import acknowledged, waits
+from antiphon.pipeline.latency_index import OF_PAIRS, OF_RUNS, acknowledged, waits
 from antiphon.pipeline.metrics import metrics
 from antiphon.pipeline.read import read_events, read_runs
 from antiphon.reproduce.toto import Case
@@ -85,8 +85,13 @@ def measured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> M
         write_run(folder, msgspec.structs.replace(outcome.facts, run=name), rows[name])
         rows[name] = deduplicate(rows[name])
     events, runs = read_events(spark, folder).coalesce(1).localCheckpoint(), read_runs(spark, folder)
-    found = metrics(events, runs).index
+    figures = metrics(events, runs)
+    found = figures.index
     assert found is not None
+    figures.tables()["latency_index"].write.parquet(str(folder / "index"))
+    assert spark.read.parquet(str(folder / "index")).schema == OF_RUNS
+    figures.tables()["tau_omega"].write.parquet(str(folder / "pairs"))
+    assert spark.read.parquet(str(folder / "pairs")).schema == OF_PAIRS
     open_ = {name: {row.run for row in some.collect()} for name, some in Evidence(events, runs).unproven.items()}
     in_r6 = F.col("run") == "R6-toto"
     known = acknowledged(events.filter(in_r6), runs.filter(in_r6)).collect()

@@ -25,7 +25,8 @@ from antiphon.pipeline import kernel, schema, session
 from antiphon.pipeline.clocks import SET_BACK, set_back
 from antiphon.pipeline.cycles import merge, shortest_cycle
 from antiphon.pipeline.diagram import diagram
-from antiphon.pipeline.metrics import journeys, latency_histogram, loads, mean_latencies, metrics, timeline
+from antiphon.pipeline.latency_index import OF_PAIRS, OF_RUNS
+from antiphon.pipeline.metrics import COLUMNS, journeys, latency_histogram, loads, mean_latencies, metrics, timeline
 from antiphon.pipeline.moments import BLOCK_NS, untimely
 from antiphon.pipeline.proofs import proved
 from antiphon.pipeline.read import open_trace, read_events, read_runs
@@ -608,6 +609,10 @@ def test_figures_counted_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     events, runs = opened(spark, tmp_path, [small_run(), named(honest_run(1, messages=0), "empty")])
     measured = metrics(events, runs)
     assert measured.index is None, "there is no causal graph"
+    tables = measured.tables()
+    for name, columns in (COLUMNS | {"latency_index": OF_RUNS, "tau_omega": OF_PAIRS}).items():
+        assert [(f.name, f.dataType) for f in tables[name].schema] == [(f.name, f.dataType) for f in columns], name
+    assert tables["latency_index"].isEmpty()
     by_run = {row.run: row.asDict() for row in measured.runs.collect()}
     assert by_run["small"] == {
         "run": "small", "protocol": "by hand", "multicasts": 2, "deliveries": 3, "payloads": 6, "sends": 4,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,9 @@ def test_the_verdict_is_in_the_page_and_nothing_is_fetched(pages: dict[str, str]
     assert "Every promise holds in the run." in pages["fine"]
     assert "A promise is broken: acyclic_order." in pages["both"]
     assert "f1:1 before f2:1" in pages["both"]
+    proof = pages["both"][pages["both"].index("<svg") : pages["both"].index("</svg>")]
+    assert "deliver f1:1" in proof, "the first proof is open to be seen"
+    assert pages["both"].count("<details open>") == 1
     for page in pages.values():
         assert not re.search(
             r"(src|href)=|url\((?!#)|@import|fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org/2000/svg)", page
@@ -145,6 +149,16 @@ frame.onload = () => {
     inside.dispatchEvent(at("pointerup", to));
   };
   const seen = {spans: [span()], lanes: page.querySelectorAll("#timeline path").length};
+  const texts = [...page.querySelectorAll("svg text:not([data-tip])")]
+    .map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const apart = (one, other) => one.right <= other.left || other.right <= one.left
+    || one.bottom <= other.top + 2 || other.bottom <= one.top + 2;
+  seen.covered = texts.flatMap(([one, box], place) => texts.slice(place + 1)
+    .filter(([, other]) => !apart(box, other)).map(([other]) => `${one} / ${other}`));
+  const edge = svg("space-time").getBoundingClientRect().right;
+  const dots = [...page.querySelectorAll("#space-time circle")];
+  seen.cut = dots.filter((dot) => dot.getBoundingClientRect().right > edge).length;
+  seen.keys = [...page.querySelectorAll(".legend > span")].map((key) => key.textContent);
   drag("timeline", 0.5, 0.7);
   seen.spans.push(span());
   page.querySelector('[data-zoom="out"]').click();
@@ -167,21 +181,27 @@ frame.onload = () => {
 """.replace("PHONE", str(PHONE))
 
 
-def test_a_reader_explores_it_in_a_browser(pages: dict[str, str], tmp_path: Path) -> None:
+def seen_in_a_browser(page: str, reader: str, tmp_path: Path, *flags: str) -> dict[str, Any]:
+    """What a script tells of the page, which it has in a frame."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("there is no browser: apt-get install chromium")
     watching = "<script>window.errors = []; onerror = (words) => void errors.push(words);</script><style>"
-    (tmp_path / "report.html").write_text(pages["fine"].replace("<style>", watching, 1))
-    (tmp_path / "reader.html").write_text(READER)
+    (tmp_path / "report.html").write_text(page.replace("<style>", watching, 1))
+    (tmp_path / "reader.html").write_text(reader)
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     shown = subprocess.run(
-        [*command, profile, "--virtual-time-budget=5000", (tmp_path / "reader.html").as_uri()],
+        [*command, *flags, profile, "--virtual-time-budget=5000", (tmp_path / "reader.html").as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     (told,) = re.findall(r'<pre id="seen">(.*?)</pre>', shown.stdout, flags=re.DOTALL)
-    seen = msgspec.json.decode(told.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+    seen: dict[str, Any] = msgspec.json.decode(unescape(told))
+    return seen
+
+
+def test_a_reader_explores_it_in_a_browser(pages: dict[str, str], tmp_path: Path) -> None:
+    seen = seen_in_a_browser(pages["fine"], READER, tmp_path)
     assert seen["errors"] == []
     assert seen["pictures"] == ["timeline", "latency", "shares", "space-time"]
     assert seen["lanes"] == sum(len(members) for _, members in data_of(pages["fine"])["lanes"])
@@ -193,3 +213,27 @@ def test_a_reader_explores_it_in_a_browser(pages: dict[str, str], tmp_path: Path
     assert seen["zoomed"]
     assert seen["tip"] == REGISTRY[Promise.VALIDITY].meaning
     assert seen["width"] <= PHONE, "nothing sticks out on a phone"
+    assert seen["covered"] == [], "no words stand over others"
+    assert seen["cut"] == 0, "deliveries that stand beside one another are all in the picture"
+    assert seen["keys"][:2] == ["normal operation", "while a process was down"]
+    assert len(seen["keys"]) == 2 + len(data_of(pages["fine"])["space_time"]["messages"])
+
+
+IN_THE_DARK = """
+<body><iframe src="report.html" style="width:PHONEpx;height:800px;border:0"></iframe><pre id="seen"></pre>
+<script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const page = frame.contentDocument, colour = (of) => frame.contentWindow.getComputedStyle(of);
+  const words = [...page.querySelectorAll(".proof text:not(.small)")].map((text) => colour(text).fill);
+  const told = {words: [...new Set(words)], ink: colour(page.body).color, page: colour(page.body).backgroundColor};
+  document.getElementById("seen").textContent = JSON.stringify(told);
+};
+</script></body>
+""".replace("PHONE", str(PHONE))
+
+
+def test_what_proves_a_violation_is_legible_on_a_dark_page(pages: dict[str, str], tmp_path: Path) -> None:
+    seen = seen_in_a_browser(pages["both"], IN_THE_DARK, tmp_path, "--blink-settings=preferredColorScheme=0")
+    assert seen["page"] == "rgb(13, 17, 23)"
+    assert seen["words"] == [seen["ink"]]

@@ -205,6 +205,27 @@ def test_a_protocol_that_raises_is_a_row(tmp_path: Path, monkeypatch: pytest.Mon
     assert (third["error"], third["violations"]) == (None, [])
 
 
+def test_a_run_whose_trace_cannot_be_made_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a broken protocol gives a position that is no number."""
+    sweep, folder = prepared(tmp_path / "out")
+    round = folder.begin([(0, 2)])
+
+    def forged(scenario: Scenario) -> Outcome:
+        made = simulate(scenario)
+        if scenario.protocol == "skeen":
+            made.rows[:] = [row._replace(position="x" * 5_000) for row in made.rows]  # type: ignore[arg-type]
+        return made
+
+    monkeypatch.setattr(task, "simulate", forged)
+    task.run_chunk(sweep, (0, 2), round.folder)
+    first, second, third = round.outcomes()
+    assert "xxx" in first["error"]
+    assert len(first["error"]) == task.ERROR_CHARACTERS_MAX
+    assert (second["run"], second["error"]) == ("p1-s1", first["error"])
+    assert (third["error"], third["violations"]) == (None, [])
+    assert third["deliveries"] > 0
+
+
 def test_a_run_that_cannot_be_made_is_a_row_and_the_others_go_on(spark: SparkSession, tmp_path: Path) -> None:
     spec = "seeds = [4]\n[[grid]]\nmessages = 2\ngroups = '2x1'"
     _, folder = prepared(tmp_path / "out", spec)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from antiphon.cli.printing import Printer
+from antiphon.cli.progress import on_stderr
 from antiphon.cli.session import need_spark, one_sentence, quiet_session
 from antiphon.pipeline.masters import HERE
 
@@ -46,9 +46,9 @@ def reproduce_command(
     def spark() -> Any:
         return quiet_session(ROWS_EXPECTED[quick], HERE)  # some of it is measured on real processes of this machine
 
-    console, progress = Printer(highlight=False), Console(stderr=True)
+    console = Printer(highlight=False)
     missed: list[str] = []
-    with progress.status("") as status, one_sentence():
+    with on_stderr() as progress, progress.status("") as status, one_sentence():
         if not progress.is_terminal:
             status.stop()
         lab = reproduce.Lab(out, spark, quick=quick, say=lambda words: status.update(escape(words)))

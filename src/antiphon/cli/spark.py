@@ -195,8 +195,7 @@ def _write_tables(measured: Metrics, events: DataFrame, out: str) -> None:
     """Each into a folder of its own: docs/metrics.md."""
     from antiphon.pipeline.work import work
 
-    found = {name: getattr(measured, name) for name in ("runs", "by_groups", "by_size", "by_layer", "latencies")}
-    for name, table in {**found, **work(events)}.items():
+    for name, table in {**measured.tables(), **work(events)}.items():
         table.write.parquet(f"{out}/{name}")
 
 

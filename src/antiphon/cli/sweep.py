@@ -17,6 +17,7 @@ from rich.table import Table
 
 from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.printing import Printer, counted, print_table
+from antiphon.cli.progress import on_stderr
 from antiphon.cli.session import mounted, need_spark, one_sentence, quiet_session, refuse_elsewhere
 from antiphon.core.errors import UsageError
 from antiphon.sweep import Sweep, parse_spec
@@ -74,7 +75,7 @@ def _text_of(spec: Path) -> str:
 
 def _run(sweep: Sweep, folder: SweepFolder, master: str | None) -> None:
     need_spark(master)
-    with _bar(sweep.runs) as update, one_sentence():
+    with on_stderr() as console, _bar(sweep.runs, console) as update, one_sentence():
         update(folder.done(), "starting Spark")
         spark = quiet_session(ROWS_EXPECTED, master)
         from antiphon.sweep.rounds import run_sweep
@@ -83,12 +84,21 @@ def _run(sweep: Sweep, folder: SweepFolder, master: str | None) -> None:
 
 
 @contextmanager
-def _bar(runs: int) -> Iterator[Callable[[int, str], None]]:
-    console = Console(stderr=True)
+def _bar(runs: int, console: Console) -> Iterator[Callable[[int, str], None]]:
+    """It runs to and fro until the first run that was still to be made is done: Spark takes seconds to start."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("", total=runs)
-        yield lambda done, words: progress.update(bar, completed=done, description=words)
+        bar = progress.add_task("", total=runs, start=False)
+        before: int | None = None
+
+        def update(done: int, words: str) -> None:
+            nonlocal before
+            before = done if before is None else before
+            progress.update(bar, completed=done, description=words)
+            if done > before:
+                progress.start_task(bar)
+
+        yield update
 
 
 def _show(found: Summary, folder: SweepFolder) -> None:

@@ -17,14 +17,21 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from antiphon.pipeline.local import kept
+from antiphon.pipeline.schema import as_columns, columns
 
 KINDS = ("multicast", "enter", "deliver", "view")
+OF_RUNS = columns(
+    "run protocol",
+    "n deliveries",
+    "interval_ms tau omega latency_ms periodic_ms poisson_ms rho_periodic rho_poisson",
+)
+OF_PAIRS = columns("run", "tau omega deliveries own_deliveries", "own_latency_ms")
 POSITION_BITS = 40  # of a number that has a view above and a position below
 
 
 @dataclass(frozen=True)
 class LatencyIndex:
-    """Two small tables, of the runs that have a causal graph; a run has at most n² rows of the second.
+    """Two small tables, of the runs that have a causal graph; a run has at most n² rows of the second (n machines).
 
     They count what was delivered while all machines that ever send were still sending: afterwards a message waits for
     machines that have nothing to say, until they acknowledge.
@@ -42,7 +49,7 @@ def latency_index(events: DataFrame, runs: DataFrame) -> LatencyIndex:
         F.count("latency_ms").alias("own_deliveries"),
         F.sum("latency_ms").alias("own_latency_ms"),
     )
-    pairs = kept(by_pair)
+    pairs = kept(as_columns(OF_PAIRS, by_pair))
     return LatencyIndex(_by_run(pairs, runs, sources).orderBy("run"), pairs.orderBy("run", "tau", "omega"))
 
 
@@ -129,7 +136,8 @@ def _by_run(pairs: DataFrame, runs: DataFrame, sources: DataFrame) -> DataFrame:
             (F.col("interval_ms") * mean(poisson(F.col("tau"), F.col("omega"), F.col("n")))).alias("poisson_ms"),
         )
     )
-    return rows.withColumns({f"rho_{source}": _rho(F.col(f"{source}_ms")) for source in ("periodic", "poisson")})
+    rhos = {f"rho_{source}": _rho(F.col(f"{source}_ms")) for source in ("periodic", "poisson")}
+    return as_columns(OF_RUNS, rows.withColumns(rhos))
 
 
 def poisson(tau: Column, omega: Column, n: Column) -> Column:

@@ -6,14 +6,25 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
 
-from antiphon.pipeline.glance.figures import by_run, by_shape
+from antiphon.pipeline.glance.figures import FIGURES, by_run, by_shape
 from antiphon.pipeline.glance.look import figures_of
 from antiphon.pipeline.glance.run_index import index_of_groups
-from antiphon.pipeline.glance.times import LATENCIES, latency_buckets, totals
-from antiphon.pipeline.latency_index import LatencyIndex, latency_index
-from antiphon.pipeline.local import kept
+from antiphon.pipeline.glance.times import LATENCIES, OF_LATENCIES, latency_buckets, totals
+from antiphon.pipeline.latency_index import OF_PAIRS, OF_RUNS, LatencyIndex, latency_index
+from antiphon.pipeline.local import kept, local_table
 from antiphon.pipeline.scan import Scan, of_rows
+from antiphon.pipeline.schema import as_columns, columns
+
+_NAMES = [StructField(name, StringType()) for name in ("run", "protocol")]
+# Of the tables that are not what a step in Python says they are: `by_groups` and `by_size` are `figures.by_shape`'s.
+COLUMNS = {
+    "runs": StructType([*_NAMES, *from_arrow_schema(FIGURES).fields]),
+    "by_layer": columns("run layer", "sends bytes", "sends_per_multicast"),
+    "latencies": from_arrow_schema(OF_LATENCIES),
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,18 @@ class Metrics:
     latencies: DataFrame  # the histogram behind the percentiles
     index: LatencyIndex | None  # of the runs with causal graphs, if there are any
 
+    def tables(self) -> dict[str, DataFrame]:
+        """All by their names. Those of the index are empty where there is no graph, so that who reads them need not
+        ask."""
+        names = ("runs", "by_groups", "by_size", "by_layer", "latencies")
+        spark = self.runs.sparkSession
+        index, pairs = (
+            (self.index.runs, self.index.pairs)
+            if self.index is not None
+            else (local_table(spark, [], OF_RUNS), local_table(spark, [], OF_PAIRS))
+        )
+        return {**{name: getattr(self, name) for name in names}, "latency_index": index, "tau_omega": pairs}
+
 
 def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> Metrics:
     """Measure every run. One pass over the trace; `scan`: the same events, where there is a quicker way to read them.
@@ -41,8 +64,8 @@ def metrics(events: DataFrame, runs: DataFrame, *, scan: Scan | None = None) -> 
 
 def metrics_of(figures: DataFrame, events: DataFrame, runs: DataFrame) -> Metrics:
     """Made of what was counted in the parts of a trace; all is computed from these small tables."""
-    counted, latencies = kept(totals(figures)), kept(latency_buckets(figures))
-    rows = kept(_rows(counted, latencies, runs))
+    counted, latencies = kept(totals(figures)), _latencies(figures)
+    rows = kept(as_columns(COLUMNS["runs"], _rows(counted, latencies, runs)))
     frames = counted.filter("kind = 'send'").select("run", "layer", "sends", "bytes")
     by_layer = frames.join(F.broadcast(rows.select("run", "multicasts")), on="run", how="left").select(
         "run", "layer", "sends", "bytes", _per("sends", "multicasts").alias("sends_per_multicast")
@@ -54,7 +77,7 @@ def metrics_of(figures: DataFrame, events: DataFrame, runs: DataFrame) -> Metric
         rows.orderBy("run"),
         by_groups.orderBy("run", "groups"),
         by_size.orderBy("run", "groups", "processes"),
-        by_layer.orderBy("run", "layer"),
+        as_columns(COLUMNS["by_layer"], by_layer).orderBy("run", "layer"),
         latencies,
         None if with_graph.isEmpty() else latency_index(events, with_graph),
     )
@@ -67,6 +90,10 @@ def _figures(events: DataFrame, runs: DataFrame, scan: Scan | None) -> DataFrame
 
 def _rows(counted: DataFrame, latencies: DataFrame, runs: DataFrame) -> DataFrame:
     return runs.select("run", "protocol").join(by_run(counted, latencies), on="run", how="left")
+
+
+def _latencies(figures: DataFrame) -> DataFrame:
+    return kept(as_columns(COLUMNS["latencies"], latency_buckets(figures)))
 
 
 def _per(amount: str, count: str) -> Column:
@@ -97,7 +124,7 @@ def latency_histogram(events: DataFrame, runs: DataFrame, scan: Scan | None = No
     percentiles of a run, of each number of groups, the means, and the picture. The measure `multicasts` has one entry
     per message, delivered or not. Clocks may be apart: `backwards` counts latencies that are negative, and so are none.
     """
-    return latency_buckets(_figures(events, runs, scan))
+    return _latencies(_figures(events, runs, scan))
 
 
 def mean_latencies(latencies: DataFrame) -> DataFrame:

@@ -144,13 +144,14 @@ def _named(property_: str) -> str:
 
 
 def _violations(broken: Sequence[dict[str, Any]]) -> str:
-    """What is broken, each with a picture of the events that prove it."""
+    """What is broken, each with a picture of the events that prove it; that of the first is open."""
     if not broken:
         return ""
     items = "\n".join(
         f"<li><b>{escape(v['run'])}</b> {escape(v['property'])}: {escape(v['detail'])}."
-        f'<details><summary>the events</summary><div class="wide">{diagram(v)}</div></details></li>'
-        for v in broken
+        f"<details{'' if place else ' open'}><summary>the events</summary>"
+        f'<div class="wide">{diagram(v)}</div></details></li>'
+        for place, v in enumerate(broken)
     )
     return f"<h2>Violations</h2><ul>{items}</ul>"
 

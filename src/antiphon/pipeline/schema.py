@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -106,3 +109,14 @@ VIOLATIONS = StructType(
 
 # What a check gives: a violation, and how telling it is. Of many, those with the smallest rank are shown.
 FOUND = StructType([*VIOLATIONS.fields, StructField("rank", LongType(), nullable=False)])
+
+
+def columns(texts: str, longs: str, doubles: str = "") -> StructType:
+    """The schema of a table of figures, by the names of its columns."""
+    kinds = ((texts, StringType()), (longs, LongType()), (doubles, DoubleType()))
+    return StructType([StructField(name, kind) for names, kind in kinds for name in names.split()])
+
+
+def as_columns(columns: StructType, table: DataFrame) -> DataFrame:
+    """These columns of a table, with their types, whatever types it was computed with."""
+    return table.select(*(F.col(column.name).cast(column.dataType) for column in columns))

@@ -7,26 +7,20 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from antiphon.pipeline.schema import as_columns, columns
 
 SLICES = 120  # of equal length, into which a run's time is divided
 
 
-def _columns(texts: str, longs: str, doubles: str = "") -> StructType:
-    kinds = ((texts, StringType()), (longs, LongType()), (doubles, DoubleType()))
-    return StructType([StructField(name, kind) for names, kind in kinds for name in names.split()])
-
-
 COLUMNS = {
-    "loads": _columns("run process", "multicasts deliveries payloads sent sent_bytes received received_bytes"),
-    "rates": _columns(
-        "run", "slice multicasts deliveries payloads frames bytes", "start_s seconds payloads_per_second"
-    ),
-    "held": _columns("run process", "messages held_max", "held_mean wait_ms_mean wait_ms_max"),
-    "held_over_time": _columns("run process", "slice held", "end_s"),
-    "participants": _columns("run", "groups participants messages"),
-    "batches": _columns("run", "payloads requests messages"),
-    "together": _columns("run layer", "messages sets frames"),
+    "loads": columns("run process", "multicasts deliveries payloads sent sent_bytes received received_bytes"),
+    "rates": columns("run", "slice multicasts deliveries payloads frames bytes", "start_s seconds payloads_per_second"),
+    "held": columns("run process", "messages held_max", "held_mean wait_ms_mean wait_ms_max"),
+    "held_over_time": columns("run process", "slice held", "end_s"),
+    "participants": columns("run", "groups participants messages"),
+    "batches": columns("run", "payloads requests messages"),
+    "together": columns("run layer", "messages sets frames"),
 }
 
 
@@ -44,11 +38,7 @@ def work(events: DataFrame) -> dict[str, DataFrame]:
         "batches": batches(events),  # one row per run and size of a message
         "together": together(events),  # one row per run, layer, and number of messages that a frame is about
     }
-    return {name: _as(COLUMNS[name], table) for name, table in tables.items()}
-
-
-def _as(columns: StructType, table: DataFrame) -> DataFrame:
-    return table.select(*(F.col(column.name).cast(column.dataType) for column in columns))
+    return {name: as_columns(COLUMNS[name], table) for name, table in tables.items()}
 
 
 # Per process ---------------------------------------------------------------------------------------------------------

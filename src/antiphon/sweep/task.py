@@ -99,11 +99,12 @@ def _simulated(sweep: Sweep, chunk: Chunk) -> tuple[list[dict[str, Any]], list[S
         found: dict[str, Any] = {"run": run_name(point, seed), "point": point, "seed": seed}
         try:
             outcome = simulate(sweep.points[point].scenario(seed))
+            table = to_table(_rows(outcome, sweep))  # a protocol can say what no trace can hold
         except Exception as error:  # one bad run is a row, and not the end of the others
-            found["error"] = str(error) if isinstance(error, AntiphonError) else f"{type(error).__name__}: {error}"
+            words = str(error) if isinstance(error, AntiphonError) else f"{type(error).__name__}: {error}"
+            found["error"] = words[:ERROR_CHARACTERS_MAX]
         else:
             found |= _told(outcome)
-            table = to_table(_rows(outcome, sweep))
             named = table.append_column(RUN, pa.repeat(found["run"], len(table)))
             runs.append((msgspec.structs.replace(outcome.facts, run=found["run"]), named))
         outcomes.append(found | {"cpu_seconds": time.process_time() - start})

@@ -9,6 +9,9 @@ const RIGHT = 14;
 const LANE = 26;
 const AXIS = 38;
 const COLUMN = 4; // pixels that a column of a picture over time has at least
+const TICK = 64; // pixels between the numbers along an axis, at least
+const LINE = 13; // pixels, of text
+const LETTER = 7.2; // pixels, as wide as one is at most in the mean
 
 // ---- drawing
 
@@ -48,7 +51,7 @@ function ticks(from, to, most) {
 
 function axis(svg, x, from, to, bottom, unit) {
   const right = x(to);
-  const { at, digits } = ticks(from, to, Math.max(2, (right - x(from)) / 90));
+  const { at, digits } = ticks(from, to, Math.max(2, (right - x(from)) / TICK));
   for (const each of at) {
     const tick = draw(svg, "g", { class: "tick" });
     draw(tick, "line", { x1: x(each), x2: x(each), y1: bottom, y2: bottom + 5 });
@@ -73,7 +76,7 @@ function milliseconds(value) {
 /** How far from the left a picture begins that has the names of these groups' processes beside it. */
 function leftOf(groups) {
   const longest = Math.max(0, ...groups.flatMap(([, processes]) => processes).map((process) => process.length));
-  return Math.max(NAMES_MIN, 7.2 * longest + 10);
+  return Math.max(NAMES_MIN, LETTER * longest + 10);
 }
 
 /** Give every process of some groups a height, group under group. */
@@ -258,10 +261,13 @@ function drawLatency() {
       draw(svg, "rect", { ...cell, fill, "fill-opacity": 0.25 + 0.75 * Math.sqrt(count / top), "data-tip": tip });
     }
   });
+  let above = Infinity;
   for (const each of powers(lower(low), lower(high))) {
     const at = y(Math.log2(each * 1e6) * latency.per_octave);
     const tick = draw(svg, "g", { class: "tick" });
     draw(tick, "line", { x1: left - 5, x2: left, y1: at, y2: at });
+    if (above - at < LINE) continue;
+    above = at;
     draw(tick, "text", { x: left - 8, y: at + 4, "text-anchor": "end" }, milliseconds(each));
   }
   axis(svg, x, span[0], span[1], bottom, "seconds since the run began");
@@ -277,6 +283,27 @@ function quantile(bins, share) {
     if (below >= wanted) return bins.get(bin).top;
   }
   return lower(0);
+}
+
+/** Where half of all lies and where 99 % do, each with its words on the side on which there is room for them. */
+function drawQuantiles(svg, counts, x, { left, right, foot, head }) {
+  const found = [[0.5, "p50", "end"], [0.99, "p99", "start"]].map(([share, label, wished]) => {
+    const value = quantile(counts, share);
+    const at = x(Math.log2(value * 1e6) * latency.per_octave);
+    draw(svg, "line", { class: "quantile", x1: at, x2: at, y1: foot, y2: head });
+    const words = `${label} ${milliseconds(value)}`;
+    const fits = { start: right - at, end: at - left };
+    const other = wished === "start" ? "end" : "start";
+    return { at, words, side: fits[wished] > LETTER * words.length ? wished : other };
+  });
+  let taken = -Infinity; // up to where the words before it stand
+  for (const { at, words, side } of found) {
+    const room = LETTER * words.length;
+    const from = side === "start" ? at + 4 : at - 4 - room;
+    const y = from < taken ? head - 4 : head + 8; // one above the other where they would meet
+    taken = from + room;
+    draw(svg, "text", { class: "over", x: side === "start" ? at + 4 : at - 4, y, "text-anchor": side }, words);
+  }
 }
 
 function drawShares() {
@@ -297,26 +324,18 @@ function drawShares() {
   const left = leftOf(data.lanes);
   const x = scale(low, high, left, width - RIGHT);
   let y = 8;
-  [...rows].forEach(([row, counts], place) => {
+  for (const [row, counts] of rows) {
     y += ridge;
     const top = Math.max(...[...counts.values()].map(({ count }) => count));
     const area = [...counts].map(
       ([bin, { count }]) => `M${x(bin)} ${y}V${y - (ridge - wordy) * (count / top)}H${x(bin + 1)}V${y}Z`,
     );
-    const fill = row === "outage" ? "var(--outage)" : COLOURS[place % (COLOURS.length - 1)];
+    const fill = `var(--${row === "outage" ? "outage" : "normal"})`; // as in the picture above
     draw(svg, "path", { d: area.join(""), fill, "fill-opacity": 0.85 });
     draw(svg, "line", { class: "base", x1: left, x2: width - RIGHT, y1: y, y2: y });
     name(svg, row, left, y - 4);
-    const [half, most] = [quantile(counts, 0.5), quantile(counts, 0.99)];
-    for (const [value, words, anchor] of [[half, "p50", "end"], [most, "p99", "start"]]) {
-      const at = x(Math.log2(value * 1e6) * latency.per_octave);
-      draw(svg, "line", { class: "quantile", x1: at, x2: at, y1: y, y2: y - ridge + 16 });
-      const side = (anchor === "start" ? width - at : at - left) > 90 ? anchor : anchor === "start" ? "end" : "start";
-      const beside = side === "start" ? 4 : -4; // the other side where the words would leave the picture
-      const line = side === anchor || words === "p50" ? 24 : 12;
-      draw(svg, "text", { x: at + beside, y: y - ridge + line, "text-anchor": side }, `${words} ${milliseconds(value)}`);
-    }
-  });
+    drawQuantiles(svg, counts, x, { left, right: width, foot: y, head: y - ridge + 16 });
+  }
   let last = -Infinity;
   for (const each of powers(lower(low), lower(high))) {
     const at = x(Math.log2(each * 1e6) * latency.per_octave);
@@ -330,21 +349,38 @@ function drawShares() {
 
 // ---- a few messages in space and time
 
-let part = [0, data.space_time.ms];
+const BESIDE = 11; // pixels from one delivery to that which stands beside it
+let part = [0, mostlyOver(data.space_time)];
+
+/** By when a few times the usual latency is over: what one who was down still has to do would leave no room for more. */
+function mostlyOver({ deliveries, ms }) {
+  const ends = deliveries.map(([, , when]) => when).sort((one, other) => one - other);
+  return ends.length ? Math.min(ms, 3 * ends[Math.floor(ends.length / 2)]) || ms : ms;
+}
+
+/** Which colour is which message, as words that go on in the next line on a phone. */
+function nameColours(messages, colour) {
+  const legend = document.getElementById("messages");
+  legend.replaceChildren();
+  for (const message of messages) {
+    const key = document.createElement("span");
+    key.className = "key";
+    key.style.background = colour.get(message);
+    const word = document.createElement("span");
+    word.append(key, message);
+    legend.append(word);
+  }
+}
 
 function drawSpaceTime() {
   const { groups, messages, multicasts, deliveries, frames, ms } = data.space_time;
   if (!messages.length) return void (document.getElementById("space-time").textContent = "There is no message.");
-  const { heights, bottom, left } = lanes(groups, 24);
+  const { heights, bottom, left } = lanes(groups, 4);
   const { svg, width } = canvas("space-time", bottom + AXIS, "Messages between processes over time");
-  const x = scale(part[0], part[1], left, width - RIGHT);
+  const right = width - RIGHT - BESIDE * (messages.length - 1);
+  const x = scale(part[0], part[1], left, right);
   const colour = new Map(messages.map((message, place) => [message, COLOURS[place % COLOURS.length]]));
-  let at = 0;
-  for (const message of messages) {
-    draw(svg, "circle", { cx: at + 6, cy: 10, r: 5, fill: colour.get(message) });
-    draw(svg, "text", { x: at + 15, y: 14 }, message);
-    at += 26 + 7.2 * message.length;
-  }
+  nameColours(messages, colour);
   const clip = draw(draw(svg, "clipPath", { id: "within" }), "rect", { x: left - 9, y: 0, width: width - left, height: bottom });
   const drawn = draw(svg, "g", { "clip-path": `url(#${clip.parentNode.id})` });
   for (const [process, y] of heights) {
@@ -367,7 +403,7 @@ function drawSpaceTime() {
   }
   const last = new Map();
   for (const [process, message, when] of deliveries) {
-    const cx = Math.max(x(when), (last.get(process) ?? -Infinity) + 11); // those at one moment stand side by side
+    const cx = Math.max(x(when), (last.get(process) ?? -Infinity) + BESIDE); // those at one moment stand side by side
     last.set(process, cx);
     const tip = `${process} delivers ${message}, at ${when.toFixed(3)} ms`;
     draw(drawn, "circle", { cx, cy: heights.get(process), r: 5.5, fill: colour.get(message), stroke: "var(--page)", "data-tip": tip });
@@ -377,7 +413,7 @@ function drawSpaceTime() {
     part = [from, to];
     drawSpaceTime();
   };
-  choosable(svg, x, left, width - RIGHT, choose, () => choose(0, ms));
+  choosable(svg, x, left, right, choose, () => choose(0, ms));
 }
 
 // ---- words about what the pointer or the keyboard is at
