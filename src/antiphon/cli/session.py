@@ -129,15 +129,18 @@ def one_sentence() -> Iterator[None]:
             traceback.print_exception(error)
             raise NotJudged(f"Nothing can be said of the trace: {type(error).__name__}: {error}") from None
         said = str(error)
-        # Not where a line of Python is quoted.
-        file = re.search(r"while reading file (file:/+)?([^\s{]\S*?)\.?\s", said)
-        if file:
-            raise DamagedInside(f"Spark cannot read {'/' if file[1] else ''}{file[2]}: it is damaged.") from None
-        raise NotJudged(_why(said) or f"Spark failed: {type(error).__name__}") from None
+        kind = DamagedInside if _DAMAGED.search(said) else NotJudged
+        raise kind(_why(said) or f"Spark failed: {type(error).__name__}") from None
+
+
+_DAMAGED = re.compile(r"while reading file (file:/+)?([^\s{]\S*?)\.?\s")  # not where a line of Python is quoted
 
 
 def _why(said: str) -> str | None:
     """What is to be said of a failure inside Spark: the reason, if it is one that people can do something about."""
+    file = _DAMAGED.search(said)
+    if file:
+        return f"Spark cannot read {'/' if file[1] else ''}{file[2]}: it is damaged."
     module = re.search(r"ModuleNotFoundError: No module named '([^']+)'", said)
     if module:
         return (
