@@ -351,6 +351,8 @@ def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
         ("receipt_broken_in_an_incomplete_run", "receipts"),
         ("bystander_in_an_incomplete_run", "genuineness"),
         ("real_time_broken_by_way_of_a_third_group", "real_time_order"),
+        ("delivered_twice_through_two_messages", "integrity"),
+        ("turns_inverted_everywhere", "client_turn_order"),
     ]
     first = {(row.run, row.property): row.asDict(recursive=True) for row in reversed(judged.found)}
     told = {(v["run"], v["property"]): v for v in proved([first[key] for key in wanted], judged.events)}
@@ -382,6 +384,35 @@ def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
     assert kinds("consensus_with_another_group", "locality") in ([("send", None)], [("receive", None)])
     assert kinds("receipt_broken_in_an_incomplete_run", "receipts") == [("receipt", None)]
     assert ("send", None) in kinds("bystander_in_an_incomplete_run", "genuineness")
+    twice = kinds("delivered_twice_through_two_messages", "integrity")
+    assert [kind for kind, _ in twice] == ["deliver", "deliver"]
+    # Both deliveries, and what told of the turns.
+    turned = kinds("turns_inverted_everywhere", "client_turn_order")
+    assert [kind for kind, _ in turned] == ["deliver", "deliver", "receipt", "receipt"]
+
+
+def test_of_what_nobody_delivers_every_delivery_is_missing(judged: Judged) -> None:
+    violations = [row.asDict(recursive=True) for row in judged.found if row.property == "validity"]
+    for told in proved(violations, judged.events):
+        (message,) = told["messages"]
+        assert [event["kind"] for event in told["events"]] == ["multicast"]
+        assert told["missing"] == [{"process": process, "message": message} for process in told["processes"]]
+        assert told["missing"]
+
+
+def test_what_comes_between_neighbours_is_shown(judged: Judged) -> None:
+    violations = [row.asDict(recursive=True) for row in judged.found if row.property == "gaps"]
+    told_of = proved(violations, judged.events)
+    plain = [told for told in told_of if all(event["kind"] != "adopt" for event in told["events"])]  # nobody's donor
+    assert len(plain) > 2
+    for told in plain:
+        one, other = told["processes"]
+        *first, between, message = told["messages"]
+        rows = [(event["process"], event["message"]) for event in told["events"]]
+        assert all(event["kind"] == "deliver" for event in told["events"])
+        of_other = [(other, name) for name in (*first, between, message)]
+        assert sorted(rows) == sorted([*((one, name) for name in (*first, message)), *of_other])
+        assert rows.index((other, between)) < rows.index((other, message))
 
 
 def test_what_a_newcomer_took_over_is_proved_by_the_rows_of_its_donor(judged: Judged) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ from antiphon.core.errors import NotJudged, TraceError
 from antiphon.pipeline import scan
 from antiphon.pipeline.read import deduplicate, open_trace, read_events
 from antiphon.pipeline.schema import EVENTS
+from antiphon.pipeline.verify import verify
 from antiphon.trace import Row, RunFacts, read_facts, write_facts
 from antiphon.trace.parquet import deduplicate as deduplicate_here
 from antiphon.trace.parquet import read_rows, to_table, write_events, write_run, write_runs
-from antiphon.trace.survey import examined, survey
+from antiphon.trace.survey import examine_here, examined, survey
 from cli.command import Command
 from forgeries import honest_run
 
@@ -71,7 +73,14 @@ def without_views(table: pa.Table) -> pa.Table:
     return table.set_column(table.schema.get_field_index("order_key"), "order_key", nothing)
 
 
-@pytest.mark.parametrize("rewrite", [with_large_texts, with_dictionaries, by_pandas, without_views])
+def with_one_type_of_numbers(table: pa.Table) -> pa.Table:
+    return table.set_column(table.schema.get_field_index("step"), "step", table["step"].cast(pa.int64()))
+
+
+REWRITTEN = [with_large_texts, with_dictionaries, by_pandas, without_views, with_one_type_of_numbers]
+
+
+@pytest.mark.parametrize("rewrite", REWRITTEN)
 def test_what_other_tools_write_is_read(spark: SparkSession, tmp_path: Path, rewrite: Any) -> None:
     facts, rows = honest_run(1, run="r", messages=5)
     if rewrite is without_views:
@@ -89,6 +98,25 @@ def test_what_other_tools_write_is_read(spark: SparkSession, tmp_path: Path, rew
     read = sorted(read_events(spark, tmp_path).select(*EVENTS.names[:-1]).collect(), key=lambda row: (row[0], row[1]))
     expected = sorted(to_table(rows).to_pylist(), key=lambda row: (row["process"], row["seq"]))
     assert [row.asDict(recursive=True) for row in read] == expected
+
+
+@pytest.mark.parametrize("group", [7, 1_000_000], ids=["many row groups", "one row group"])
+def test_what_other_tools_write_is_judged(spark: SparkSession, tmp_path: Path, group: int) -> None:
+    """A first look reads on its own, with texts as they are coded in each row group."""
+    broken = {}
+    for i, rewrite in enumerate((*REWRITTEN, pa.table)):
+        facts, rows = honest_run(1, run=f"r{i}", messages=10)
+        last = max(i for i, row in enumerate(rows) if row.kind == "deliver")
+        rows[last] = rows[last]._replace(message="nobody:1")
+        write_facts(tmp_path, facts)
+        (tmp_path / "events" / f"run=r{i}").mkdir(parents=True)
+        pq.write_table(rewrite(to_table(rows)), tmp_path / f"events/run=r{i}/theirs.parquet", row_group_size=group)
+        broken[facts.run] = {violation.property for violation in check_run(facts, rows)}
+    trace = open_trace(spark, tmp_path)
+    found: dict[str, set[str]] = {}
+    for row in verify(trace.events, trace.runs, scan=trace.scan).collect():
+        found.setdefault(row.run, set()).add(row.property)
+    assert found == broken
 
 
 def test_a_double_that_is_no_number_of_anything_is_refused(tmp_path: Path) -> None:
@@ -166,6 +194,49 @@ def test_what_is_wrong_with_one_run_is_no_reason_to_refuse_the_others(tmp_path: 
     assert all(str(tmp_path) in complaint for complaint in found.complaints)
 
 
+def test_of_a_run_of_which_there_are_facts_and_no_events_nothing_is_said(tmp_path: Path) -> None:
+    for i, run in enumerate(["good", "gone"]):
+        write_run(tmp_path, *honest_run(i, run=run, messages=2))
+    shutil.rmtree(tmp_path / "events" / "run=gone")
+    file = tmp_path / "runs" / "gone.json"
+    assert survey(tmp_path).refused == {"gone": f"{file} has the facts of run 'gone', but there are no events of it."}
+    write_runs(tmp_path, "many", [named(honest_run(3), "third")])  # such a file may have events of any run
+    assert not survey(tmp_path).complaints
+
+
+def test_a_run_that_no_folder_can_be_named_after_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, *honest_run(1, run="r", messages=2))
+    file = tmp_path / "runs" / "r.json"
+    file.write_text(file.read_text().replace('"run":"r"', '"run":"../r"'))
+    with pytest.raises(TraceError, match=r"r\.json has '\.\./r' as the name of a run: use letters, digits"):
+        survey(tmp_path)
+
+
+def test_a_damaged_file_that_is_about_nobody_is_told_of(tmp_path: Path) -> None:
+    write_run(tmp_path, *honest_run(1, run="r", messages=2))
+    (tmp_path / "events" / "more.parquet").write_bytes(b"PAR1")
+    found = survey(tmp_path)
+    assert [facts.run for facts in found.facts] == ["r"]
+    told = f"{tmp_path}/events/more.parquet is not a Parquet file, or is damaged."
+    assert found.complaints == [told]
+
+
+def test_hidden_files_are_not_looked_at(tmp_path: Path) -> None:
+    write_run(tmp_path, *honest_run(1, run="r", messages=2))
+    for place in (
+        "events/.a.parquet",
+        "events/_b.parquet",
+        "events/run=r/._c.parquet",
+        "runs/.r.json",
+        "runs/_r.jsonl",
+    ):
+        (tmp_path / place).write_text("whatever")
+    found = survey(tmp_path)
+    assert not found.complaints
+    assert len(found.files) == 1
+    assert len(read_facts(tmp_path)) == 1
+
+
 def named(run: Run, name: str) -> Run:
     return msgspec.structs.replace(run[0], run=name), run[1]
 
@@ -217,20 +288,72 @@ def read_facts_of(folder: Path, run: str) -> list[RunFacts]:
     return [facts for facts in survey(folder).facts if facts.run == run]
 
 
-def test_a_file_that_is_damaged_inside_is_named_and_nothing_is_judged(
-    spark: SparkSession, antiphon: Command, tmp_path: Path
-) -> None:
-    """Its footer is whole: only who reads the rows can tell. The code is 3: 1 would mean a broken promise."""
-    write_run(tmp_path, *honest_run(1, run="r", messages=40))
-    (file,) = tmp_path.glob("events/run=r/*.parquet")
+def damage_inside(file: Path) -> None:
+    """Its footer stays whole: only who reads the rows can tell."""
     data = bytearray(file.read_bytes())
     column = pq.ParquetFile(file).metadata.row_group(0).column(1)  # seq, which is read at once
     begin = column.dictionary_page_offset or column.data_page_offset
     data[begin + 30 : begin + column.total_compressed_size] = bytes(column.total_compressed_size - 30)
     file.write_bytes(data)
+
+
+def test_of_a_file_that_is_damaged_inside_the_run_is_named_and_the_others_are_judged(
+    spark: SparkSession, antiphon: Command, tmp_path: Path
+) -> None:
+    for i, run in enumerate(["one", "two", "good"]):
+        write_run(tmp_path, *honest_run(i, run=run, messages=40))
+    files = [next(tmp_path.glob(f"events/run={run}/*.parquet")) for run in ("one", "two")]
+    for file in files:
+        damage_inside(file)
+    result = antiphon("verify", tmp_path, "--json")
+    assert result.code == 3
+    reasons = {row["run"]: row["reason"] for row in result.json["refused"]}
+    told = "is not a Parquet file, or is damaged."
+    assert reasons == {run: f"{file} {told}" for run, file in zip(["one", "two"], files, strict=True)}
+    statuses = {(row["run"], row["status"]) for row in result.json["verdicts"]}
+    assert statuses - {("good", "not promised")} == {("good", "holds")}
+    shutil.rmtree(tmp_path / "events" / "run=good")
+    (tmp_path / "runs" / "good.json").unlink()
+    result = antiphon("verify", tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines()[-1] == f"antiphon: {files[0]} {told}"
+
+
+def test_where_only_spark_fails_to_read_a_file_nothing_is_judged(
+    spark: SparkSession, antiphon: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code is 3: 1 would mean a broken promise."""
+    write_run(tmp_path, *honest_run(1, run="r", messages=40))
+    (file,) = tmp_path.glob("events/run=r/*.parquet")
+    damage_inside(file)
+    monkeypatch.setattr("antiphon.pipeline.read.examine_here", lambda files, runs, **_: examine_here(files, runs))
     result = antiphon("verify", tmp_path)
     assert (result.code, result.out) == (3, "")
     assert result.err.splitlines()[-1] == f"antiphon: Spark cannot read {file}: it is damaged."
+
+
+def test_a_mistake_of_ours_is_not_a_broken_promise(
+    antiphon: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    write_run(tmp_path, *honest_run(1, run="r", messages=2))
+    monkeypatch.setattr("antiphon.cli.spark.quiet_session", fail)
+    result = antiphon("verify", tmp_path)
+    told = "antiphon: Nothing can be said of the trace: ZeroDivisionError: by zero"
+    assert (result.code, result.err.splitlines()[-1]) == (3, told)
+    assert "Traceback" in result.err
+
+
+def test_a_folder_for_pictures_that_cannot_be_made_is_refused_before_anything_is_judged(
+    antiphon: Command, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "trace", *honest_run(1, run="r", messages=2))
+    (tmp_path / "file").write_text("")
+    result = antiphon("verify", tmp_path / "trace", "--draw", tmp_path / "file")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"antiphon: --draw cannot make the folder {tmp_path / 'file'}: File exists.\n"
 
 
 def test_spark_failing_is_not_a_broken_promise(

@@ -184,7 +184,7 @@ def _validity(history: RunHistory) -> Iterator[Violation]:
             continue
         if unknown.isdisjoint(multicast.addressed):
             detail = f"{sender} is correct and multicasts {message}, but no correct process of its groups delivers it."
-            yield Violation(Promise.VALIDITY.value, (sender,), (message,), detail)
+            yield Violation(Promise.VALIDITY.value, tuple(history.correct(multicast.addressed)), (message,), detail)
 
 
 def agreement(history: RunHistory) -> list[Violation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antiphon.core.errors import AntiphonError, NotJudged, UsageError
+from antiphon.core.errors import AntiphonError, DamagedInside, NotJudged, UsageError
 from antiphon.trace import event_files
 
 if TYPE_CHECKING:
@@ -117,20 +118,27 @@ def refuse_elsewhere(place: str, master: str | None, flag: str = "") -> None:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Turn a failure inside Spark into one sentence, which names the file if one was the reason."""
+    """Turn a failure inside Spark into one sentence, which names the file if one was the reason. A mistake of ours is
+    shown as it is; the exit code that Python has for one would say that a promise is broken."""
     try:
         yield
-    except AntiphonError:
+    except (AntiphonError, BrokenPipeError):
         raise
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
-            raise
-        raise NotJudged(_why(str(error)) or f"Spark failed: {type(error).__name__}") from None
+            traceback.print_exception(error)
+            raise NotJudged(f"Nothing can be said of the trace: {type(error).__name__}: {error}") from None
+        said = str(error)
+        kind = DamagedInside if _DAMAGED.search(said) else NotJudged
+        raise kind(_why(said) or f"Spark failed: {type(error).__name__}") from None
+
+
+_DAMAGED = re.compile(r"while reading file (file:/+)?([^\s{]\S*?)\.?\s")  # not where a line of Python is quoted
 
 
 def _why(said: str) -> str | None:
     """What is to be said of a failure inside Spark: the reason, if it is one that people can do something about."""
-    file = re.search(r"while reading file (file:/+)?([^\s{]\S*?)\.?\s", said)  # not where a line of Python is quoted
+    file = _DAMAGED.search(said)
     if file:
         return f"Spark cannot read {'/' if file[1] else ''}{file[2]}: it is damaged."
     module = re.search(r"ModuleNotFoundError: No module named '([^']+)'", said)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -15,7 +16,7 @@ from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.printing import Printer, print_table
 from antiphon.cli.progress import StepsBar
 from antiphon.cli.session import check_trace, collected, one_sentence, placed, quiet_session, refuse_elsewhere
-from antiphon.core.errors import TraceError, UsageError
+from antiphon.core.errors import DamagedInside, TraceError, UsageError
 from antiphon.core.promises import Promise
 from antiphon.trace import read_facts
 
@@ -32,6 +33,8 @@ TraceArgument = Annotated[
         help="A trace's folder or address (hdfs://..., s3a://...), or the folder of a cluster that is down."
     ),
 ]
+
+Made = TypeVar("Made")
 
 EXIT_BROKEN, EXIT_INCOMPLETE = 1, 3  # 2 is bad input
 
@@ -62,19 +65,11 @@ def verify_command(
     where = master_of(master, remote)
     trace = find_trace(dir, where)
     found = check_trace(trace, where)
-    with StepsBar(3) as steps, one_sentence():
-        events, runs, survey, scan = _open(trace, found, steps, where)
-        from antiphon.pipeline.verify import verdicts, verify
-
-        steps.next("checking every promise")
-        violations = verify(events, runs, scan=scan)
-        judged = collected(verdicts(violations, runs))
-        broken = collected(violations)
-        if broken:
-            from antiphon.pipeline.proofs import proved
-
-            broken = proved(broken, events)
-    if draw:
+    if draw is not None:
+        _make_folder(draw)
+    with StepsBar(3) as steps:
+        (judged, broken), survey = _as_far_as_readable(trace, found, steps, where, partial(_judge, steps))
+    if draw is not None:
         _draw(draw, broken)
     code = exit_code(judged, _unjudged(survey))
     if json:
@@ -91,10 +86,29 @@ def verify_command(
         raise typer.Exit(code)
 
 
+def _judge(steps: StepsBar, trace: Trace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The verdicts, and the violations with what proves them."""
+    from antiphon.pipeline.proofs import proved
+    from antiphon.pipeline.verify import verdicts, verify
+
+    steps.next("checking every promise")
+    violations = verify(trace.events, trace.runs, scan=trace.scan)
+    judged = collected(verdicts(violations, trace.runs))
+    broken = collected(violations)
+    return judged, proved(broken, trace.events) if broken else []
+
+
+def _make_folder(folder: Path) -> None:
+    """Before anything is judged: afterwards it would be too late to say that nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--draw cannot make the folder {folder}: {error.strerror}.") from None
+
+
 def _draw(folder: Path, broken: Sequence[dict[str, Any]]) -> None:
     from antiphon.pipeline.diagram import diagram
 
-    folder.mkdir(parents=True, exist_ok=True)
     for number, violation in enumerate(broken[: tables.VIOLATIONS_PRINTED], start=1):
         name = f"{number:02d}-{violation['run']}-{violation['property']}.svg"
         (folder / name).write_text(diagram(violation), encoding="utf-8")
@@ -146,38 +160,42 @@ def metrics_command(
     trace = find_trace(dir, where)
     tables_at = None if out is None else _new_folder(out, where)
     found = check_trace(trace, where)
-    with StepsBar(3) as steps, one_sentence():
-        events, runs, survey, scan = _open(trace, found, steps, where)
-        from antiphon.pipeline.clocks import set_back
-        from antiphon.pipeline.metrics import metrics
-
-        steps.next("measuring")
-        measured = metrics(events, runs, scan=scan)
-        if tables_at is not None:
-            _write_tables(measured, events, tables_at)
-        by_run, by_groups = collected(measured.runs), collected(measured.by_groups)
-        by_size, by_layer = (collected(t) if json else [] for t in (measured.by_size, measured.by_layer))
-        turned_back = collected(set_back(events))
-        index = collected(measured.index.runs) if measured.index else []
-        pairs = collected(measured.index.pairs) if measured.index and json else []
+    with StepsBar(3) as steps:
+        figures, survey = _as_far_as_readable(trace, found, steps, where, partial(_measure, steps, tables_at, json))
     if json:
-        told: dict[str, Any] = {"runs": by_run, "by_groups": by_groups, "by_size": by_size, "by_layer": by_layer}
-        told["clocks_set_back"] = turned_back
-        told |= {"latency_index": index, "tau_omega": pairs} if index else {}
-        told |= {"refused": _refused(survey)} if survey.complaints else {}
+        told = figures | ({"refused": _refused(survey)} if survey.complaints else {})
         print(msgspec.json.encode(told).decode())
     else:
         console = Printer()
-        print_table(tables.run_metrics(by_run), console)
+        print_table(tables.run_metrics(figures["runs"]), console)
         console.print("\nby number of destination groups")
-        print_table(tables.group_metrics(by_groups), console)
-        if index:
+        print_table(tables.group_metrics(figures["by_groups"]), console)
+        if "latency_index" in figures:
             console.print("\nfor how many machines a message waits, while all are sending")
-            print_table(tables.index_metrics(index), console)
-        tables.explain_clocks(console, by_run, turned_back)
+            print_table(tables.index_metrics(figures["latency_index"]), console)
+        tables.explain_clocks(console, figures["runs"], figures["clocks_set_back"])
         tables.explain_refused(console, _refused(survey))
     if survey.complaints:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _measure(steps: StepsBar, tables_at: str | None, in_full: bool, trace: Trace) -> dict[str, Any]:
+    """The figures that are shown, or all of them; and all tables, written where somebody wants them."""
+    from antiphon.pipeline.clocks import set_back
+    from antiphon.pipeline.metrics import metrics
+
+    steps.next("measuring")
+    measured = metrics(trace.events, trace.runs, scan=trace.scan)
+    shown = {"runs": measured.runs, "by_groups": measured.by_groups}
+    shown |= {"by_size": measured.by_size, "by_layer": measured.by_layer} if in_full else {}
+    told = {name: collected(table) for name, table in shown.items()}
+    told["clocks_set_back"] = collected(set_back(trace.events))
+    index = collected(measured.index.runs) if measured.index else []
+    told |= {"latency_index": index} if index else {}
+    told |= {"tau_omega": collected(measured.index.pairs)} if measured.index and index and in_full else {}
+    if tables_at is not None:  # when everything has been read once, or a damaged file would leave half of them
+        _write_tables(measured, trace.events, tables_at)
+    return told
 
 
 def _new_folder(out: str, master: str | None) -> str:
@@ -220,16 +238,8 @@ def report_command(
     found = check_trace(trace, where)
     if not out.parent.is_dir():
         raise UsageError(f"There is no folder {out.parent} to write the page into.")
-    with StepsBar(4) as steps, one_sentence():
-        events, runs, survey, scan = _open(trace, found, steps, where)
-        from antiphon.pipeline.report import write_report
-        from antiphon.pipeline.verify import verdicts, verify_and_measure
-
-        steps.next("checking every promise, and measuring")
-        violations, measured = verify_and_measure(events, runs, scan=scan)
-        judged = collected(verdicts(violations, runs))
-        steps.next("drawing")
-        write_report(out, events, runs, violations, judged, measured, run=run)
+    with StepsBar(4) as steps:
+        judged, survey = _as_far_as_readable(trace, found, steps, where, partial(_draw_page, steps, out, run))
     print(f"The report: {out}")
     tables.explain_refused(Printer(), _refused(survey))
     code = exit_code(judged, _unjudged(survey))
@@ -237,14 +247,40 @@ def report_command(
         raise typer.Exit(code)
 
 
-def _open(trace: Path | str, found: Survey | None, steps: StepsBar, master: str | None) -> Trace:
-    """The trace, as DataFrames, and what could not be read."""
-    steps.next("starting Spark")
-    spark = quiet_session(trace, master)
-    from antiphon.pipeline.read import open_trace
+def _draw_page(steps: StepsBar, out: Path, run: str | None, trace: Trace) -> list[dict[str, Any]]:
+    from antiphon.pipeline.report import write_report
+    from antiphon.pipeline.verify import verdicts, verify_and_measure
 
-    steps.next("reading the trace")
-    return open_trace(spark, trace, found)
+    steps.next("checking every promise, and measuring")
+    violations, measured = verify_and_measure(trace.events, trace.runs, scan=trace.scan)
+    judged = collected(verdicts(violations, trace.runs))
+    steps.next("drawing")
+    write_report(out, trace.events, trace.runs, violations, judged, measured, run=run)
+    return judged
+
+
+def _as_far_as_readable(
+    trace: Path | str, found: Survey | None, steps: StepsBar, master: str | None, work: Callable[[Trace], Made]
+) -> tuple[Made, Survey]:
+    """What this work makes of a trace, and what was not read. Should a file turn out to be damaged inside, all are read
+    through to find which ones are, and the work begins again without these."""
+    steps.next("starting Spark")
+    with one_sentence():
+        spark = quiet_session(trace, master)
+        from antiphon.pipeline.read import open_trace
+
+        steps.next("reading the trace")
+    try:
+        with one_sentence():
+            opened = open_trace(spark, trace, found)
+            return work(opened), opened.survey
+    except DamagedInside as error:
+        steps.next("looking for damaged files")
+        with one_sentence():
+            opened = open_trace(spark, trace, thorough=True)
+            if not opened.survey.complaints:
+                raise error  # whatever Spark cannot read there, Arrow can
+            return work(opened), opened.survey
 
 
 def demo_command(

@@ -57,3 +57,7 @@ class TraceError(AntiphonError):
 
 class NotJudged(AntiphonError):
     """Spark could not do its work: nothing is said of what it was to look at."""
+
+
+class DamagedInside(NotJudged):
+    """A file of a trace turned out to be damaged when its rows were read: without it, the rest can be judged."""

@@ -99,10 +99,12 @@ def client_turn_order(evidence: Evidence) -> DataFrame | None:
     told = cells(outcomes, ["receipt"]).filter(~F.col("layer").eqNullSafe(MAJORITY))
     asked = ["run", "client", "destinations", "first"]
     turned = told.filter("position > 0").select("run", "client").distinct()
+    turn = F.struct(F.coalesce("position", F.lit(0)).alias("turn"), F.struct("process", "seq").alias("receipt"))
     turns = (
         told.join(turned, on=["run", "client"], how="left_semi")
         .groupBy(*asked)
-        .agg(F.max(F.coalesce("position", F.lit(0))).alias("turn"))
+        .agg(F.max(turn).alias("told"))
+        .select(*asked, "told.*")
     )
     rows = delivered_first(outcomes).join(turns, on=asked, how="inner")
     earlier = (
@@ -110,14 +112,17 @@ def client_turn_order(evidence: Evidence) -> DataFrame | None:
         .orderBy("seq", "place")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    broken = rows.withColumn("before", F.max("turn").over(earlier)).filter("turn < before")
+    latest = F.max(F.struct("turn", "seq", "receipt")).over(earlier)
+    broken = rows.withColumn("before", latest).filter("turn < before.turn")
     detail = F.format_string(
         "%s delivers request %d of %s to %s, of turn %d, behind something of turn %d",
-        "process", "first", "client", F.array_join("destinations", " and "), "turn", "before",
+        "process", "first", "client", F.array_join("destinations", " and "), "turn", "before.turn",
     )  # fmt: skip
     messages = F.array_compact(F.array("message"))
-    where = rows_of(("process", "seq"))
-    struct = violation(Promise.CLIENT_TURN_ORDER, F.array("process"), messages, detail, rank=F.col("seq"), rows=where)
+    deliveries = ("process", "before.seq"), ("process", "seq")
+    receipts = (("before.receipt.process", "before.receipt.seq"), ("receipt.process", "receipt.seq"))
+    proof = rows_of(*deliveries, *receipts)
+    struct = violation(Promise.CLIENT_TURN_ORDER, F.array("process"), messages, detail, rank=F.col("seq"), rows=proof)
     return found(broken, struct)
 
 
@@ -141,7 +146,7 @@ def _receipts(evidence: Evidence, promise: Promise, which: str, verb: str) -> Da
         F.col("process"),
         verb,
         request_text(),
-        ", ",
+        "; ",
         listed(F.col("missing")),
         " never delivered it as it was acknowledged",
     )

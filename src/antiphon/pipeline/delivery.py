@@ -80,14 +80,13 @@ def _numbers_twice(odd_sessions: DataFrame | None) -> DataFrame | None:
     by_number = Window.partitionBy(*SESSION).orderBy("first", "seq", "place").rowsBetween(Window.unboundedPreceding, -1)
     twice = (
         odd_sessions.filter(judged("integrity"))
-        .withColumn("reached", F.max("last").over(by_number))
-        .filter(F.col("first") <= F.col("reached"))
+        .withColumn("reached", F.max(F.struct("last", "seq")).over(by_number))
+        .filter(F.col("first") <= F.col("reached.last"))
     )
     detail = words(F.col("process"), " delivers ", request_text(), " again, all or in part")
     messages = F.array_compact(F.array("message"))
-    struct = violation(
-        Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq"), rows=rows_of(("process", "seq"))
-    )
+    proof = rows_of(("process", "reached.seq"), ("process", "seq"))
+    struct = violation(Promise.INTEGRITY, F.array("process"), messages, detail, rank=F.col("seq"), rows=proof)
     return found(twice, struct)
 
 
@@ -150,7 +149,7 @@ def validity(evidence: Evidence) -> DataFrame | None:
     known_to_all = ~F.arrays_overlap("unknown", "addressed")
     broken = correct_sender & (F.size(_correct()) > 0) & nobody & known_to_all
     detail = words(F.col("message"), " has a correct sender and no correct process delivered it")
-    return _of_suspects(evidence, _broken(Promise.VALIDITY, broken, F.array("sender"), detail))
+    return _of_suspects(evidence, _broken(Promise.VALIDITY, broken, _correct(), detail))
 
 
 def _correct() -> Column:

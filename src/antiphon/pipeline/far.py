@@ -80,7 +80,7 @@ def _collected(spark: SparkSession, folder: str, names: str, column: str) -> lis
 
 
 def examine_far(
-    spark: SparkSession, files: TraceFiles, wanted: Sequence[str], runs: Collection[str]
+    spark: SparkSession, files: TraceFiles, wanted: Sequence[str], runs: Collection[str], *, thorough: bool = False
 ) -> Iterable[Examined]:
     """Let the executors look at every file. What is to be said of one comes back, if there is anything."""
     large = [file for file in wanted if files.events[file] > EXAMINED_BYTES_MAX]
@@ -90,13 +90,14 @@ def examine_far(
     if not others:
         return refused
     worthwhile = F.col("complaint").isNotNull() | F.col("recast") | (F.size("strange") > 0)
-    looked_at = contents(spark, files.root, others).mapInArrow(partial(_examined, frozenset(runs)), schema.EXAMINED)
+    look = partial(_examined, frozenset(runs), thorough)
+    looked_at = contents(spark, files.root, others).mapInArrow(look, schema.EXAMINED)
     return refused + [Examined(*row) for row in looked_at.filter(worthwhile).orderBy("file").collect()]
 
 
-def _examined(runs: frozenset[str], batches: Batches) -> Batches:
+def _examined(runs: frozenset[str], thorough: bool, batches: Batches) -> Batches:
     for file, content in _each(batches):
-        found = examined(file, runs, content)._asdict()
+        found = examined(file, runs, content, thorough=thorough)._asdict()
         yield pa.RecordBatch.from_pylist([found], to_arrow_schema(schema.EXAMINED))
 
 

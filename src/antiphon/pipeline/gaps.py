@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from antiphon.core.promises import Promise
 from antiphon.pipeline.evidence import Evidence
 from antiphon.pipeline.messages import judged
-from antiphon.pipeline.violations import found, violation
+from antiphon.pipeline.violations import found, rows_of, violation
 
 
 def gaps(evidence: Evidence) -> DataFrame:
@@ -30,11 +30,18 @@ def gaps(evidence: Evidence) -> DataFrame:
         .withColumn("time", F.row_number().over(first_of))
         .filter("time = 1")  # a second delivery is integrity's affair
         .select("run", "group", "process", "message", "seq", "gaps", F.row_number().over(by_seq).alias("place"))
-        .withColumns({"before": F.lag("message").over(by_seq), "earlier": F.lag("gaps", 1, 0).over(by_seq)})
+        .withColumns({"before": F.lag("message").over(by_seq), "before_seq": F.lag("seq").over(by_seq)})
+        .withColumn("earlier", F.lag("gaps", 1, 0).over(by_seq))
     )
-    neighbours = places.filter("gaps = earlier")
-    others = places.select("run", "group", "message", F.col("process").alias("other"), F.col("place").alias("at"))
-    befores = others.select("run", "group", "other", F.col("message").alias("before"), F.col("at").alias("after"))
+    neighbours = places.filter("gaps = earlier").drop("place")
+    others = places.select(
+        *("run", "group", "message", F.col("process").alias("other"), F.col("place").alias("at")),
+        *(F.col("seq").alias("at_seq"), F.col("before").alias("between"), F.col("before_seq").alias("between_seq")),
+    )
+    befores = places.select(
+        *("run", "group", F.col("process").alias("other"), F.col("message").alias("before")),
+        *(F.col("place").alias("after"), F.col("seq").alias("after_seq")),
+    )
     apart = (
         neighbours.join(others, on=["run", "group", "message"], how="inner")
         .join(befores, on=["run", "group", "other", "before"], how="left")
@@ -42,10 +49,13 @@ def gaps(evidence: Evidence) -> DataFrame:
         .filter("after + 1 < at")
     )
     detail = F.format_string(
-        "%s delivers %s %s and announces no gap, but %s delivers something before it",
+        "%s delivers %s %s and announces no gap, but %s delivers %s before it",
         "process", "message",
         F.when(F.col("before").isNull(), F.lit("first")).otherwise(F.concat(F.lit("right after "), "before")),
-        "other",
+        "other", "between",
     )  # fmt: skip
-    messages = F.array_compact(F.array("before", "message"))
-    return found(apart, violation(Promise.GAPS, F.array("process", "other"), messages, detail, rank=F.col("seq")))
+    messages = F.array_compact(F.array("before", "between", "message"))
+    ours = ("process", "before_seq"), ("process", "seq")
+    proof = rows_of(*ours, ("other", "after_seq"), ("other", "between_seq"), ("other", "at_seq"))
+    ends = F.array("process", "other")
+    return found(apart, violation(Promise.GAPS, ends, messages, detail, rank=F.col("seq"), rows=proof))

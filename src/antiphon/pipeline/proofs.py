@@ -20,6 +20,7 @@ PROOF_EVENTS_MAX = 24  # of one violation: a proof of more is none that anybody 
 SHOWN = ["process", "seq", "time_ns", "kind", "message", "position", "peers", "about", "layer"]
 # What these accuse processes of is that they do not deliver something.
 OF_MISSING = (
+    Promise.VALIDITY,
     Promise.AGREEMENT,
     Promise.UNIFORM_AGREEMENT,
     Promise.VIRTUAL_SYNCHRONY,

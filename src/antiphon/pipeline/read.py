@@ -40,10 +40,11 @@ class Trace(NamedTuple):
     scan: Scan  # the same events, by a quicker way
 
 
-def open_trace(spark: SparkSession, trace: Path | str, found: Survey | None = None) -> Trace:
+def open_trace(spark: SparkSession, trace: Path | str, found: Survey | None = None, *, thorough: bool = False) -> Trace:
     """What can be read of a trace; refused where that is nothing. `trace`: a folder of this machine, or an address that
-    Spark reads, as `hdfs://...`. `found`: what a survey told, if there was one."""
-    survey_ = found or _survey(spark, trace)
+    Spark reads, as `hdfs://...`. `found`: what a survey told, if there was one. `thorough`: all that is in the files is
+    read once more, so that those are found that are damaged inside."""
+    survey_ = found or _survey(spark, trace, thorough=thorough)
     events, scan = _events(spark, survey_)
     return Trace(events, _runs(spark, survey_.facts), survey_, scan)
 
@@ -63,11 +64,11 @@ def read_events(spark: SparkSession, trace: Path | str) -> DataFrame:
     return _events(spark, _survey(spark, trace).must_be_whole())[0]
 
 
-def _survey(spark: SparkSession, trace: Path | str) -> Survey:
+def _survey(spark: SparkSession, trace: Path | str, *, thorough: bool = False) -> Survey:
     if not is_address(trace):
-        return survey(Path(trace), partial(_examine, spark))
+        return survey(Path(trace), partial(_examine, spark, thorough=thorough))
     files = far_files(spark, str(trace))
-    return survey(files, partial(examine_far, spark, files))
+    return survey(files, partial(examine_far, spark, files, thorough=thorough))
 
 
 def _runs(spark: SparkSession, facts: Iterable[RunFacts]) -> DataFrame:
@@ -165,18 +166,24 @@ def _first_of_each(events: DataFrame) -> DataFrame:
     return events.withColumn("copy", F.row_number().over(same_event)).filter("copy = 1").drop("copy")
 
 
-def _examine(spark: SparkSession, files: Sequence[str], runs: Collection[str]) -> Iterable[Examined]:
+def _examine(
+    spark: SparkSession, files: Sequence[str], runs: Collection[str], *, thorough: bool = False
+) -> Iterable[Examined]:
     """Look at every file: here when they are few, on the executors when many."""
     if len(files) <= FOOTERS_READ_HERE:
-        return examine_here(files, runs)
+        return examine_here(files, runs, thorough=thorough)
     paths = spark.createDataFrame(pa.table({"path": list(files)}))
     tasks = min(len(files) // FOOTERS_READ_HERE + 1, FOOTER_TASKS_MAX)
     worthwhile = F.col("complaint").isNotNull() | F.col("recast") | (F.size("strange") > 0)
-    found = paths.repartition(tasks).mapInArrow(partial(_examined, frozenset(runs)), schema.EXAMINED).filter(worthwhile)
+    found = (
+        paths.repartition(tasks)
+        .mapInArrow(partial(_examined, frozenset(runs), thorough), schema.EXAMINED)
+        .filter(worthwhile)
+    )
     return [Examined(*row) for row in found.orderBy("file").collect()]
 
 
-def _examined(runs: frozenset[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _examined(runs: frozenset[str], thorough: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        found = [examined(path, runs)._asdict() for path in batch.column("path").to_pylist()]
+        found = [examined(path, runs, thorough=thorough)._asdict() for path in batch.column("path").to_pylist()]
         yield pa.RecordBatch.from_pylist(found, to_arrow_schema(schema.EXAMINED))

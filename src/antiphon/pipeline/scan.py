@@ -189,15 +189,14 @@ def _groups(path: str, columns: list[str], part: int, parts: int, content: pa.Bu
     wanted = columns if run else [*columns, RUN.name]
     file = _with_texts_coded(path, wanted, content)
     n = file.num_row_groups
-    groups = list(range(part * n // parts, (part + 1) * n // parts))
-    if not groups:
-        return
-    for batch in file.iter_batches(TASK_ROWS, groups, columns=wanted, use_threads=False):
-        table = _as_wanted(pa.Table.from_batches([batch]).select(wanted))
-        if run:
-            same = pa.repeat(pa.scalar(0, pa.int32()), len(table))
-            table = table.append_column(RUN.name, pa.DictionaryArray.from_arrays(same, pa.array([run])))
-        yield table
+    for group in range(part * n // parts, (part + 1) * n // parts):
+        # Each by itself: a batch of two would have two dictionaries, which Arrow cannot put into one list's texts.
+        for batch in file.iter_batches(TASK_ROWS, [group], columns=wanted, use_threads=False):
+            table = _as_wanted(pa.Table.from_batches([batch]).select(wanted))
+            if run:
+                same = pa.repeat(pa.scalar(0, pa.int32()), len(table))
+                table = table.append_column(RUN.name, pa.DictionaryArray.from_arrays(same, pa.array([run])))
+            yield table
 
 
 def _with_texts_coded(path: str, wanted: Sequence[str], content: pa.Buffer | None) -> pq.ParquetFile:

@@ -18,6 +18,8 @@ from antiphon.core.model import RUN_NAME
 from antiphon.trace.coverage import torn_by_names
 from antiphon.trace.schema import TRACE_VERSION, RunFacts
 
+_VALID_NAMES = "use letters, digits, '.', '_' and '-'"
+
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
     _write(folder / "runs" / f"{facts.run}.json", [facts])
@@ -45,7 +47,7 @@ def files_here(folder: Path) -> TraceFiles:
     """Those of a trace on this machine; refuses a folder without facts."""
     if not folder.is_dir():
         raise TraceError(f"There is no folder {folder}.")
-    facts = sorted([*folder.glob("runs/*.json"), *folder.glob("runs/*.jsonl")])
+    facts = sorted([*_shown(folder, "runs/*.json"), *_shown(folder, "runs/*.jsonl")])
     if not facts:
         raise TraceError(no_facts(str(folder)))
     events = {str(file): file.stat().st_size for file in event_files(folder)}
@@ -135,9 +137,12 @@ def _read_facts(place: str, text: bytes) -> RunFacts:
     if version != TRACE_VERSION:
         raise TraceError(f"{place} has trace version {version!r}; this program reads version {TRACE_VERSION}.")
     try:
-        return msgspec.convert(raw, RunFacts)
+        facts = msgspec.convert(raw, RunFacts)
     except msgspec.ValidationError as error:
         raise TraceError(f"{place} does not hold the facts of a run: {error}.") from None
+    if not RUN_NAME.fullmatch(facts.run):
+        raise TraceError(f"{place} has {facts.run!r} as the name of a run: {_VALID_NAMES}.")
+    return facts
 
 
 def _once(place: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -151,7 +156,12 @@ def _once(place: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def event_files(folder: Path, run: str = "*") -> list[Path]:
     """All files that may have events of a run, or of any: those that are its own, then those that hold many."""
-    return [*sorted(folder.glob(f"events/run={run}/*.parquet")), *sorted(folder.glob("events/*.parquet"))]
+    return [*_shown(folder, f"events/run={run}/*.parquet"), *_shown(folder, "events/*.parquet")]
+
+
+def _shown(folder: Path, names: str) -> list[Path]:
+    """Without those that are hidden, as Spark has it: many tools leave such things beside the files."""
+    return sorted(file for file in folder.glob(names) if not file.name.startswith((".", "_")))
 
 
 def in_order(files: Iterable[str]) -> list[str]:
@@ -169,7 +179,7 @@ def _write(path: Path, facts: Sequence[RunFacts]) -> None:
     """The file appears whole or not at all."""
     for run in facts:
         if not RUN_NAME.fullmatch(run.run):
-            raise TraceError(f"{run.run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
+            raise TraceError(f"{run.run!r} is not a valid run name: {_VALID_NAMES}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # two may write it at the same time
     temporary.write_bytes(msgspec.json.Encoder().encode_lines(facts))

@@ -146,10 +146,13 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _same_in_another_type(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Where a column has nulls, or nothing else, or only empty lists, its type may have been lost."""
+    """Where a column has nulls, or nothing else, or only empty lists, its type may have been lost; and many tools have
+    one type for all whole numbers."""
     if pa.types.is_list(kind) and pa.types.is_list(wanted):
         return bool(pa.types.is_null(kind.value_type))
-    return bool(pa.types.is_null(kind) or (pa.types.is_float64(kind) and pa.types.is_integer(wanted)))
+    if pa.types.is_null(kind):
+        return True
+    return bool(pa.types.is_integer(wanted) and (pa.types.is_float64(kind) or pa.types.is_int64(kind)))
 
 
 def read_rows(folder: Path, run: str) -> list[Row]:

@@ -5,6 +5,7 @@ One damaged file is no reason to refuse ten thousand runs: it is told of which r
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -57,9 +58,9 @@ class Survey(NamedTuple):
 Examine = Callable[[Sequence[str], Collection[str]], Iterable[Examined]]
 
 
-def examine_here(files: Sequence[str], runs: Collection[str]) -> Iterable[Examined]:
+def examine_here(files: Sequence[str], runs: Collection[str], *, thorough: bool = False) -> Iterable[Examined]:
     with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(partial(examined, runs=runs), files))
+        return list(pool.map(partial(examined, runs=runs, thorough=thorough), files))
 
 
 def survey(trace: Path | TraceFiles, examine: Examine = examine_here) -> Survey:
@@ -74,14 +75,19 @@ def survey(trace: Path | TraceFiles, examine: Examine = examine_here) -> Survey:
     folders = {run for file in files if (run := run_of(file))}
     for run in sorted(folders - facts.keys() - refused.keys()):
         refused[run] = f"{root} has events of run {run!r} but no facts of it are in runs/."
+    if all(map(run_of, files)):
+        for run in sorted(facts.keys() - folders - refused.keys()):
+            refused[run] = f"{found.files[run]} has the facts of run {run!r}, but there are no events of it."
     known = facts.keys() | refused.keys()
     recast: list[str] = []
     damaged: set[str] = set()
     for file, complaint, cast, strange in examine([f for f in files if run_of(f) not in refused], known):
         if complaint:
             damaged.add(file)
-            for run in _whose(file, known - folders, found.files):
+            whose = _whose(file, known - folders, found.files)
+            for run in whose:
                 refused.setdefault(run, complaint)
+            found.nameless.extend(() if whose else (complaint,))
         for run in strange:
             refused.setdefault(run, f"{file} has events of run {run!r} but no facts of it are in runs/.")
         recast += [file] if cast else []
@@ -105,8 +111,13 @@ def _whose(file: str, others: Collection[str], files: Mapping[str, str]) -> Coll
     return beside or others
 
 
-def examined(file: Path | str, runs: Collection[str], content: pa.Buffer | None = None) -> Examined:
-    """Look at a file that may be about these runs. An error would lose its type on its way out of an executor."""
+def examined(
+    file: Path | str, runs: Collection[str], content: pa.Buffer | None = None, *, thorough: bool = False
+) -> Examined:
+    """Look at a file that may be about these runs. An error would lose its type on its way out of an executor.
+
+    Only a `thorough` look reads all of it, and finds damage behind a footer that is whole.
+    """
     try:
         parquet = open_file(file, content)
         recast = _differing(file, parquet)
@@ -114,6 +125,8 @@ def examined(file: Path | str, runs: Collection[str], content: pa.Buffer | None 
         _check_nulls(file, parquet)
         _check_kinds(file, _distinct(file, content, "kind"))
         strange = sorted(set() if run_of(file) else _distinct(file, content, RUN.name) - set(runs))
+        if thorough:
+            deque(parquet.iter_batches(columns=EVENTS.names), maxlen=0)
     except (pa.ArrowException, OSError):
         return Examined(str(file), f"{file} is not a Parquet file, or is damaged.")
     except TraceError as error:
