@@ -67,7 +67,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
         write_run(folder, facts, rows)
     trace = open_trace(spark, folder)
     with small_settings(spark), pytest.MonkeyPatch.context() as patch:
-        for name, size in (("PIECE", 20), ("NUMBERS", 16), ("EVENTS", 32)):
+        for name, size in (("PIECE", 20), ("NUMBERS", 16), ("EVENTS_IN_BLOCK", 32)):
             patch.setattr(spans, name, size)
         broken = {(row.run, row.property) for row in verify(trace.events, trace.runs, scan=trace.scan).collect()}
         unordered = Evidence(trace.events, trace.runs, scan=trace.scan).unordered

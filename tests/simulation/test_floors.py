@@ -82,18 +82,18 @@ def test_who_does_not_heed_the_number_is_caught(name: str, monkeypatch: pytest.M
 
 
 class SaysTheSameKeyAlways(Skeen):
-    def deliver(self, m: Message, key: Key | None = None) -> None:
-        super().deliver(m, None if key is None else (1 << 40, *key[1:]))
+    def deliver(self, m: Message, key: Key | None = None, *, early: bool = False) -> None:
+        super().deliver(m, None if key is None else (1 << 40, *key[1:]), early=early)
 
 
 class SaysAnotherKeyAtEachProcess(Skeen):
-    def deliver(self, m: Message, key: Key | None = None) -> None:
-        super().deliver(m, None if key is None else (*key, self.me))
+    def deliver(self, m: Message, key: Key | None = None, *, early: bool = False) -> None:
+        super().deliver(m, None if key is None else (*key, self.me), early=early)
 
 
 class SaysNoKey(Skeen):
-    def deliver(self, m: Message, key: Key | None = None) -> None:
-        super().deliver(m)
+    def deliver(self, m: Message, key: Key | None = None, *, early: bool = False) -> None:
+        super().deliver(m, early=early)
 
 
 @pytest.mark.parametrize("mutant", [SaysTheSameKeyAlways, SaysAnotherKeyAtEachProcess, SaysNoKey])
