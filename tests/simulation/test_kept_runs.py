@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from antiphon.simulation import Crash, Exponential, Pause, Plan, Scenario, Uniform, WrongSuspicion, simulate
+from antiphon.simulation import (
+    MILLISECOND,
+    Crash,
+    Depose,
+    Distrust,
+    Exponential,
+    Pause,
+    Plan,
+    Scenario,
+    Uniform,
+    WrongSuspicion,
+    simulate,
+)
+from mutants.foretold import WaitsThoughItStood
 from mutants.host import SLIPS
 from mutants.tom import FollowsOneDefinitiveTimestamp
 
@@ -83,3 +96,28 @@ def test_a_restart_brings_back_the_requests_that_wait_for_a_predecessor() -> Non
     with slip.made():
         violations = simulate(scenario).violations
     assert {violation.property for violation in violations} == {"receipts", "request_order"}
+
+
+def test_who_stood_makes_way_though_it_has_nothing() -> None:
+    """g2.3 stands, and crashes before it begins; all others have promised, and trust it."""
+    scenario = Scenario(
+        protocol="primcast",
+        groups={"g1": 1, "g2": 3},
+        plans=(Plan("g2.2", 0, ("g2",)),),
+        faults=(
+            Crash("g2.3", 32068824, down_ns=5351713),
+            Distrust(("g1.1", "g2.1", "g2.2", "g2.3"), trusted=("g1.1", "g2.3"), at=41169817),
+            Depose("g2", 44077186, 24946707, "crash"),
+            Depose("g2", 123951735, 13368674, "crash"),
+        ),
+        loss=0.1,
+        duplication=0.1,
+        journal=True,
+        sync_ns=20 * MILLISECOND,
+        turn_ns=5 * MILLISECOND,
+        closed_loop=True,
+        seed=70638,
+    )
+    assert simulate(scenario).violations == []
+    (violation,) = simulate(scenario, WaitsThoughItStood).violations
+    assert violation.property == "validity"
