@@ -166,6 +166,24 @@ class DoesNotHearThatOthersHaveMore(Primcast):
             super().on_ack(sender, ack)
 
 
+class WaitsThoughItStood(Primcast):
+    """Who stands does so because there is something to lead, whatever it has of it."""
+
+    def move_on(self) -> None:
+        if not self.resigned or self.held or self.log.length or any(vote.length for vote in self.votes.values()):
+            super().move_on()
+
+
+class GoesOnWithItsPupils(Primcast):
+    """In an epoch in which it acknowledges nothing more."""
+
+    def resign(self) -> None:
+        pupils = self.pupils
+        super().resign()
+        if self.resigned:
+            self.pupils = pupils
+
+
 BY_SEEDS = (
     CountsTheEarlyAppend,
     CountsTheEarlyAnnouncement,
@@ -183,6 +201,8 @@ BY_HAND = (
     AnswersWithTheAppend,
     HeedsEarlyWordOfALaterEpoch,
     DoesNotHearThatOthersHaveMore,
+    WaitsThoughItStood,
+    GoesOnWithItsPupils,
 )
 
 # Of the host -------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from mutants.foretold import (
     HeedsEarlyWordOfALaterEpoch,
     LeadsOn,
     LeavesItToTheOthers,
+    WaitsThoughItStood,
 )
 from papers.disks import BACK, Machines
 
@@ -180,6 +181,28 @@ def test_who_has_forgotten_all_that_there_was_to_lead_hears_of_it(kind: type[Pri
     world.restart("a.1")
     world.drain()
     assert bool(world["a.3"].delivered) == (kind is Primcast)
+
+
+@pytest.mark.parametrize("kind", [Primcast, WaitsThoughItStood])
+def test_who_stood_and_has_nothing_makes_way(kind: type[Primcast]) -> None:
+    """a.1 gave the message a timestamp, and told nobody before it crashed. So it asks a.2 to stand, which hears of an
+    epoch and of nothing to lead in it, and was back too soon for anybody to suspect it."""
+    world = Machines(kind, ONE, LOGICAL)
+    world.multicast("a.1", "a")
+    world.sync("a.1", 1)
+    world.crash("a.1")
+    world.drop("a.1")
+    world.restart("a.1")
+    world.sync("a.1")
+    world.arrive("a.1", "a.2")
+    world.sync("a.2")
+    world.crash("a.2")
+    world.restart("a.2")
+    world.drain()
+    for _ in range(3):
+        world.ring(*world.machines)
+        world.drain()
+    assert all(bool(world[name].delivered) == (kind is Primcast) for name in world.machines)
 
 
 @pytest.mark.parametrize(

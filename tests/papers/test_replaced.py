@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from antiphon.core.errors import UsageError
+from antiphon.core.inputs import Recover
 from antiphon.core.requests import encode_request
 from antiphon.protocols.primcast import Primcast, Retry
 from antiphon.services.epochs import Patience
@@ -22,6 +23,7 @@ from antiphon.simulation import (
     Slow,
     simulate,
 )
+from mutants.foretold import GoesOnWithItsPupils
 from mutants.replaced import (
     AnnouncesNothingAgain,
     CountsPromisesOfPupils,
@@ -215,8 +217,7 @@ def test_a_newcomer_keeps_what_a_slow_member_lacks(kind: type[Primcast], keeps: 
     assert delivered(wires, "a.3") == (["a.1:1", "c:1"] if keeps else [])
 
 
-@pytest.mark.parametrize(("kind", "waits"), [(Primcast, True), (GivesWhatItHasAtOnce, False)])
-def test_a_newcomer_takes_over_what_the_farthest_has_delivered(kind: type[Primcast], waits: bool) -> None:
+def a_pupil_waits(kind: type[Primcast]) -> Wires:
     """a.1 and a.2 have delivered c:1, and b has cut it. a.1 is replaced, and a.3 leads, which has yet to deliver it:
     b will not tell its timestamp again."""
     wires = Wires(kind, {"a": 3, "b": 3}, "c", options=LOGICAL)
@@ -234,11 +235,37 @@ def test_a_newcomer_takes_over_what_the_farthest_has_delivered(kind: type[Primca
         flow(wires, "a.2", "a.3")
     wires.drain("a.3", "a.4")
     assert delivered(wires, "a.3") == []
+    return wires
+
+
+@pytest.mark.parametrize(("kind", "waits"), [(Primcast, True), (GivesWhatItHasAtOnce, False)])
+def test_a_newcomer_takes_over_what_the_farthest_has_delivered(kind: type[Primcast], waits: bool) -> None:
+    wires = a_pupil_waits(kind)
     assert counts(wires, "a.4") != waits
     if waits:
-        tick(wires, "a.2", "a.3", "a.4", *b)
+        tick(wires, "a.2", "a.3", "a.4", "b.1", "b.2", "b.3")
         assert counts(wires, "a.4")
         assert delivered(wires, "a.3") == ["c:1"]
+
+
+@pytest.mark.parametrize("kind", [Primcast, GoesOnWithItsPupils])
+def test_who_has_resigned_gives_a_newcomer_nothing(kind: type[Primcast]) -> None:
+    """a.3 is back, and delivers what its pupil waits for: in an epoch in which it may have forgotten an entry, with a
+    clock that says more than it may acknowledge there."""
+    wires = a_pupil_waits(kind)
+    epoch = wires.processes["a.3"].protocol.epoch
+    wires.step("a.3", Recover(0, 0))
+    assert wires.processes["a.3"].protocol.resigned
+    for _ in range(2):  # it asks one mate after the other
+        ring(wires, "a.3", Retry)
+        wires.drain("a.2", "a.3")
+    assert delivered(wires, "a.3") == ["c:1"]
+    ring(wires, "a.3", SayDelivered)
+    wires.drain("a.3", "a.4")
+    assert (wires.processes["a.4"].protocol.epoch == epoch) == (kind is not Primcast)
+    tick(wires, "a.2", "a.3", "a.4")
+    assert counts(wires, "a.4")
+    assert wires.processes["a.4"].protocol.epoch > epoch
 
 
 @pytest.mark.parametrize(("kind", "stands"), [(Primcast, True), (ForgetsEarlyElections, False)])

@@ -187,6 +187,7 @@ class Epochs(Retention):
         as if it had promised another one."""
         if self.members and not self.is_vacant and self.owner(self.promised) == self.me:
             self.resigned = True  # E28
+            self.pledges, self.pupils = {}, {}
             self.move_on()
 
     def on_suspect(self, process: ProcessId) -> None:  # E1
@@ -194,14 +195,14 @@ class Epochs(Retention):
 
     def move_on(self) -> None:
         """An owner that is suspected makes way for the next one, but not for all of them as fast as they come, and not
-        where there was never anything to lead. Who has promised knows that there is, whatever it has of it; who has
-        resigned may remember less than others have."""
+        where there was never anything to lead. Who has promised and takes no part knows that there is, whatever it has
+        of it: somebody stood. In the first epoch nobody did, and who has resigned may remember less than others."""
         if not self.lacks_leader:
             return
-        knows = self.held or self.log.length
-        if self.resigned:
-            knows = knows or any(vote.length for vote in self.votes.values())  # E29
-        if not knows and (self.is_active or self.is_vacant or self.resigned):
+        knows = self.held or self.log.length or (self.promised > self.vacant and not self.is_active)
+        if not knows and self.resigned:
+            knows = any(vote.length for vote in self.votes.values())  # E29
+        if not knows:
             return
         if not self.failed:
             self.elect()

@@ -62,7 +62,11 @@ class Observations:
             self._shown.append((site, now, event))
 
     def cut_off(self, site: Site, waiting: Iterable[Turn], kept: int) -> None:
-        """A crash came before this was let out; the inputs from the index ``kept`` on are forgotten."""
+        """A crash came before this was let out; the inputs from the index ``kept`` on are forgotten. Amid a release,
+        some of what that had has not left either, though it is durable: who is gone for good never says it."""
+        for effect in site.interrupted:
+            if type(effect) is Record and effect.kind == "multicast" and effect.message is not None:
+                self._unsaid[effect.message] = site, effect
         for turn in waiting:
             if type(turn.happened) is Recover and turn.index >= kept:
                 return  # a whole life: nothing was foretold in it, and the next one has its names
@@ -127,7 +131,8 @@ class Observations:
 
     def _unkept(self) -> list[tuple[Site, int, Delivered]]:
         """What readers were shown, and the process has forgotten and not delivered again, at the same place with the
-        same requests in it: it stands in its log all the same."""
+        same requests in it: it stands in its log all the same. Once, in how many lives it was shown and forgotten:
+        readers drop what comes again at its position."""
         if not self._shown:
             return []
         kept = {
@@ -136,11 +141,13 @@ class Observations:
             for e in effects
             if type(e) is Log and type(e.event) is Delivered
         }
-        return [
-            (site, at, event)
-            for site, at, event in self._shown
-            if kept.get((site.id, event.position, event.id)) != event.requests
-        ]
+        unkept = []
+        for site, at, event in self._shown:
+            place = site.id, event.position, event.id
+            if kept.get(place) != event.requests:
+                kept[place] = event.requests
+                unkept.append((site, at, event))
+        return unkept
 
     def hand_over(self) -> Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""

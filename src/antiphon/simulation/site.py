@@ -90,6 +90,7 @@ class Site:
         self._told = 0  # how often it has told others about the message after which it strikes
         self._shown: list[Event] = []  # to readers, and not durable yet
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
+        self.interrupted: list[AnyEffect] = []  # what the release had amid which it crashes, left or not
         self.links: dict[ProcessId, Link] = {}
         self._routes: dict[tuple[ProcessId, ...], tuple[Link, ...]] = {}  # those to all of several
         self.monitored: tuple[ProcessId, ...] = ()
@@ -107,6 +108,7 @@ class Site:
         if self.doom is None or not self._strikes(self.doom, index):
             self.host.durable(index)
             return
+        self.interrupted = [effect for turn in self.host.waiting if turn.index < index for effect in turn.effects]
         self.host.durable(index)
         raise Interrupted  # all of it left, or a delivery was the last effect
 
@@ -140,6 +142,7 @@ class Site:
 
     def undoom(self) -> None:
         self.doom = self._left = None
+        self.interrupted = []
         self._last_words = None
         self._told = 0
 

@@ -359,13 +359,13 @@ class World:
         site.life += 1
         site.crashed_at = self.now
         site.held = site.pause = site.turn_ends_at = None
-        site.undoom()
         # A stream of its own for each crash, for the same reason as for each link.
         rng = random.Random(f"{self.scenario.seed}/{site.id}/crash {site.life}")
         if site.disk is not None:
             site.disk.crash(rng)
             if site.process.foretells:
                 self.observations.cut_off(site, site.host.waiting, site.disk.next_index)
+        site.undoom()
         self.detector.crashed(site, rng, for_good=down_ns is None)
         if not self.scenario.sent_survives:
             self._lose(site, rng)
@@ -398,6 +398,7 @@ class World:
         assert disk is not None
         if site.is_gone:
             return
+        known = site.process.topology.roster
         site.reborn(self._fresh(site.id))
         host = site.host
         if disk.snapshot is not None:
@@ -410,7 +411,9 @@ class World:
                 self.reconnect(site.links[peer.id])
                 self.reconnect(peer.links[site.id])
         if disk.next_index == 0 and disk.snapshot is None:
-            self.take(site, Begin(self.now, self.topology.roster))  # it crashed before its beginning was durable
+            # It crashed before its beginning was durable. Who was replaced meanwhile is not in the newest topology, and
+            # has not heard of that.
+            self.take(site, Begin(self.now, known))
         self.take(site, Recover(self.now, site.crashed_at))
         self.detector.returned(site, random.Random(f"{self.scenario.seed}/{site.id}/return {site.life}"))
         self.on_restart(site)
