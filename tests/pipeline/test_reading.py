@@ -288,10 +288,10 @@ def read_facts_of(folder: Path, run: str) -> list[RunFacts]:
     return [facts for facts in survey(folder).facts if facts.run == run]
 
 
-def damage_inside(file: Path) -> None:
-    """Its footer stays whole: only who reads the rows can tell."""
+def damage_inside(file: Path, place: int = 1) -> None:
+    """Its footer stays whole: only who reads the rows can tell. Column 1 is seq, which is read at once."""
     data = bytearray(file.read_bytes())
-    column = pq.ParquetFile(file).metadata.row_group(0).column(1)  # seq, which is read at once
+    column = pq.ParquetFile(file).metadata.row_group(0).column(place)
     begin = column.dictionary_page_offset or column.data_page_offset
     data[begin + 30 : begin + column.total_compressed_size] = bytes(column.total_compressed_size - 30)
     file.write_bytes(data)
@@ -317,6 +317,29 @@ def test_of_a_file_that_is_damaged_inside_the_run_is_named_and_the_others_are_ju
     result = antiphon("verify", tmp_path)
     assert (result.code, result.out) == (2, "")
     assert result.err.splitlines()[-1] == f"antiphon: {files[0]} {told}"
+
+
+def test_damage_that_shows_when_tables_are_written_leaves_no_half_of_them(
+    spark: SparkSession, antiphon: Command, tmp_path: Path
+) -> None:
+    """What frames are about is read for the last tables only."""
+    trace, out = tmp_path / "trace", tmp_path / "out"
+    for i, run in enumerate(["bad", "good"]):
+        write_run(trace, *honest_run(i, run=run, messages=40))
+    (file,) = trace.glob("events/run=bad/*.parquet")
+    names = pq.ParquetFile(file).metadata.schema
+    (place,) = (i for i in range(len(names)) if names.column(i).path.startswith("about"))
+    damage_inside(file, place)
+    result = antiphon("metrics", trace, "--out", out, "--json")
+    assert (result.code, [row["run"] for row in result.json["refused"]]) == (3, ["bad"])
+    for table in ("runs", "loads", "together"):
+        assert set(pq.read_table(out / table).column("run").to_pylist()) == {"good"}
+    shutil.rmtree(trace / "events" / "run=good")
+    (trace / "runs" / "good.json").unlink()
+    for _ in range(2):
+        result = antiphon("metrics", trace, "--out", tmp_path / "none")
+        assert (result.code, result.out) == (2, "")
+        assert result.err.splitlines()[-1] == f"antiphon: {file} is not a Parquet file, or is damaged."
 
 
 def test_where_only_spark_fails_to_read_a_file_nothing_is_judged(
