@@ -160,6 +160,18 @@ def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     assert examined(file, ["r"]).complaint == f"{file} has events of kind 'delivers'; version 2 knows no such kind."
 
 
+def test_facts_with_half_a_character_are_refused(tmp_path: Path) -> None:
+    facts, rows = honest_run(1, run="r", messages=2)
+    write_run(tmp_path, facts, rows)
+    path = tmp_path / "runs" / "r.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"idle.1"', '"idle.\\u0031"'))
+    assert read_facts(tmp_path) == [facts]
+    path.write_text(whole.replace('"idle.1"', '"idle.\\ud800"'))
+    with pytest.raises(TraceError, match=r"r\.json is not JSON: .* surrogates not allowed\.$"):
+        read_facts(tmp_path)
+
+
 def test_facts_with_two_definitions_of_a_group_are_refused(tmp_path: Path) -> None:
     facts, rows = honest_run(1, run="r", messages=2)
     write_run(tmp_path, facts, rows)
