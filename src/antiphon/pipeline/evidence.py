@@ -193,7 +193,8 @@ class Evidence:
         some = self.facts.drop("judged").join(F.broadcast(left), on="run", how="inner")
         rows = self.outcomes.filter("message is not null")  # a delivery without a name has no place in an order
         rows = rows.join(F.broadcast(left.select("run")), on="run", how="left_semi")
-        return kept(messages(about_messages(rows, self.facts, genuine=False), some))
+        every = messages(about_messages(rows, self.facts, genuine=False), some)
+        return kept(every.drop("delivered_to"))  # which is integrity's affair, of suspects
 
     @cached_property
     def disorder(self) -> DataFrame | None:

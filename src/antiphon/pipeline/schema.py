@@ -104,6 +104,7 @@ VIOLATIONS = StructType(
         StructField("messages", TEXTS, nullable=False),
         StructField("detail", TEXT, nullable=False),
         StructField("rows", ROWS, nullable=False),  # that prove it; none: all of these messages at these processes
+        StructField("missing", TEXTS, nullable=False),  # who lacks what no message names; of messages, the rows tell
     ]
 )
 
