@@ -95,6 +95,11 @@ class Evidence:
         index = index_of(self.facts, self._incomplete)
         return kept(first_look(self._trace, index, copies=self._copies, measured=self._measured))
 
+    def look(self) -> None:
+        """The first look reads every row, whatever is promised: so it finds what no event may have."""
+        if self.fast:
+            _ = self._found
+
     @property
     def figures(self) -> DataFrame:
         """What `metrics_of` is made of, counted on the way, as nothing that is judged here can change it."""

@@ -60,6 +60,7 @@ EXAMINED = StructType(
         StructField("complaint", TEXT),
         StructField("recast", BooleanType()),
         StructField("strange", TEXTS),
+        StructField("held", TEXTS),
     ]
 )
 
