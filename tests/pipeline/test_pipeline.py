@@ -383,6 +383,11 @@ def test_a_violation_is_proved_by_a_few_rows(judged: Judged) -> None:
     assert len(kinds("neighbours_swapped_at_one_member", "total_order")) == 2
     assert kinds("consensus_with_another_group", "locality") in ([("send", None)], [("receive", None)])
     assert kinds("receipt_broken_in_an_incomplete_run", "receipts") == [("receipt", None)]
+    unkept = told["receipt_broken_in_an_incomplete_run", "receipts"]
+    assert unkept["missing"]
+    assert {row["process"] for row in unkept["missing"]} <= set(unkept["processes"])
+    assert {row["message"] for row in unkept["missing"]} == {None}
+    assert "the request is missing" in diagram(unkept)
     assert ("send", None) in kinds("bystander_in_an_incomplete_run", "genuineness")
     twice = kinds("delivered_twice_through_two_messages", "integrity")
     assert [kind for kind, _ in twice] == ["deliver", "deliver"]
@@ -398,6 +403,21 @@ def test_of_what_nobody_delivers_every_delivery_is_missing(judged: Judged) -> No
         assert [event["kind"] for event in told["events"]] == ["multicast"]
         assert told["missing"] == [{"process": process, "message": message} for process in told["processes"]]
         assert told["missing"]
+
+
+def test_only_who_delivers_to_other_destinations_is_named_for_that(judged: Judged) -> None:
+    wanted = {
+        "delivered_with_a_destination_more": {"g1.1"},
+        "delivered_with_each_destination_twice": {"g1.1", "g2.1"},
+        "delivered_with_a_destination_less": {"g2.3"},
+    }
+    for name, processes in wanted.items():
+        of_run = [row for row in judged.found if (row.run, row.property) == (name, "integrity")]
+        told = [row for row in of_run if "with other destinations than it was multicast to" in row.detail]
+        assert [set(row.processes) for row in told] == [processes]
+        assert told[0].detail.startswith(", ".join(sorted(processes)))
+        here = {process for v in check_run(*judged.runs[name]) if v.property == "integrity" for process in v.processes}
+        assert here == processes
 
 
 def test_what_comes_between_neighbours_is_shown(judged: Judged) -> None:

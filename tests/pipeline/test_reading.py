@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,18 @@ from antiphon.pipeline.read import deduplicate, open_trace, read_events
 from antiphon.pipeline.schema import EVENTS
 from antiphon.pipeline.verify import verify
 from antiphon.trace import Row, RunFacts, read_facts, write_facts
+from antiphon.trace.facts import write_many_facts
+from antiphon.trace.parquet import (
+    RUN,
+    check_cells,
+    heard_processes,
+    read_rows,
+    to_table,
+    write_events,
+    write_run,
+    write_runs,
+)
 from antiphon.trace.parquet import deduplicate as deduplicate_here
-from antiphon.trace.parquet import read_rows, to_table, write_events, write_run, write_runs
 from antiphon.trace.survey import examine_here, examined, survey
 from cli.command import Command
 from forgeries import honest_run
@@ -152,12 +163,146 @@ def test_an_event_without_what_every_event_has_is_refused(tmp_path: Path, name: 
         survey(tmp_path)
 
 
+CELL = {"client": "c", "first": 0, "payloads": 1, "digest": 7}
+NULLS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "client": ({"requests": [CELL, {**CELL, "client": None}]}, "a null 'client'", "requests"),
+    "first": ({"requests": [{**CELL, "first": None}]}, "a null 'first'", "requests"),
+    "payloads": ({"requests": [{**CELL, "payloads": None}]}, "a null 'payloads'", "requests"),
+    "digest": ({"requests": [{**CELL, "digest": None}]}, "a null 'digest'", "requests"),
+    "request": ({"requests": [CELL, None]}, "a null", "requests"),
+    "destination": ({"destinations": ["g1", None]}, "a null", "destinations"),
+    "peer": ({"peers": [None]}, "a null", "peers"),
+    "donor": ({"kind": "adopt", "peers": [None, "g1.1"]}, "a null", "peers"),
+    "about": ({"about": ["m:1", None]}, "a null", "about"),
+}
+MANGLED = "mangled"
+TEXTS: dict[str, dict[str, Any]] = {
+    "process": {"process": MANGLED},
+    "kind": {"kind": MANGLED},
+    "message": {"message": MANGLED},
+    "destinations": {"destinations": [MANGLED]},
+    "requests": {"requests": [{**CELL, "client": MANGLED}]},
+    "peers": {"peers": ["g1.1", MANGLED]},
+    "about": {"about": [MANGLED]},
+    "layer": {"layer": MANGLED},
+}
+
+
+def mangle(file: Path, table: pa.Table) -> None:
+    """One of its texts is no text."""
+    pq.write_table(table, file, compression="none")
+    data = file.read_bytes()
+    assert MANGLED.encode() in data
+    file.write_bytes(data.replace(MANGLED.encode(), b"mangl\xffd"))
+
+
+def test_a_null_in_a_list_and_text_that_is_none_are_refused_by_both_judges(
+    spark: SparkSession, antiphon: Command, tmp_path: Path
+) -> None:
+    """Where rows are read: no footer tells of them."""
+    reasons = {}
+    trace = tmp_path / "trace"
+    for run, (cells, what, column) in NULLS.items():
+        facts, rows = honest_run(1, run=run, messages=3)
+        write_run(trace, facts, rows)
+        file = trace / f"events/run={run}/part-00000.parquet"
+        pq.write_table(damaged(rows, **cells), file)
+        reasons[run] = f"{file} has rows with {what} among what column {column!r} lists."
+    for column, cells in TEXTS.items():
+        facts, rows = honest_run(1, run=f"text-{column}", messages=3)
+        write_run(trace, facts, rows)
+        file = trace / f"events/run={facts.run}/part-00000.parquet"
+        mangle(file, damaged(rows, **cells))
+        reasons[facts.run] = f"{file} has text in column {column!r} that is not valid UTF-8."
+    for run, reason in reasons.items():
+        with pytest.raises(TraceError, match=f"^{re.escape(reason)}$"):
+            read_rows(trace, run)
+    with pytest.raises(TraceError, match="has text in column 'peers'"):
+        heard_processes(trace, "text-peers")
+    write_run(trace, *honest_run(2, run="good", messages=3))
+    result = antiphon("verify", trace, "--json")
+    assert result.code == 3
+    assert {row["run"]: row["reason"] for row in result.json["refused"]} == reasons
+    assert result.json["violations"] == []
+    statuses = {(row["run"], row["status"]) for row in result.json["verdicts"]}
+    assert statuses - {("good", "not promised")} == {("good", "holds")}
+
+
+@pytest.mark.parametrize("promises", [["locality"], ["client_turn_order"], None], ids=str)
+def test_a_null_in_a_list_of_the_only_run_is_refused_whatever_is_promised(
+    spark: SparkSession, antiphon: Command, tmp_path: Path, promises: list[str] | None
+) -> None:
+    facts, rows = honest_run(1, run="r", messages=3)
+    write_run(tmp_path, msgspec.structs.replace(facts, promises=promises or facts.promises), rows)
+    (file,) = tmp_path.glob("events/run=r/*.parquet")
+    cells, _, _ = NULLS["client" if promises else "donor"]
+    pq.write_table(damaged(rows, **cells), file)
+    result = antiphon("verify", tmp_path)
+    assert (result.code, result.out) == (2, "")
+    column = "requests" if promises else "peers"
+    told = rf"antiphon: {re.escape(str(file))} has rows with a null.* among what column '{column}' lists\."
+    assert re.fullmatch(told, result.err.splitlines()[-1])
+
+
+@pytest.mark.parametrize("small_files", [0, 64], ids=["small files are kept", "files are read"])
+def test_in_a_file_of_many_runs_such_cells_concern_those_beside_it(
+    spark: SparkSession, antiphon: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_files: int
+) -> None:
+    monkeypatch.setattr("antiphon.pipeline.read.SMALL_FILES", small_files)
+    for name, cells in (("null", {"destinations": [None]}), ("text", {"run": MANGLED})):
+        write_runs(tmp_path, name, [named(honest_run(1, messages=3), f"{name}-{i}") for i in range(2)])
+        _, rows = honest_run(1, messages=3)
+        table = to_table(rows).append_column(RUN, pa.array([f"{name}-{i % 2}" for i in range(len(rows))]))
+        records = table.to_pylist()
+        records[0] |= cells
+        file = tmp_path / "events" / f"{name}.parquet"
+        changed = pa.Table.from_pylist(records, table.schema)
+        mangle(file, changed) if name == "text" else pq.write_table(changed, file)
+    write_runs(tmp_path, "good", [honest_run(2, run="good", messages=3)])
+    result = antiphon("verify", tmp_path, "--json")
+    assert result.code == 3
+    reasons = {row["run"]: row["reason"].partition(" has ")[2] for row in result.json["refused"]}
+    assert reasons == {
+        "null-0": "rows with a null among what column 'destinations' lists.",
+        "null-1": "rows with a null among what column 'destinations' lists.",
+        "text-0": "text in column 'run' that is not valid UTF-8.",
+        "text-1": "text in column 'run' that is not valid UTF-8.",
+    }
+    of_address = open_trace(spark, tmp_path.as_uri(), thorough=True).survey.refused
+    assert {run: reason.partition(" has ")[2] for run, reason in of_address.items()} == reasons
+    assert {row["run"] for row in result.json["verdicts"]} == {"good"}
+
+
+def test_what_a_null_list_had_before_does_not_count(tmp_path: Path) -> None:
+    """Arrow leaves it where it was."""
+    _, rows = honest_run(1, run="r", messages=1)
+    table = to_table(rows[:2])
+    values = pa.array(["g1", None], pa.string())
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values, mask=pa.array([False, True]))
+    place = table.schema.get_field_index("destinations")
+    check_cells("f", table.set_column(place, "destinations", lists))
+    with pytest.raises(TraceError, match="column 'destinations'"):
+        check_cells("f", table.set_column(place, "destinations", pa.array([["g1"], ["g1", None]])))
+
+
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     facts, rows = honest_run(1, run="r", messages=2)
     write_run(tmp_path, facts, rows)
     (file,) = tmp_path.glob("events/run=r/*.parquet")
     pq.write_table(damaged(rows, kind="delivers"), file)
     assert examined(file, ["r"]).complaint == f"{file} has events of kind 'delivers'; version 2 knows no such kind."
+
+
+def test_facts_with_half_a_character_are_refused(tmp_path: Path) -> None:
+    facts, rows = honest_run(1, run="r", messages=2)
+    write_run(tmp_path, facts, rows)
+    path = tmp_path / "runs" / "r.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"idle.1"', '"idle.\\u0031"'))
+    assert read_facts(tmp_path) == [facts]
+    path.write_text(whole.replace('"idle.1"', '"idle.\\ud800"'))
+    with pytest.raises(TraceError, match=r"r\.json is not JSON: .* surrogates not allowed\.$"):
+        read_facts(tmp_path)
 
 
 def test_facts_with_two_definitions_of_a_group_are_refused(tmp_path: Path) -> None:
@@ -200,8 +345,41 @@ def test_of_a_run_of_which_there_are_facts_and_no_events_nothing_is_said(tmp_pat
     shutil.rmtree(tmp_path / "events" / "run=gone")
     file = tmp_path / "runs" / "gone.json"
     assert survey(tmp_path).refused == {"gone": f"{file} has the facts of run 'gone', but there are no events of it."}
-    write_runs(tmp_path, "many", [named(honest_run(3), "third")])  # such a file may have events of any run
+    write_runs(tmp_path, "many", [named(honest_run(3), "third")])  # such a file might have events of any run
+    assert survey(tmp_path).refused.keys() == {"gone"}
+    write_runs(tmp_path, "more", [named(honest_run(1, messages=2), "gone")])
+    (tmp_path / "runs" / "more.jsonl").unlink()
     assert not survey(tmp_path).complaints
+
+
+def test_of_a_run_without_rows_in_a_file_of_many_nothing_is_said(
+    spark: SparkSession, antiphon: Command, tmp_path: Path
+) -> None:
+    """It would keep every promise. Who writes a run in which nothing happened says that in its facts."""
+    good, empty = honest_run(1, run="good", messages=5), honest_run(2, run="empty", messages=5)
+    write_runs(tmp_path, "many", [good, (empty[0], [])])
+    assert not survey(tmp_path).complaints
+    (idle,) = (facts for facts in read_facts(tmp_path) if facts.run == "empty")
+    assert set(idle.rows) == {process for members in idle.groups.values() for process in members}
+    assert set(idle.rows.values()) == {0}
+    for rows in ({}, {**idle.rows, "g1.1": 7}, {"g1.1": 0}):
+        write_many_facts(tmp_path, "many", [good[0], msgspec.structs.replace(empty[0], rows=rows)])
+        told = f"{tmp_path}/runs/many.jsonl has the facts of run 'empty', but there are no events of it."
+        assert survey(tmp_path).refused == {"empty": told}
+    result = antiphon("verify", tmp_path, "--json")
+    assert (result.code, result.json["holds"]) == (3, False)
+    assert result.json["refused"] == [{"run": "empty", "reason": told}]
+    assert {row["run"] for row in result.json["verdicts"]} == {"good"}
+    write_many_facts(tmp_path, "many", [msgspec.structs.replace(empty[0], run="empty")])
+    (tmp_path / "events" / "many.parquet").unlink()
+    write_table_of_many(tmp_path, [])
+    result = antiphon("verify", tmp_path)
+    assert (result.code, result.out, result.err) == (2, "", f"antiphon: {told}\n")
+
+
+def write_table_of_many(folder: Path, rows: list[Row]) -> None:
+    table = to_table(rows)
+    pq.write_table(table.append_column(RUN, pa.repeat("empty", len(table))), folder / "events" / "many.parquet")
 
 
 def test_a_run_that_no_folder_can_be_named_after_is_refused(tmp_path: Path) -> None:
@@ -288,10 +466,10 @@ def read_facts_of(folder: Path, run: str) -> list[RunFacts]:
     return [facts for facts in survey(folder).facts if facts.run == run]
 
 
-def damage_inside(file: Path) -> None:
-    """Its footer stays whole: only who reads the rows can tell."""
+def damage_inside(file: Path, place: int = 1) -> None:
+    """Its footer stays whole: only who reads the rows can tell. Column 1 is seq, which is read at once."""
     data = bytearray(file.read_bytes())
-    column = pq.ParquetFile(file).metadata.row_group(0).column(1)  # seq, which is read at once
+    column = pq.ParquetFile(file).metadata.row_group(0).column(place)
     begin = column.dictionary_page_offset or column.data_page_offset
     data[begin + 30 : begin + column.total_compressed_size] = bytes(column.total_compressed_size - 30)
     file.write_bytes(data)
@@ -317,6 +495,29 @@ def test_of_a_file_that_is_damaged_inside_the_run_is_named_and_the_others_are_ju
     result = antiphon("verify", tmp_path)
     assert (result.code, result.out) == (2, "")
     assert result.err.splitlines()[-1] == f"antiphon: {files[0]} {told}"
+
+
+def test_damage_that_shows_when_tables_are_written_leaves_no_half_of_them(
+    spark: SparkSession, antiphon: Command, tmp_path: Path
+) -> None:
+    """What frames are about is read for the last tables only."""
+    trace, out = tmp_path / "trace", tmp_path / "out"
+    for i, run in enumerate(["bad", "good"]):
+        write_run(trace, *honest_run(i, run=run, messages=40))
+    (file,) = trace.glob("events/run=bad/*.parquet")
+    names = pq.ParquetFile(file).metadata.schema
+    (place,) = (i for i in range(len(names)) if names.column(i).path.startswith("about"))
+    damage_inside(file, place)
+    result = antiphon("metrics", trace, "--out", out, "--json")
+    assert (result.code, [row["run"] for row in result.json["refused"]]) == (3, ["bad"])
+    for table in ("runs", "loads", "together"):
+        assert set(pq.read_table(out / table).column("run").to_pylist()) == {"good"}
+    shutil.rmtree(trace / "events" / "run=good")
+    (trace / "runs" / "good.json").unlink()
+    for _ in range(2):
+        result = antiphon("metrics", trace, "--out", tmp_path / "none")
+        assert (result.code, result.out) == (2, "")
+        assert result.err.splitlines()[-1] == f"antiphon: {file} is not a Parquet file, or is damaged."
 
 
 def test_where_only_spark_fails_to_read_a_file_nothing_is_judged(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -160,8 +162,9 @@ def metrics_command(
     trace = find_trace(dir, where)
     tables_at = None if out is None else _new_folder(out, where)
     found = check_trace(trace, where)
-    with StepsBar(3) as steps:
-        figures, survey = _as_far_as_readable(trace, found, steps, where, partial(_measure, steps, tables_at, json))
+    with StepsBar(3) as steps, _whole_or_gone(tables_at) as begun:
+        measure = partial(_measure, steps, tables_at, begun, json)
+        figures, survey = _as_far_as_readable(trace, found, steps, where, measure)
     if json:
         told = figures | ({"refused": _refused(survey)} if survey.complaints else {})
         print(msgspec.json.encode(told).decode())
@@ -179,7 +182,7 @@ def metrics_command(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _measure(steps: StepsBar, tables_at: str | None, in_full: bool, trace: Trace) -> dict[str, Any]:
+def _measure(steps: StepsBar, tables_at: str | None, begun: set[str], in_full: bool, trace: Trace) -> dict[str, Any]:
     """The figures that are shown, or all of them; and all tables, written where somebody wants them."""
     from antiphon.pipeline.clocks import set_back
     from antiphon.pipeline.metrics import metrics
@@ -193,8 +196,8 @@ def _measure(steps: StepsBar, tables_at: str | None, in_full: bool, trace: Trace
     index = collected(measured.index.runs) if measured.index else []
     told |= {"latency_index": index} if index else {}
     told |= {"tau_omega": collected(measured.index.pairs)} if measured.index and index and in_full else {}
-    if tables_at is not None:  # when everything has been read once, or a damaged file would leave half of them
-        _write_tables(measured, trace.events, tables_at)
+    if tables_at is not None:  # when most has been read once: damage in the rest begins them again
+        _write_tables(measured, trace.events, tables_at, begun)
     return told
 
 
@@ -209,12 +212,26 @@ def _new_folder(out: str, master: str | None) -> str:
     return str(folder.absolute())
 
 
-def _write_tables(measured: Metrics, events: DataFrame, out: str) -> None:
-    """Each into a folder of its own: docs/metrics.md."""
+@contextmanager
+def _whole_or_gone(out: str | None) -> Iterator[set[str]]:
+    """The tables that were begun; of a path, none of them stays unless all are written."""
+    begun: set[str] = set()
+    try:
+        yield begun
+    except BaseException:
+        for name in begun if out and "://" not in out else ():
+            rmtree(f"{out}/{name}", ignore_errors=True)
+        raise
+
+
+def _write_tables(measured: Metrics, events: DataFrame, out: str, begun: set[str]) -> None:
+    """Each into a folder of its own: docs/metrics.md. One that was `begun` here is ours, and written over."""
     from antiphon.pipeline.work import work
 
     for name, table in {**measured.tables(), **work(events)}.items():
-        table.write.parquet(f"{out}/{name}")
+        mode = "overwrite" if name in begun else "errorifexists"
+        begun.add(name)
+        table.write.mode(mode).parquet(f"{out}/{name}")
 
 
 def report_command(

@@ -100,7 +100,7 @@ def _explain_events(console: Console, violation: dict[str, Any]) -> None:
         after = f"+{(event['time_ns'] - start) / 1e6:.3f} ms"
         console.print(Text(f"    {event['process']} {what}{ends}: seq {event['seq']}{position}, {after}"))
     for event in violation.get("missing") or []:
-        console.print(Text(f"    {event['process']} deliver {event['message']}: missing"))
+        console.print(Text(f"    {event['process']} deliver {event['message'] or 'the request'}: missing"))
 
 
 def explain_unchecked(console: Console, judged: Rows, facts: Sequence[RunFacts]) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from antiphon.core.errors import DamagedInside
 from antiphon.pipeline import schema
 from antiphon.pipeline.local import local_table
 
@@ -73,6 +74,8 @@ def adoptions(events: DataFrame, incomplete: DataFrame | None = None) -> Adoptio
     rows = events.filter("kind = 'adopt'").drop("requests").collect()
     if not rows:
         return None
+    if any(None in (row.peers or ()) for row in rows):
+        raise DamagedInside("An event of the trace has a null among its peers.")
     in_part = set() if incomplete is None else {(row.run, row.client) for row in incomplete.collect()}
     begins = _beginnings(events, {(row.run, row.process) for row in rows} - in_part)
     begun = {(row.run, row.process): row for row in rows if _begins(row, begins)}

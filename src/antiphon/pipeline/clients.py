@@ -151,4 +151,5 @@ def _receipts(evidence: Evidence, promise: Promise, which: str, verb: str) -> Da
         " never delivered it as it was acknowledged",
     )
     processes = F.array_union(F.array("process"), F.col("missing"))
-    return found(broken, violation(promise, processes, nobody(), detail, rows=rows_of(("process", "seq"))))
+    proof = rows_of(("process", "seq"))
+    return found(broken, violation(promise, processes, nobody(), detail, rows=proof, missing=F.col("missing")))

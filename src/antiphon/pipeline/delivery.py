@@ -43,14 +43,15 @@ def _message_integrity() -> list[Column]:
     twice = F.filter(deliverers, lambda p: F.size(F.filter(at, lambda q: p == q)) > 1)
     known, delivered = F.col("known"), F.size("deliverers") > 0
     strays = F.array_except(deliverers, F.col("addressed"))
-    other = F.array_except("delivered_to", F.array("destinations"))
+    elsewhere = F.filter("delivered_to", lambda d: d["destinations"] != F.col("destinations"))
+    other = F.array_sort(F.array_distinct(F.transform(elsewhere, lambda d: d["process"])))
     cases = [
         (F.size("deliveries") > F.size(deliverers), twice, words(listed(twice), " delivered ", message, " twice")),
         (~known & F.col("whole") & delivered, deliverers, words(message, " was delivered but never multicast")),
         (
             known & (F.size(other) > 0),
-            deliverers,
-            words(message, " was delivered with other destinations than it was multicast to"),
+            other,
+            words(listed(other), " delivered ", message, " with other destinations than it was multicast to"),
         ),
         (
             known & (F.size(strays) > 0),

@@ -9,6 +9,7 @@ from typing import Any
 
 LEFT, TOP, STEP, LANE, BOTTOM = 110, 46, 118, 62, 34
 COLOURS = ["#2563eb", "#b45309", "#15803d", "#9333ea", "#be123c", "#0e7490"]
+PLAIN = "#475569"  # of what is about no message
 SVG = 'xmlns="http://www.w3.org/2000/svg" class="proof" role="img"'
 STYLE = (
     ".proof text{font:12px system-ui,sans-serif;fill:#334155}.proof .who{font-weight:600;text-anchor:end}"
@@ -20,7 +21,7 @@ STYLE = (
 def diagram(violation: Mapping[str, Any]) -> str:
     """The picture of a violation that has its `events`."""
     events: Sequence[Mapping[str, Any]] = violation["events"]
-    missing: Sequence[Mapping[str, str]] = violation["missing"]
+    missing: Sequence[Mapping[str, str | None]] = violation["missing"]
     lanes = {name: i for i, name in enumerate(sorted({row["process"] for row in (*events, *missing)}))}
     messages = dict.fromkeys(name for row in (*events, *missing) if (name := _subject(row)))
     colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(messages)}
@@ -39,7 +40,7 @@ def diagram(violation: Mapping[str, Any]) -> str:
     parts += _journeys(events, lanes, colour)
     for place, row in enumerate(events):
         x, y = _x(place), _y(lanes[row["process"]])
-        parts.append(_mark(row["kind"], x, y, colour.get(_subject(row) or "", "#475569")))
+        parts.append(_mark(row["kind"], x, y, colour.get(_subject(row) or "", PLAIN)))
         parts.append(f'<text x="{x}" y="{y - 14}" class="middle">{escape(_label(row))}</text>')
         parts.append(f'<text x="{x}" y="{y + 22}" class="small middle">{escape(_where(row))}</text>')
         parts.append(
@@ -47,9 +48,11 @@ def diagram(violation: Mapping[str, Any]) -> str:
         )
     for row in missing:
         x, y = _x(len(events)), _y(lanes[row["process"]])
-        hue = colour[row["message"]]
+        hue = colour.get(row["message"] or "", PLAIN)
         parts.append(f'<circle cx="{x}" cy="{y}" r="7" fill="#fff" stroke="{hue}" stroke-dasharray="3 3"/>')
-        parts.append(f'<text x="{x}" y="{y - 14}" class="middle">{escape(row["message"])} is missing</text>')
+        parts.append(
+            f'<text x="{x}" y="{y - 14}" class="middle">{escape(row["message"] or "the request")} is missing</text>'
+        )
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -95,6 +95,11 @@ class Evidence:
         index = index_of(self.facts, self._incomplete)
         return kept(first_look(self._trace, index, copies=self._copies, measured=self._measured))
 
+    def look(self) -> None:
+        """The first look reads every row, whatever is promised: so it finds what no event may have."""
+        if self.fast:
+            _ = self._found
+
     @property
     def figures(self) -> DataFrame:
         """What `metrics_of` is made of, counted on the way, as nothing that is judged here can change it."""
@@ -193,7 +198,8 @@ class Evidence:
         some = self.facts.drop("judged").join(F.broadcast(left), on="run", how="inner")
         rows = self.outcomes.filter("message is not null")  # a delivery without a name has no place in an order
         rows = rows.join(F.broadcast(left.select("run")), on="run", how="left_semi")
-        return kept(messages(about_messages(rows, self.facts, genuine=False), some))
+        every = messages(about_messages(rows, self.facts, genuine=False), some)
+        return kept(every.drop("delivered_to"))  # which is integrity's affair, of suspects
 
     @cached_property
     def disorder(self) -> DataFrame | None:

@@ -6,6 +6,7 @@ This machine need not see them: the executors list and read them, and Python get
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
@@ -89,7 +90,7 @@ def examine_far(
     others = [file for file in wanted if files.events[file] <= EXAMINED_BYTES_MAX]
     if not others:
         return refused
-    worthwhile = F.col("complaint").isNotNull() | F.col("recast") | (F.size("strange") > 0)
+    worthwhile = F.col("complaint").isNotNull() | F.col("recast") | (F.size(F.concat("strange", "held")) > 0)
     look = partial(_examined, frozenset(runs), thorough)
     looked_at = contents(spark, files.root, others).mapInArrow(look, schema.EXAMINED)
     return refused + [Examined(*row) for row in looked_at.filter(worthwhile).orderBy("file").collect()]
@@ -108,7 +109,18 @@ def read_far(spark: SparkSession, root: str, files: Sequence[str]) -> DataFrame:
 
 def _rows_of(batches: Batches) -> Batches:
     for file, content in _each(batches):
-        yield from read_file(file, content=content).combine_chunks().to_batches(max_chunksize=ROWS_AT_ONCE)
+        with reading(file):
+            table = read_file(file, content=content)
+        yield from table.combine_chunks().to_batches(max_chunksize=ROWS_AT_ONCE)
+
+
+@contextmanager
+def reading(file: str) -> Iterator[None]:
+    """In a task: what cannot be read is told in words that Spark uses, too, as an error loses its type on its way."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, TraceError) as error:
+        raise RuntimeError(f"Arrow failed while reading file {file} ({error})") from None
 
 
 def _each(batches: Batches) -> Iterator[tuple[str, pa.Buffer]]:

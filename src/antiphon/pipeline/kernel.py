@@ -40,6 +40,7 @@ OUTPUT = pa.schema(
         ("messages", pa.list_(pa.string())),
         ("detail", pa.string()),
         ("rows", pa.list_(pa.struct([("process", pa.string()), ("seq", pa.int64())]))),
+        ("missing", pa.list_(pa.string())),
         ("rank", pa.int64()),
     ]
 )
@@ -178,7 +179,7 @@ def _row(
     name: str, processes: list[str], messages: list[str], detail: str, rank: int, rows: list[RowPlace] | None = None
 ) -> dict[str, Any]:
     found = {"property": name, "processes": processes, "messages": messages, "detail": detail, "rank": rank}
-    return {**found, "rows": rows or []}
+    return {**found, "rows": rows or [], "missing": []}
 
 
 # ---- real_time_order

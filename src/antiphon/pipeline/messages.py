@@ -113,7 +113,7 @@ def messages(rows: DataFrame, facts: DataFrame) -> DataFrame:
             F.min(F.when(deliver, F.struct("time_ns", "process", "seq"))).alias("first_delivery"),
             F.max(F.when(deliver, F.col("order_key"))).alias("key"),
             F.collect_list(F.when(deliver, F.struct("process", "seq"))).alias("deliveries"),
-            F.collect_set(F.when(deliver, groups)).alias("delivered_to"),
+            F.collect_set(F.when(deliver, F.struct("process", groups.alias("destinations")))).alias("delivered_to"),
             F.collect_set(F.when(touch, F.col("process"))).alias("touched_at"),
             F.collect_set(F.when(touch, F.col("peers"))).alias("touched_by"),
         )

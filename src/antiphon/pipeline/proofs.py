@@ -56,7 +56,7 @@ def proved(violations: Sequence[dict[str, Any]], events: DataFrame) -> list[dict
 def _told(
     violation: dict[str, Any], found: list[dict[str, Any]] | None, begun: Mapping[MemberOfRun, Row]
 ) -> dict[str, Any]:
-    told = {name: value for name, value in violation.items() if name != "rows"}
+    told = {name: value for name, value in violation.items() if name not in ("rows", "missing")}
     if found is None:
         return told
     missing = _missing(violation, found)
@@ -77,9 +77,9 @@ def _as_they_stand(
         yield {**row, "process": source, "seq": seq}
 
 
-def _missing(violation: dict[str, Any], events: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def _missing(violation: dict[str, Any], events: Sequence[dict[str, Any]]) -> list[dict[str, str | None]]:
     if violation["property"] not in OF_MISSING:
-        return []
+        return [{"process": process, "message": None} for process in violation["missing"]]
     there = {(row["process"], row["message"]) for row in events if row["kind"] == "deliver"}
     return [
         {"process": process, "message": message}

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from antiphon.core.errors import TraceError
 from antiphon.pipeline import schema
-from antiphon.pipeline.far import ROWS_AT_ONCE, examine_far, far_files, for_spark, is_address, read_far
+from antiphon.pipeline.far import ROWS_AT_ONCE, examine_far, far_files, for_spark, is_address, read_far, reading
 from antiphon.pipeline.glance.doubled import doubled
 from antiphon.pipeline.local import kept, local_table
 from antiphon.pipeline.scan import EVENT, Numbers, Scan, numbers, of_rows
@@ -119,8 +119,13 @@ def _read_with_arrow(spark: SparkSession, survey_: Survey, files: Sequence[str])
 
 def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        tables = [read_file(path) for path in batch.column("path").to_pylist()]
+        tables = [_read_file(path) for path in batch.column("path").to_pylist()]
         yield from pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=ROWS_AT_ONCE)
+
+
+def _read_file(path: str) -> pa.Table:
+    with reading(path):
+        return read_file(path)
 
 
 def deduplicate(events: DataFrame) -> DataFrame:
@@ -174,7 +179,7 @@ def _examine(
         return examine_here(files, runs, thorough=thorough)
     paths = spark.createDataFrame(pa.table({"path": list(files)}))
     tasks = min(len(files) // FOOTERS_READ_HERE + 1, FOOTER_TASKS_MAX)
-    worthwhile = F.col("complaint").isNotNull() | F.col("recast") | (F.size("strange") > 0)
+    worthwhile = F.col("complaint").isNotNull() | F.col("recast") | (F.size(F.concat("strange", "held")) > 0)
     found = (
         paths.repartition(tasks)
         .mapInArrow(partial(_examined, frozenset(runs), thorough), schema.EXAMINED)

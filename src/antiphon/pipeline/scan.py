@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from antiphon.pipeline.far import contents, is_address
+from antiphon.pipeline.far import contents, is_address, reading
 from antiphon.trace import run_of
-from antiphon.trace.parquet import EVENTS, RUN, open_file, read_file
+from antiphon.trace.parquet import EVENTS, RUN, check_cells, open_file, read_file
 
 TASK_ROWS = 1 << 19  # so many rows a task holds
 BYTES_PER_TASK = 16 << 20  # of files
@@ -123,7 +123,13 @@ def numbers(table: pa.Table) -> Numbers:
 
 
 def _in_rows(look: Look, batches: Batches) -> Batches:
-    return look(_tables(pa.Table.from_batches([batch]) for batch in batches))
+    return look(_tables(_checked(pa.Table.from_batches([batch])) for batch in batches))
+
+
+def _checked(table: pa.Table) -> pa.Table:
+    with reading("?"):
+        check_cells("The trace", table)
+    return table
 
 
 def _in_files(look: Look, wanted: _Wanted, batches: Batches) -> Batches:
@@ -158,15 +164,13 @@ def _read(wanted: _Wanted, batches: Batches) -> Iterator[pa.Table]:
             cells = {name: batch.column(name)[row] for name in batch.schema.names}
             path, content = cells["path"].as_py(), cells["content"].as_buffer() if "content" in cells else None
             part, parts = (cells[name].as_py() if name in cells else default for name, default in _WHOLE.items())
-            try:
+            with reading(path):
                 if path in wanted.recast:
                     tables: Iterable[pa.Table] = _slices(_as_wanted(read_file(path, own, content)))
                 else:
                     tables = _groups(path, own, part, parts, content)
                 for table in tables:
                     yield (_rest(table, wanted.without) if len(wanted.without) else table).select(wanted.columns)
-            except (pa.ArrowException, OSError) as error:
-                raise RuntimeError(f"Arrow failed while reading file {path} ({error})") from None
 
 
 _WHOLE = {"part": 0, "parts": 1}
@@ -193,6 +197,7 @@ def _groups(path: str, columns: list[str], part: int, parts: int, content: pa.Bu
         # Each by itself: a batch of two would have two dictionaries, which Arrow cannot put into one list's texts.
         for batch in file.iter_batches(TASK_ROWS, [group], columns=wanted, use_threads=False):
             table = _as_wanted(pa.Table.from_batches([batch]).select(wanted))
+            check_cells(path, table)
             if run:
                 same = pa.repeat(pa.scalar(0, pa.int32()), len(table))
                 table = table.append_column(RUN.name, pa.DictionaryArray.from_arrays(same, pa.array([run])))

@@ -60,6 +60,7 @@ EXAMINED = StructType(
         StructField("complaint", TEXT),
         StructField("recast", BooleanType()),
         StructField("strange", TEXTS),
+        StructField("held", TEXTS),
     ]
 )
 
@@ -104,6 +105,7 @@ VIOLATIONS = StructType(
         StructField("messages", TEXTS, nullable=False),
         StructField("detail", TEXT, nullable=False),
         StructField("rows", ROWS, nullable=False),  # that prove it; none: all of these messages at these processes
+        StructField("missing", TEXTS, nullable=False),  # who lacks what no message names; of messages, the rows tell
     ]
 )
 

@@ -35,6 +35,7 @@ def verify_and_measure(events: DataFrame, runs: DataFrame, *, scan: Scan | None 
 
 
 def _violations(evidence: Evidence) -> DataFrame:
+    evidence.look()
     checks = [load(definition.on_spark) for promise, definition in REGISTRY.items() if promise in evidence.asked]
     every = together(*(check(evidence) for check in checks))
     if every is None:

@@ -19,11 +19,12 @@ def violation(
     *,
     rank: Column | None = None,
     rows: Column | None = None,
+    missing: Column | None = None,
 ) -> Column:
     """A violation as a struct; of many, those with the smallest rank are shown.
 
     `rows`: the few rows of the trace that prove it. Where a check does not name them, they are what these processes did
-    with these messages.
+    with these messages. `missing`: who did not deliver something that is no message.
     """
     return F.struct(
         F.lit(promise.value).alias("property"),
@@ -31,6 +32,7 @@ def violation(
         messages.alias("messages"),
         detail.alias("detail"),
         (F.array() if rows is None else rows).cast(schema.ROWS).alias("rows"),
+        (F.array() if missing is None else missing).cast(schema.TEXTS).alias("missing"),
         (F.lit(0) if rank is None else rank).cast("long").alias("rank"),
     )
 

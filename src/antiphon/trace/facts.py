@@ -131,6 +131,8 @@ def _texts(file: str, whole: bytes) -> Iterator[tuple[str, bytes]]:
 def _read_facts(place: str, text: bytes) -> RunFacts:
     try:
         raw = json.loads(text, object_pairs_hook=partial(_once, place))
+        if b"\\u" in text:  # half of a pair, which stands for no character
+            json.dumps(raw, ensure_ascii=False).encode()
     except UNDECODABLE as error:
         raise TraceError(f"{place} is not JSON: {error}.") from None
     version = raw.get("version") if isinstance(raw, dict) else None

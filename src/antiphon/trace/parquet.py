@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -108,9 +109,16 @@ def write_runs(folder: Path, name: str, runs: Iterable[tuple[RunFacts, Iterable[
 def write_tables(folder: Path, name: str, runs: Sequence[tuple[RunFacts, pa.Table]]) -> None:
     """The same of tables that have the column of the run already."""
     if runs:
+        runs = [(of_run if len(table) else _idle(of_run), table) for of_run, table in runs]
         events = pa.concat_tables([table for _, table in runs])
         _write(folder / "events" / f"{name}.parquet", events, f".{secrets.token_hex(4)}")
         write_many_facts(folder, name, [of_run for of_run, _ in runs])
+
+
+def _idle(facts: RunFacts) -> RunFacts:
+    """The facts of a run in which nothing happened: no folder is there to say so."""
+    members = sorted({process for names in facts.groups.values() for process in names})
+    return msgspec.structs.replace(facts, rows=dict.fromkeys(members, 0))
 
 
 def wanted_columns(path: Path | str, found: pa.Schema) -> list[str]:
@@ -198,7 +206,59 @@ def read_file(path: Path | str, columns: list[str] | None = None, content: pa.Bu
         table = table.drop_columns(RUN.name) if RUN.name in table.column_names else table
         table = table.append_column(RUN, pa.repeat(run, table.num_rows))
     everything = EVENTS.append(RUN)
-    return table.select([*names, RUN.name]).cast(pa.schema([everything.field(name) for name in (*names, RUN.name)]))
+    table = table.select([*names, RUN.name]).cast(pa.schema([everything.field(name) for name in (*names, RUN.name)]))
+    check_cells(path, table)
+    return table
+
+
+def check_cells(path: Path | str, table: pa.Table) -> None:
+    """Refuse events with a null inside a list, or with text that is not valid UTF-8.
+
+    No footer tells of either, so it is looked for in what is read: each question is one call of Arrow's for all rows,
+    and texts of a dictionary are looked at once each.
+    """
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if _has_lists(column.type):
+            for part in column.chunks:
+                _check_lists(path, name, part)
+        if _has_texts(column.type):
+            check_text(path, name, column)
+
+
+def check_text(path: Path | str, name: str, column: pa.ChunkedArray) -> None:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        raise TraceError(f"{path} has text in column {name!r} that is not valid UTF-8.") from None
+
+
+def _check_lists(path: Path | str, name: str, lists: pa.Array) -> None:
+    # What a list that is null had before it became so does not count. It takes a copy to leave that out, so that comes
+    # only where there is a null at all.
+    null = _null_inside(lists.values) and _null_inside(lists.flatten())
+    if null:
+        raise TraceError(f"{path} has rows with {null} among what column {name!r} lists.")
+
+
+def _null_inside(values: pa.Array) -> str | None:
+    if values.null_count:
+        return "a null"
+    if not pa.types.is_struct(values.type):
+        return None
+    fields = (field.name for place, field in enumerate(values.type) if values.field(place).null_count)
+    return next((f"a null {name!r}" for name in fields), None)
+
+
+def _has_lists(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _has_texts(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind) or _has_lists(kind):
+        return _has_texts(kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(_has_texts(field.type) for field in kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _tupled(row: Row) -> Row:

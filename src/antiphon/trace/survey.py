@@ -5,7 +5,6 @@ One damaged file is no reason to refuse ten thousand runs: it is told of which r
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 
 from antiphon.core.errors import TraceError
 from antiphon.trace.facts import TraceFiles, files_here, read_all_facts, run_of
-from antiphon.trace.parquet import EVENTS, RUN, open_file, wanted_columns
+from antiphon.trace.parquet import EVENTS, RUN, check_cells, check_text, open_file, wanted_columns
 from antiphon.trace.schema import TRACE_VERSION, EventKind, RunFacts
 
 KINDS = frozenset(map(str, EventKind))
@@ -31,6 +30,7 @@ class Examined(NamedTuple):
     complaint: str | None = None
     recast: bool = False  # whether a column must be converted: Spark alone would not read it
     strange: Sequence[str] = ()  # runs in it of which there are no facts
+    held: Sequence[str] = ()  # runs in it of which there are facts; of a file that holds many
 
 
 class Survey(NamedTuple):
@@ -75,13 +75,11 @@ def survey(trace: Path | TraceFiles, examine: Examine = examine_here) -> Survey:
     folders = {run for file in files if (run := run_of(file))}
     for run in sorted(folders - facts.keys() - refused.keys()):
         refused[run] = f"{root} has events of run {run!r} but no facts of it are in runs/."
-    if all(map(run_of, files)):
-        for run in sorted(facts.keys() - folders - refused.keys()):
-            refused[run] = f"{found.files[run]} has the facts of run {run!r}, but there are no events of it."
     known = facts.keys() | refused.keys()
     recast: list[str] = []
     damaged: set[str] = set()
-    for file, complaint, cast, strange in examine([f for f in files if run_of(f) not in refused], known):
+    eventful: set[str] = set(folders)
+    for file, complaint, cast, strange, held in examine([f for f in files if run_of(f) not in refused], known):
         if complaint:
             damaged.add(file)
             whose = _whose(file, known - folders, found.files)
@@ -91,6 +89,10 @@ def survey(trace: Path | TraceFiles, examine: Examine = examine_here) -> Survey:
         for run in strange:
             refused.setdefault(run, f"{file} has events of run {run!r} but no facts of it are in runs/.")
         recast += [file] if cast else []
+        eventful.update(held)
+    for run in sorted(facts.keys() - eventful - refused.keys()):
+        if not _idle(facts[run]):
+            refused[run] = f"{found.files[run]} has the facts of run {run!r}, but there are no events of it."
     readable = [run for name, run in facts.items() if name not in refused]
     left = {file: size for file, size in files.items() if run_of(file) not in refused and file not in damaged}
     strangers = bool(refused) and any(run_of(file) is None for file in left)
@@ -98,6 +100,11 @@ def survey(trace: Path | TraceFiles, examine: Examine = examine_here) -> Survey:
     if not readable:
         raise TraceError(result.complaints[0])
     return result
+
+
+def _idle(facts: RunFacts) -> bool:
+    """Whether the facts say that nothing happened: that no process has a row."""
+    return not any(facts.rows.get(process, 1) for members in facts.groups.values() for process in members)
 
 
 def _whose(file: str, others: Collection[str], files: Mapping[str, str]) -> Collection[str]:
@@ -124,14 +131,19 @@ def examined(
         _check_version(file, parquet.schema_arrow)
         _check_nulls(file, parquet)
         _check_kinds(file, _distinct(file, content, "kind"))
-        strange = sorted(set() if run_of(file) else _distinct(file, content, RUN.name) - set(runs))
+        held = set() if run_of(file) else _distinct(file, content, RUN.name)
         if thorough:
-            deque(parquet.iter_batches(columns=EVENTS.names), maxlen=0)
+            _check_rows(file, parquet)
     except (pa.ArrowException, OSError):
         return Examined(str(file), f"{file} is not a Parquet file, or is damaged.")
     except TraceError as error:
         return Examined(str(file), str(error))
-    return Examined(str(file), None, recast, strange)
+    return Examined(str(file), None, recast, sorted(held - set(runs)), sorted(held & set(runs)))
+
+
+def _check_rows(file: Path | str, parquet: pq.ParquetFile) -> None:
+    for batch in parquet.iter_batches(columns=EVENTS.names if run_of(file) else [*EVENTS.names, RUN.name]):
+        check_cells(file, pa.Table.from_batches([batch]))
 
 
 def _check_version(file: Path | str, found: pa.Schema) -> None:
@@ -175,5 +187,7 @@ def _distinct(file: Path | str, content: pa.Buffer | None, column: str) -> set[s
     coded = open_file(file, content, read_dictionary=[column])
     found: set[str] = set()
     for group in range(coded.num_row_groups):
-        found.update(coded.read_row_group(group, columns=[column]).column(0).unique().to_pylist())
+        values = coded.read_row_group(group, columns=[column]).column(0)
+        check_text(file, column, values)
+        found.update(values.unique().to_pylist())
     return found
