@@ -23,6 +23,7 @@ from antiphon.runtime.disk import Committer, JournalIdentity, SegmentedLog, Spil
 from antiphon.runtime.disk import committer as committer_module
 from antiphon.runtime.disk.committer import LATER_SECONDS, QUICK_IN_A_ROW
 from antiphon.runtime.node.driver import Driver
+from antiphon.runtime.node.observer import TurnObserver
 from antiphon.services.timestamp import Timestamp
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
@@ -185,7 +186,7 @@ def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_
         process = Process(ProcessId("a.1"), Topology.sized({"a": 3}), Skeen)
         journal = SegmentedLog.open(tmp_path / "journal", IDENTITY, lends=True)
         delivered = SegmentedLog.open(tmp_path / "delivered", IDENTITY)
-        driver = Driver(process, journal, delivered, None, 1 << 20)
+        driver = Driver(process, journal, delivered, TurnObserver(), 1 << 20)
         sent: list[str] = []
         driver.on_send = lambda send, _: sent.extend(f"{p} {n}" for p, n in zip(send.to, send.numbers, strict=True))
         driver.on_durable = lambda channels: None

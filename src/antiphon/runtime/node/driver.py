@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from time import time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from antiphon.core import Host, Process, ProcessId
 from antiphon.core.buffers import Piece
@@ -34,9 +34,7 @@ from antiphon.runtime.disk import (
 from antiphon.runtime.disk.log import SEGMENT_BYTES
 from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
-
-if TYPE_CHECKING:
-    from antiphon.runtime.node.recorder import Recorder
+from antiphon.runtime.node.observer import TurnObserver
 
 Argument = TypeVar("Argument")
 
@@ -66,7 +64,7 @@ class Driver:
     on_reply: Callable[[Reply], None]
     on_assured: Callable[[Assured], None]
     on_early: Callable[[], None] = staticmethod(lambda: None)  # something has left before a sync
-    on_turns: Callable[..., None] = staticmethod(lambda turns, *, replayed: None)
+    on_turns: Callable[..., None]  # the observer's
     on_durable: Callable[[Iterable[ChannelId]], None]  # after every release: the channels with new frames
     before_alarm: Callable[[], None] = staticmethod(lambda: None)  # a timer is due: what has come comes first
     on_watch: Callable[[], None] = staticmethod(lambda: None)  # other peers are to be watched
@@ -79,7 +77,7 @@ class Driver:
         process: Process,
         journal: SegmentedLog | None,
         delivered_log: SegmentedLog,
-        recorder: Recorder | None,
+        observer: TurnObserver,
         snapshot_bytes: int,
         retain: Callable[[], Retain] = Retain,
         delivered_bytes: int = SEGMENT_BYTES,
@@ -88,10 +86,9 @@ class Driver:
         self.process = process
         self.journal = journal
         self.host = Host(process, None if journal is None else InputJournal(journal), self)
-        self.recorder = recorder
-        process.traced = recorder is not None
-        if recorder is not None:
-            self.on_turns = recorder.on_turns
+        self.observer = observer
+        self.on_turns = observer.on_turns
+        process.traced = observer.wants_records
         self.spills: Spills
         self.delivered = DeliveredLog(delivered_log, self.submit, retain, journal, delivered_bytes)
         self._committer = Committer(journal, self._release, self._on_failed) if journal is not None else None
@@ -228,14 +225,12 @@ class Driver:
             self.on_durable(host.take_fresh())
             if self._after:
                 self._run_due(index)
-            if self.recorder is not None and self.recorder.is_due:
-                self.recorder.hand_over()
             if host.held:
                 self._set_congested()
             else:  # it is between two turns
                 if host.journaled_bytes >= self._snapshot_bytes or index >= self._snapshot_index + SNAPSHOT_INPUTS:
                     self._snapshot_if_due()
-                if self.congested or self.delivered.is_behind or self.recorder is not None:
+                if self.congested or self.delivered.is_behind or self.observer.is_behind:
                     self._set_congested()
         except Exception as error:
             self._on_failed(error)
@@ -250,8 +245,7 @@ class Driver:
     def _set_congested(self) -> None:
         """Too much waits for the disk or for the trace, or a snapshot for a moment in which nothing waits for the disk:
         then nothing more is read."""
-        recorder = self.recorder
-        congested = self.delivered.is_behind or (recorder is not None and recorder.is_behind)
+        congested = self.delivered.is_behind or self.observer.is_behind
         if self.journal is not None and self.host.held and not congested:  # else nothing waits for the journal
             is_behind = self.journal.buffered_bytes > UNSYNCED_BYTES_MAX
             congested = is_behind or self._snapshot_is_due(OVERDUE)
@@ -270,7 +264,7 @@ class Driver:
         self.logged(event)
 
     def on_record(self, record: Record) -> None:
-        """The recorder has it with the turn."""
+        """Whoever observes has it with the turn."""
 
     def on_set_timer(self, timer: SetTimer) -> None:
         self._alarms.set(timer)
@@ -293,8 +287,7 @@ class Driver:
     def recover(self) -> None:
         """Become what the journal says. Nobody outside hears of what is replayed."""
         self._loop = asyncio.get_running_loop()
-        if self.recorder is not None:
-            self.recorder.on_done = lambda done: self._on_loop(self._trace_done, done)
+        self.observer.on_done = lambda done: self._on_loop(self._observer_done, done)
         if self.journal is not None:
             self._replay(self.journal)
         elif self.delivered.end:
@@ -383,7 +376,7 @@ class Driver:
             finally:
                 self._snapshot_pending = False
 
-        def traced(is_safe: bool) -> None:
+        def observed(is_safe: bool) -> None:
             if self.stopped:
                 return
             if is_safe:
@@ -392,10 +385,7 @@ class Driver:
                 self._snapshot_pending = False
 
         self._snapshot_pending = True
-        if self.recorder is None:
-            self.submit(write)
-        else:
-            self.recorder.write(lambda is_safe: self._on_loop(traced, is_safe))
+        self.observer.write(lambda is_safe: self._on_loop(observed, is_safe))
 
     def submit(self, job: Callable[[], object], then: Callable[[], None] | None = None) -> None:
         """Run a job on the disk thread, after those submitted before; and then another on the event loop."""
@@ -412,7 +402,7 @@ class Driver:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(action, argument)
 
-    def _trace_done(self, done: Future[None]) -> None:
+    def _observer_done(self, done: Future[None]) -> None:
         if self.stopped:
             return
         if (error := done.exception()) is not None:
@@ -490,11 +480,11 @@ class Driver:
         if self.journal is not None:
             self.journal.abandon()
         is_written = self._write_trace()
-        is_traced = is_written and (self.recorder is None or self.recorder.is_of_this_life)
+        is_traced = is_written and self.observer.is_of_this_life
         return Ending(is_clean=is_traced and was_clean, is_written=is_written)
 
     def _write_trace(self) -> bool:
-        return self.recorder is None or self.recorder.finish(TRACE_SECONDS)
+        return self.observer.finish(TRACE_SECONDS)
 
     def abandon(self) -> None:
         """Release the files, and leave on disk what a crash would leave."""
@@ -502,8 +492,7 @@ class Driver:
         self.delivered.abandon()
         if self.journal is not None:
             self.journal.abandon()
-        if self.recorder is not None:
-            self.recorder.close()
+        self.observer.close()
 
     def _stop(self) -> None:
         self.stopped = True

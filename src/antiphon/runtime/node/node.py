@@ -33,6 +33,7 @@ from antiphon.runtime.node.driver import EXIT_BUG, EXIT_DISK, EXIT_REFUSED, Driv
 from antiphon.runtime.node.gateway import Gateway
 from antiphon.runtime.node.links import PeerLink
 from antiphon.runtime.node.neighbours import Neighbours
+from antiphon.runtime.node.observer import TurnObserver
 from antiphon.runtime.node.peers import PEER_SILENCE_SECONDS
 from antiphon.runtime.node.reception import Reception
 
@@ -93,11 +94,11 @@ class ClusterNode:
         process = Process(self.me, topology, protocol_named(config.protocol), config.options, gather)
         if process.sends_datagrams:
             process.gather = msgspec.structs.replace(gather, bytes=GATHERED_BYTES)
-        recorder = None
+        observer = TurnObserver()
         if config.trace:
             from antiphon.runtime.node.recorder import Recorder  # pyarrow is slow to load
 
-            recorder = Recorder(cluster.trace, config.run, process, folder)
+            observer = Recorder(cluster.trace, config.run, process, folder)
         journal = None
         if config.journal:
             identity = JournalIdentity(config.cluster, self.me, CODE)
@@ -121,7 +122,7 @@ class ClusterNode:
             raise
         if journal is not None:
             delivered.shares_room_with(journal)
-        driver = Driver(process, journal, delivered, recorder, config.snapshot_bytes, cluster.retained, held_bytes)
+        driver = Driver(process, journal, delivered, observer, config.snapshot_bytes, cluster.retained, held_bytes)
         driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
         driver.on_send = self._send
         driver.on_foretell = self._foretell
@@ -485,7 +486,7 @@ class ClusterNode:
             datagrams=self.datagrams.counted(),
             full=driver.is_full,
             returning=list(self._awaited()),
-            trace=driver.recorder.state if driver.recorder is not None else "",
+            trace=driver.observer.state,
             retain=driver.delivered.complaint,
             draining=self.gateway.draining,
             view=None if view is None else (str(view[0]), list(view[1])),

@@ -18,7 +18,8 @@ from antiphon.core import Process
 from antiphon.core.effects import Log, Send
 from antiphon.core.host import Turn
 from antiphon.core.inputs import Receive
-from antiphon.runtime.node.trace_files import GapMark, RowTable, Then, TraceWriter
+from antiphon.runtime.node.observer import Then, TurnObserver
+from antiphon.runtime.node.trace_files import GapMark, RowTable, TraceWriter
 from antiphon.trace import Row, rows_of
 from antiphon.trace.parquet import to_table
 
@@ -29,9 +30,11 @@ UNMADE_TABLES_MAX = 16
 Released = tuple[int, Turn]  # a time, and what was released then
 
 
-class Recorder:
+class Recorder(TurnObserver):
+    wants_records = True
+
     def __init__(self, folder: Path, run: str, process: Process, own: GapMark) -> None:
-        self.on_done: Callable[[Future[None]], None] = lambda done: None  # told, on some thread, of each thing done
+        super().__init__()
         self._process = process
         self._files = TraceWriter(folder, run, process.me, own, self._report)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace")
@@ -69,6 +72,8 @@ class Recorder:
                 self._keep(turn.happened.at, turn)
         else:
             self.add(turns, time_ns())
+            if self.is_due:
+                self.hand_over()
 
     def add(self, turns: Sequence[Turn], at: int) -> None:
         for turn in turns:

@@ -86,11 +86,10 @@ async def _salvage(cluster: ClusterFolder, me: ProcessId) -> int:
     driver = ClusterNode(cluster, me).driver
     try:
         driver.recover()
-        if driver.recorder is not None:
-            if not driver.recorder.is_of_this_life:
-                raise JournalBehind("Its journal does not have what stands in its trace, and cannot complete that.")
-            if not driver.recorder.finish():
-                raise JournalFull("There is no room for the trace.")
+        if not driver.observer.is_of_this_life:
+            raise JournalBehind("Its journal does not have what stands in its trace, and cannot complete that.")
+        if not driver.observer.finish():
+            raise JournalFull("There is no room for the trace.")
     finally:
         driver.abandon()
     return 0

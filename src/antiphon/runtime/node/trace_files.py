@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from antiphon.core import ProcessId
 from antiphon.runtime.disk.files import sync_path
+from antiphon.runtime.node.observer import Then
 from antiphon.trace.parquet import write_events
 
 ROWS_PER_FILE = 50_000
 WAITING_ROWS_MAX = 6 * ROWS_PER_FILE  # that no file takes; and as many may be in the one that is being written
 WAITING_BYTES_MAX = 1 << 30  # of what they speak of: the journal keeps it as long as they wait
 SLOW_FILE_SECONDS = 5.0  # for one file
-
-Then = Callable[[bool], None]
 
 
 class RowTable(NamedTuple):
