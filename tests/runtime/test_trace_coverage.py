@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from antiphon.checks import Status, check_run, verdicts
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder
 from antiphon.runtime.cluster.processes import write_run_facts
-from antiphon.trace import read_facts
+from antiphon.trace import Row, RunFacts, read_facts
 from antiphon.trace.coverage import last_rows, torn
+from antiphon.trace.parquet import forgetful_processes, to_table, write_events, write_run
+from forgeries import honest_run
 
 
 @pytest.fixture
@@ -73,3 +77,56 @@ def test_the_last_file_is_missed_by_what_the_facts_once_said(folder: ClusterFold
     assert incomplete(folder) == ["a.1", "a.2"]
     write(folder, "a.1 5 9", "a.2 1 7")
     assert incomplete(folder) == [], "it was found again"
+
+
+# What was foretold and forgotten --------------------------------------------------------------------------------------
+
+
+def honest() -> tuple[RunFacts, list[Row]]:
+    return honest_run(1, run="honest", messages=8)
+
+
+def without(rows: list[Row], message: str) -> list[Row]:
+    """Nobody says any more that it was multicast."""
+    return [row for row in rows if not (row.kind == "multicast" and row.message == message)]
+
+
+def test_whose_message_was_delivered_and_never_multicast_has_forgotten_it(tmp_path: Path) -> None:
+    facts, rows = honest()
+    message = next(row.message for row in rows if row.kind == "deliver" and row.message)
+    origin = message.rpartition(":")[0]
+    others = sorted({row.process for row in rows} - {origin})
+    write_run(tmp_path / "whole", facts, rows)
+    write_run(tmp_path / "less", facts, without(rows, message), rows_per_file=20)
+    assert forgetful_processes(tmp_path / "whole", facts.run, [origin, *others]) == []
+    assert forgetful_processes(tmp_path / "less", facts.run, [origin, *others]) == [origin]
+    assert forgetful_processes(tmp_path / "less", facts.run, others) == [], "whoever was not killed is accused"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_somebody_forgot_for_good_is_missing_and_not_broken(tmp_path: Path, is_known: bool) -> None:
+    facts, rows = honest()
+    message = next(row.message for row in rows if row.kind == "deliver" and row.message)
+    origin = message.rpartition(":")[0]
+    facts = msgspec.structs.replace(facts, incomplete=[origin] if is_known else [])
+    status = {*verdicts(facts, check_run(facts, without(rows, message))).values()}
+    assert (Status.BROKEN in status) is not is_known
+    assert (Status.INCOMPLETE in status) is is_known
+
+
+@pytest.mark.parametrize("ended", ["salvaged", "stopped"])
+def test_a_killed_process_that_forgot_what_others_delivered_has_no_whole_trace(tmp_path: Path, ended: str) -> None:
+    folder = cluster.create(tmp_path / "c", {"a": 3})
+    _, rows = honest()
+    message = next(row.message for row in rows if row.kind == "deliver" and row.message)
+    ours = [
+        row._replace(message="a.1:7") if row.message == message else row
+        for row in without(rows, message)
+        if row.kind == "deliver"
+    ]
+    write_events(folder.trace, folder.config.run, "part-0", to_table(ours))
+    for process in folder.config.processes:
+        own = folder.process(process)
+        own.path.mkdir(exist_ok=True)
+        (own.salvaged if ended == "salvaged" else own._stopped).touch()
+    assert cluster.untraced(folder) == (["a.1"] if ended == "salvaged" else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -175,6 +175,20 @@ def heard_processes(folder: Path, run: str) -> set[str]:
         received = table.filter(pc.equal(table.column("kind"), EventKind.RECEIVE.value))
         found.update(pc.unique(pc.list_flatten(received.column("peers"))).to_pylist())
     return found
+
+
+def forgetful_processes(folder: Path, run: str, among: Collection[str]) -> list[str]:
+    """Those of these processes of which others have delivered a message that they never multicast, by their rows."""
+    if not among:
+        return []
+    said: dict[str, set[str]] = {process: set() for process in among}
+    delivered: dict[str, set[str]] = {process: set() for process in among}
+    for table in _tables(folder, run, ["kind", "message"]):
+        for kind, found in ((EventKind.MULTICAST, said), (EventKind.DELIVER, delivered)):
+            messages = pc.unique(table.filter(pc.equal(table.column("kind"), kind.value)).column("message"))
+            for process in among:
+                found[process].update(messages.filter(pc.starts_with(messages, f"{process}:")).to_pylist())
+    return [process for process in among if delivered[process] - said[process]]
 
 
 def _raw_rows(folder: Path, run: str) -> Iterator[Row]:

@@ -314,7 +314,7 @@ def salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
 def untraced(folder: ClusterFolder) -> list[ProcessId]:
     """The processes whose trace is not whole: they were killed, or there was no room for it, or a file is gone, or what
     they saw in an earlier life, of which their folder knows nothing."""
-    gone = [*torn(folder.trace, folder.config.run, _last_known_rows(folder)), *_reborn(folder)]
+    gone = [*torn(folder.trace, folder.config.run, _last_known_rows(folder)), *_reborn(folder), *_forgetful(folder)]
     return [p for p in folder.config.ever_processes if p in gone or not folder.is_traced(p)]
 
 
@@ -329,6 +329,22 @@ def _reborn(folder: ClusterFolder) -> list[ProcessId]:
 
     heard = heard_processes(folder.trace, folder.config.run)
     return [process for process in ended if process in heard]
+
+
+def _forgetful(folder: ClusterFolder) -> list[str]:
+    """Those who were killed, and had foretold what they did not come to have on disk: others have heard it, and took it
+    for what it is, but in no journal stands that it was multicast. Who returns says so then."""
+    config = folder.config
+    protocol = protocol_named(config.protocol)
+    if not protocol.foretells(parse_options(protocol, config.options)):
+        return []
+    every = {process: folder.process(process) for process in config.ever_processes}
+    killed = [process for process, own in every.items() if own.has_ended and not own.stopped_cleanly]
+    if not killed:
+        return []
+    from antiphon.trace.parquet import forgetful_processes  # pyarrow is slow to load
+
+    return forgetful_processes(folder.trace, config.run, killed)
 
 
 def _last_known_rows(folder: ClusterFolder) -> dict[str, int]:
