@@ -146,11 +146,12 @@ class Host:
         process = self.process
         state = process.state
         seq = state.seq + 1
+        process.is_hearsay = False
         if type(happened) is Confirmed:
             happened = process.received(happened)
         if type(happened) is not Receive or happened.transport is _DATAGRAM:
             effects = process.step(happened)
-            return Turn(index, happened, seq, state.seq, effects, note, is_hearsay=_is_hearsay(process, effects))
+            return Turn(index, happened, seq, state.seq, effects, note, is_hearsay=self._is_hearsay(effects))
         channel, inbox = self._asked
         if channel[0] != happened.sender or channel[1] is not happened.transport:
             channel = ChannelId(happened.sender, happened.transport)
@@ -159,8 +160,15 @@ class Host:
         if state.foretold:
             process.settle_foretold(channel, happened.number)
         effects = process.receive(happened.at, happened.sender, happened.frame)
-        is_hearsay = _is_hearsay(process, effects)
+        is_hearsay = self._is_hearsay(effects)
         return Turn(index, happened, seq, state.seq, effects, note, channel, is_hearsay=is_hearsay)
+
+    def _is_hearsay(self, effects: list[AnyEffect]) -> bool:
+        """Of the input that was just handled. Nothing overtakes what the process says itself, nor a receipt or a
+        delivery that waits for its input. Where nothing waits for a disk, nobody asks."""
+        if self.journal is None or not self.process.is_hearsay:
+            return False
+        return all(type(effect) in _UNHURRIED or _is_early(effect) for effect in effects)
 
     def is_new(self, channel: ChannelId, number: int) -> bool:
         """Whether a frame was not taken before. BadFrame: frames before it on a FIFO channel are missing."""
@@ -478,11 +486,6 @@ class Host:
 
 def _is_early(effect: AnyEffect) -> TypeGuard[Assured | Log]:
     return (type(effect) is Log or type(effect) is Assured) and effect.early
-
-
-def _is_hearsay(process: Process, effects: list[AnyEffect]) -> bool:
-    """Nothing overtakes what the process says itself, nor a receipt or a delivery that waits for its input."""
-    return process.is_hearsay and all(type(effect) in _UNHURRIED or _is_early(effect) for effect in effects)
 
 
 _UNHURRIED = (Record, SetTimer, CancelTimer)  # that come a little late harm nobody

@@ -100,7 +100,7 @@ class Process:
         self._local: deque[tuple[Component, Wire]] = deque()
         self._delivered: deque[SessionId] = deque()  # with views: of which something was, in this step
         self._effects: list[AnyEffect] = []
-        self.is_hearsay = False  # whether what just came only brought the word of others
+        self.is_hearsay = False  # whether what just came only brought the word of others; the host sets it back
         self._remembered = 0  # the time of the input before this one
         self._handlers: dict[type[inputs.Input], Any] = {
             inputs.Multicast: self._on_multicast,
@@ -142,7 +142,6 @@ class Process:
             return self.receive(happened.at, happened.sender, happened.frame)
         effects: list[AnyEffect] = []
         self._effects = effects
-        self.is_hearsay = False
         self._remembered = self.now
         if happened.at > self.now:  # noqa: PLR1730 - max is slow; a clock set back must not take the process with it
             self.now = happened.at
@@ -157,7 +156,6 @@ class Process:
         self._effects = effects
         if at > self.now:  # noqa: PLR1730 - as above
             self.now = at
-        self.is_hearsay = False
         index, message = frame.decoded or self._decode_once(frame)
         self.state.seq += 1  # the frame's own event; its row is made of the input
         self.parts[index].handlers[type(message)](sender, message)
