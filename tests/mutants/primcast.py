@@ -412,13 +412,22 @@ class CutsWhatIsNotDecided(Primcast):
 
 
 class ForgetsWithoutHandingOver(Primcast):
-    def hand(self, to: ProcessId, delivered: int) -> None:
+    def hand(self, to: ProcessId, begin: int, end: int) -> None:
         pass
 
 
+class TakesAPartForAll(Primcast):
+    """Of what it hands over."""
+
+    def hand_over(self) -> None:
+        before = dict(self.marks)
+        super().hand_over()
+        self.marks.update({p: self.delivered for p, mark in self.marks.items() if mark > before.get(p, 0)})
+
+
 class HandsOverOnlyTheLast(Primcast):
-    def hand(self, to: ProcessId, delivered: int) -> None:
-        super().hand(to, max(delivered, self.delivered - 1))
+    def hand(self, to: ProcessId, begin: int, end: int) -> None:
+        super().hand(to, max(begin, end - 1), end)
 
     def on_handed(self, sender: ProcessId, handed: Handed) -> None:
         if handed.position >= self.delivered and not self.is_done(handed.message, handed.numbers):
@@ -691,6 +700,7 @@ MUTANTS = (
     DoesNotWaitForOtherGroups,
     CutsWhatIsNotDecided,
     ForgetsWithoutHandingOver,
+    TakesAPartForAll,
     HandsOverOnlyTheLast,
     ForgetsItsClockOnRestart,
     ForgetsItsPromiseOnRestart,

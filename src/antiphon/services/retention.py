@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import accumulate
 from operator import attrgetter
 from typing import Annotated, ClassVar
 
@@ -114,7 +115,7 @@ def counters_of(kind: type[Wire]) -> Callable[[Wire], Sequence[int]]:
 
 class RetentionOptions(msgspec.Struct, frozen=True):
     # Where much is delivered, healthy members lag by tens of MiB: what was delivered they say a little later (K2).
-    kept: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 64 << 20  # bytes of deliveries kept for members that lag
+    kept: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 32 << 20  # bytes of deliveries kept for members that lag
 
 
 class Retention(OrderingProtocol):
@@ -143,6 +144,7 @@ class Retention(OrderingProtocol):
     untold: Table[GroupId, OrderPlace]  # the same, where the group has not been told
 
     TELL_NS: ClassVar[int] = 50_000_000
+    PARTS: ClassVar[int] = 8  # of what is kept: so much is handed over at a time, and keeps nobody waiting for long
 
     def initialise(self) -> None:
         self.learns, self.begun = False, 0
@@ -374,20 +376,29 @@ class Retention(OrderingProtocol):
     # Members that were left behind -----------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Somebody has been away for long: what it lacks goes into the channel to it, which the disk keeps. But where
-        it has yet to take over what another one has, nobody knows what it will lack."""
+        """Somebody has been away for long: the oldest of what it lacks goes into the channel to it, which the disk
+        keeps, a part at a time. But where it has yet to take over what another one has, nobody knows what it will
+        lack."""
         while self.kept_bytes > self.options.kept:
             lacking = [p for p in self.mates if self.marks.get(p, 0) <= self.cut]
             if any(p in self.topology.joined and p not in self.said for p in lacking):
                 return
+            left = self.options.kept - self.options.kept // self.PARTS
+            end = self.cut + self.oldest(self.kept_bytes - left)
             for p in lacking:
-                self.hand(p, self.cut)  # K8
-                self.marks[p] = self.delivered
+                self.hand(p, self.cut, end)  # K8
+                self.marks[p] = end
             self.trim()
 
-    def hand(self, to: ProcessId, delivered: int) -> None:
-        """What is cut was handed to it before, or it said that it has it."""
-        for id in self.kept[max(delivered - self.cut, 0) :]:
+    def oldest(self, size: int) -> int:
+        """How many deliveries, the oldest that are kept, have so many bytes together."""
+        sizes = accumulate(self.known[id].message.body.size for id in self.kept)
+        return next((count for count, together in enumerate(sizes, 1) if together >= size), len(self.kept))
+
+    def hand(self, to: ProcessId, begin: int, end: int) -> None:
+        """Of what is kept, the deliveries from ``begin`` to below ``end``. What is cut was handed to it before, or it
+        said that it has it."""
+        for id in self.kept[max(begin - self.cut, 0) : end - self.cut]:
             known = self.known[id]
             self.send(to, Handed(known.position, known.final, known.message, known.numbers))
 
@@ -403,7 +414,7 @@ class Retention(OrderingProtocol):
 
     def on_behind(self, sender: ProcessId, behind: Behind) -> None:  # K10
         if sender in self.mates:
-            self.hand(sender, behind.delivered)
+            self.hand(sender, behind.delivered, self.delivered)
 
     def on_handed(self, sender: ProcessId, handed: Handed) -> None:  # K11
         if sender not in self.mates or handed.position != self.delivered or self.begun == NOTHING:
