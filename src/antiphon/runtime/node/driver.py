@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from time import time_ns
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from antiphon.core import Host, Process, ProcessId
 from antiphon.core.buffers import Piece
@@ -34,11 +34,11 @@ from antiphon.runtime.disk import (
 from antiphon.runtime.disk.log import SEGMENT_BYTES
 from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
+from antiphon.runtime.node.ending import EXIT_BUG, EXIT_DISK, EXIT_REFUSED, Ending
 from antiphon.runtime.node.observer import TurnObserver
 
 Argument = TypeVar("Argument")
 
-EXIT_BUG, EXIT_REFUSED, EXIT_DISK = 1, 3, 4
 FULL_TOLD_SECONDS = 2.0  # for so long after a refusal the status says so
 SNAPSHOT_INPUTS = 50_000  # taken between two snapshots at most, so that a restart takes seconds
 OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing more is read until it is taken
@@ -46,13 +46,6 @@ UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing mor
 UNHURRIED_BYTES_MAX = 64 << 10  # inputs of which nothing came wait for the disk's next turn, if they are not more
 TRACE_SECONDS = 8.0  # that the trace has at the end
 SILENT_SECONDS = 1.0  # a process that has waited for its disk for so long does not say that it takes part
-
-
-class Ending(NamedTuple):
-    """How a process has ended: whether the next start has nothing to repair, and whether all found room."""
-
-    is_clean: bool
-    is_written: bool
 
 
 class Driver:
