@@ -157,7 +157,7 @@ def test_a_delivered_log_that_lacks_what_the_snapshot_delivered_is_refused(folde
         running = asyncio.create_task(node.run())
         async with antiphon.connect(folder.path) as client:
             await asyncio.gather(*(client.multicast({"a"}, b"x") for _ in range(10)))
-        node.driver.snapshot()
+        node.driver.snapshots.take()
         node.stop()
         assert await running == 0
 
@@ -637,8 +637,10 @@ def test_a_snapshot_does_not_count_before_the_delivered_log_is_durable(
             await asyncio.gather(*(client.multicast({"a"}, b"x") for _ in range(10)))
         with monkeypatch.context() as lagging:
             lagging.setattr(DeliveredLog, "durable_index", property(lambda log: -1))
-            node.driver.snapshot()
-            node.driver._disk.submit(lambda: None).result()
+            node.driver.snapshots.take()
+            written = asyncio.Event()
+            node.driver.jobs.submit(lambda: None, written.set)
+            await written.wait()
             found = [path.name for path in folder.process("a.1").journal.glob("snapshot-*")]
         node.stop()
         assert await running == 0

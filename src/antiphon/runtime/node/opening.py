@@ -42,7 +42,7 @@ def open_driver(cluster: ClusterFolder, me: ProcessId) -> Driver:
     if journal is not None:
         delivered.shares_room_with(journal)
     driver = Driver(process, journal, delivered, observer, config.snapshot_bytes, cluster.retained, held_bytes)
-    driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.submit, driver.spilling)
+    driver.spills = Spills(folder.spill, plain, config.spill_bytes, driver.jobs.submit, driver.spilling)
     driver.on_refused = folder.mark_refused
     driver.advice = advice(cluster, me, process.protocol) or "."
     return driver
