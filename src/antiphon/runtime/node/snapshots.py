@@ -64,7 +64,7 @@ class Snapshots:
         journal = self._journal
         if journal is None or self._is_pending:
             return
-        if not self._host.held and journal.has_segments_below(journal.durable_index):
+        if not self._host.held and journal.written.has_segments_below(journal.durable_index):
             self.take()
 
     def take(self) -> None:
