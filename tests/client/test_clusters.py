@@ -209,7 +209,7 @@ def test_a_route_never_stays_full(make_cluster: MakeCluster, monkeypatch: pytest
             sets = [{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}]
             await asyncio.gather(*(client.multicast(sets[i % 4], b"x" * 40) for i in range(1000)))
             async with asyncio.timeout(IN_TIME_SECONDS):
-                while [route.settled for route in client._sender._routes.values()] != [250] * 4:
+                while [route.ledger.settled for route in client._sender._routes.values()] != [250] * 4:
                     await asyncio.sleep(0.02)
 
     asyncio.run(run())
