@@ -92,7 +92,7 @@ def test_a_message_survives_any_number_of_lost_connections_once(make_cluster: Ma
         # A request is sent whole, whenever it is sent: one of more bytes than a connection passes would never arrive.
         connecting = antiphon.connect(folder.path, batch_bytes=PASSED_BYTES // 4)
         async with connecting as client, antiphon.connect(folder.path) as reader:
-            client._addresses = {process: await proxy.start() for process, proxy in proxies.items()}
+            client._cluster.addresses = {process: await proxy.start() for process, proxy in proxies.items()}
             sent = []
             for i in range(count):
                 sent.append(asyncio.create_task(client.multicast({"a", "b"}, str(i).encode())))

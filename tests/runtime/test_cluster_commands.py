@@ -326,7 +326,7 @@ def test_where_there_are_views_status_says_who_goes_on_with_whom_and_not_that_th
 def test_who_does_not_answer_a_command_may_or_may_not_have_been_told(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.client.client.ASKING_SECONDS", (0.1,))
+    monkeypatch.setattr("antiphon.client.known.ASKING_SECONDS", (0.1,))
     folder = cluster.create(path, {"g": 1})
     with socket.create_server(folder.config.address("g.1")):  # it is heard, and says nothing
         with pytest.raises(OutcomeUnknown) as unknown:
