@@ -19,7 +19,7 @@ import pytest
 
 import antiphon
 from antiphon.checks import check_run
-from antiphon.cli.cluster import status_command
+from antiphon.cli.status import status_command
 from antiphon.core import Process, ProcessId, Topology
 from antiphon.core.channel import NO_FRAMES, NUMBERED
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import antiphon
-from antiphon.cli.cluster import _notes
+from antiphon.cli.status import _notes
 from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.core.events import Adopted, Delivered, decode_event
 from antiphon.core.model import GroupId, MessageId, ProcessId
