@@ -354,7 +354,7 @@ class Run:
                 model.newest_snapshot = index
             case "cut":
                 log.prepare_cut()
-                index = rng.choice([first for first, _ in log.extents()] or [0])
+                index = rng.choice([first for first, _ in log.written.extents()] or [0])
                 if model.snapshots.setdefault(index, b"") == b"" and index >= model.newest_snapshot:
                     log.cut(index)
                     model.newest_snapshot = index

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import connect
-from antiphon.runtime.cluster.processes import _starved_seconds
+from antiphon.runtime.cluster.spawning import starved_seconds
 from conftest import MakeCluster
 from waiting import IN_TIME_SECONDS
 
@@ -50,8 +50,8 @@ def send(folder: Path, *more: str, stdin: int) -> subprocess.Popen[bytes]:
 
 def ends_soon(pid: int) -> bool:
     """Whether a child has ended before long, not counting the time in which others had the processor."""
-    begun, starved = time.monotonic(), _starved_seconds(pid)
-    while time.monotonic() - begun - (_starved_seconds(pid) - starved) < SECONDS:
+    begun, starved = time.monotonic(), starved_seconds(pid)
+    while time.monotonic() - begun - (starved_seconds(pid) - starved) < SECONDS:
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return True
         time.sleep(0.02)

@@ -76,7 +76,7 @@ def test_a_log_that_lacks_what_is_not_in_the_table_is_refused(antiphon: Command,
         event = Delivered(id, (GroupId("orders"),), number, 1, (request,), encode_key((number,)), 1)
         log.append(store(event, encode_event(event)))
         log.commit()
-    first, _ = log.extents()[1]
+    first, _ = log.written.extents()[1]
     log.cut(first)
     log.close()
     words = f"orders keeps what it delivered from position {first} on, and what is before that is not all in the table"

@@ -92,7 +92,7 @@ def test_a_message_survives_any_number_of_lost_connections_once(make_cluster: Ma
         # A request is sent whole, whenever it is sent: one of more bytes than a connection passes would never arrive.
         connecting = antiphon.connect(folder.path, batch_bytes=PASSED_BYTES // 4)
         async with connecting as client, antiphon.connect(folder.path) as reader:
-            client._addresses = {process: await proxy.start() for process, proxy in proxies.items()}
+            client._cluster.addresses = {process: await proxy.start() for process, proxy in proxies.items()}
             sent = []
             for i in range(count):
                 sent.append(asyncio.create_task(client.multicast({"a", "b"}, str(i).encode())))
@@ -209,7 +209,7 @@ def test_a_route_never_stays_full(make_cluster: MakeCluster, monkeypatch: pytest
             sets = [{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}]
             await asyncio.gather(*(client.multicast(sets[i % 4], b"x" * 40) for i in range(1000)))
             async with asyncio.timeout(IN_TIME_SECONDS):
-                while [route.settled for route in client._sender._routes.values()] != [250] * 4:
+                while [route.ledger.settled for route in client._sender._routes.values()] != [250] * 4:
                     await asyncio.sleep(0.02)
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ import pytest
 
 import antiphon
 from antiphon.client import progress, sender
-from antiphon.client.route import Lane
+from antiphon.client.lane import Lane
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
 from antiphon.core.requests import Request
 from antiphon.runtime.net.frames import PROGRESS_MAX
@@ -315,11 +315,11 @@ def test_requests_are_let_go_when_they_are_delivered_everywhere(monkeypatch: pyt
         sets = [{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}]
         for i in range(40):
             await client.multicast(sets[i % 4], b"x")
-        while any(route.numbered for route in client._sender._routes.values()):
+        while any(route.ledger.requests for route in client._sender._routes.values()):
             await asyncio.sleep(0.01)
         for route in client._sender._routes.values():
-            assert route.settled == route.next_number == 10
-            assert not route.numbered
+            assert route.ledger.settled == route.ledger.next_number == 10
+            assert not route.ledger.requests
             assert route.bytes == 0
         await client.multicast({"a", "b"}, b"x")
         assert max(request.settled for request in cluster.requests()) == 10
@@ -343,7 +343,7 @@ def test_a_member_that_is_behind_its_group_is_not_the_only_one_asked(
         for _ in range(2):
             await client.multicast_many({"a", "b"}, [b"x"] * 1000)
             (route,) = client._sender._routes.values()
-            while route.settled < route.next_number:
+            while route.ledger.settled < route.ledger.next_number:
                 await asyncio.sleep(0.01)
         assert next(told) < 1000
 
@@ -358,9 +358,9 @@ def test_any_number_of_sets_can_be_asked_about(monkeypatch: pytest.MonkeyPatch) 
         sets = [("a", *others) for size in (1, 2, 3) for others in combinations("bcdefghi", size)]
         assert len(sets) > PROGRESS_MAX
         for each in sets:
-            client._sender.route(each)._members = deque([f"{each[1]}.1"])  # so that a has to be asked
+            client._sender.route(each).candidates.set_members([f"{each[1]}.1"])  # so that a has to be asked
         await asyncio.gather(*(client.multicast(each, b"x") for each in sets))
-        while any(route.settled < 1 for route in client._sender._routes.values()):
+        while any(route.ledger.settled < 1 for route in client._sender._routes.values()):
             await asyncio.sleep(0.01)
 
     run(dict.fromkeys("abcdefghi", 1), story)

@@ -125,7 +125,7 @@ class Shop:
     def let_go(self, process: str, segments: int) -> None:
         """Of the oldest segments, leaving so many."""
         log = SegmentedLog.open(self.path / process / "delivered", JournalIdentity("shop", process, ""))
-        log.cut(log.extents()[-segments][0])
+        log.cut(log.written.extents()[-segments][0])
         log.abandon()
 
     def replace(

@@ -19,7 +19,7 @@ import pytest
 
 import antiphon
 from antiphon.checks import check_run
-from antiphon.cli.cluster import status_command
+from antiphon.cli.status import status_command
 from antiphon.core import Process, ProcessId, Topology
 from antiphon.core.channel import NO_FRAMES, NUMBERED
 from antiphon.core.errors import OutcomeUnknown, Unavailable, UsageError
@@ -29,10 +29,10 @@ from antiphon.runtime.cluster import ClusterFolder, ask, processes
 from antiphon.runtime.disk import DiskWatch, UnderWay
 from antiphon.runtime.disk.watch import LOOK_SECONDS
 from antiphon.runtime.net.frames import MAGIC, VERSION, ChannelMarks, FrameKind, Hello, Subscribe, Welcome, encode
-from antiphon.runtime.node import ClusterNode, links
+from antiphon.runtime.node import ClusterNode, company, links
 from antiphon.runtime.node import node as node_module
 from antiphon.runtime.node.company import awaited
-from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
+from antiphon.runtime.node.ending import EXIT_DISK, EXIT_REFUSED
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
 from waiting import IN_TIME_SECONDS, becomes
@@ -426,7 +426,7 @@ def test_an_old_copy_gives_no_receipt_before_a_peer_contradicts_it(
     shutil.rmtree(own)
     shutil.move(folder.path / "copy", own)
     cluster.start(folder, [old])
-    time.sleep(node_module.MEET_SECONDS + 0.5)
+    time.sleep(company.MEET_SECONDS + 0.5)
     status = ask(folder.config, old)
     assert status is not None
     assert status.returning == others

@@ -22,14 +22,14 @@ import pytest
 
 from antiphon.checks import check_run
 from antiphon.cli import main
-from antiphon.cli.cluster import _cells, _cuts, _notes, _views
+from antiphon.cli.status import _cells, _cuts, _notes, _views
 from antiphon.client import connect
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, OutcomeUnknown, Unavailable
 from antiphon.runtime import cluster
 from antiphon.runtime.cluster import ClusterFolder, processes
 from antiphon.runtime.cluster.folder import ProcessFolder
-from antiphon.runtime.cluster.processes import _starved_seconds
+from antiphon.runtime.cluster.spawning import starved_seconds
 from antiphon.runtime.net.frames import HEADER, FrameKind, Rejected, StatusAnswer, encode
 from antiphon.trace import read_facts
 from antiphon.trace.parquet import read_rows
@@ -326,7 +326,7 @@ def test_where_there_are_views_status_says_who_goes_on_with_whom_and_not_that_th
 def test_who_does_not_answer_a_command_may_or_may_not_have_been_told(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.client.client.ASKING_SECONDS", (0.1,))
+    monkeypatch.setattr("antiphon.client.known.ASKING_SECONDS", (0.1,))
     folder = cluster.create(path, {"g": 1})
     with socket.create_server(folder.config.address("g.1")):  # it is heard, and says nothing
         with pytest.raises(OutcomeUnknown) as unknown:
@@ -439,7 +439,7 @@ def test_a_process_that_others_keep_from_the_processor_is_given_that_time(
 
     monkeypatch.setattr("antiphon.runtime.cluster.processes.START_SECONDS", 0.0)
     monkeypatch.setattr("antiphon.runtime.cluster.processes.ask_all", ask_all)
-    monkeypatch.setattr("antiphon.runtime.cluster.processes._starved_seconds", lambda pid: 3600.0)
+    monkeypatch.setattr("antiphon.runtime.cluster.processes.starved_seconds", lambda pid: 3600.0)
     folder = cluster.create(path, {"a": 1}, trace=False)
     cluster.start(folder)
     own = folder.process(ProcessId("a.1"))
@@ -466,7 +466,7 @@ def test_what_is_under_way_is_waited_for_as_long_as_something_is_delivered(
 
     monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     monkeypatch.setattr(processes, "ask_all", ask_all)
-    monkeypatch.setattr(processes, "_starved_seconds", lambda pid: now * starved)
+    monkeypatch.setattr(processes, "starved_seconds", lambda pid: now * starved)
     monkeypatch.setattr(ProcessFolder, "pid", lambda own: 7)
     slow = [_answer("a.1", pending=1, delivered=count) for count in (0, 0, 1, 1, 2)]
     looks[:] = [*slow, _answer("a.1", delivered=3), _answer("a.1", delivered=3)]
@@ -488,18 +488,18 @@ def test_the_time_in_which_a_process_could_have_run_is_the_kernels() -> None:
     ]
     stopped, *_ = busy
     try:
-        while min(_starved_seconds(process.pid) for process in busy) < 0.3:
+        while min(starved_seconds(process.pid) for process in busy) < 0.3:
             time.sleep(0.02)
         stopped.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
-        waited = _starved_seconds(stopped.pid)
+        waited = starved_seconds(stopped.pid)
         time.sleep(0.1)
-        assert _starved_seconds(stopped.pid) == waited
+        assert starved_seconds(stopped.pid) == waited
     finally:
         for process in busy:
             process.kill()
             process.wait()
-    assert _starved_seconds(stopped.pid) == 0.0
+    assert starved_seconds(stopped.pid) == 0.0
 
 
 def test_what_is_ending_when_a_cluster_is_started_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

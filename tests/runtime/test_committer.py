@@ -191,7 +191,7 @@ def test_an_input_that_led_to_nothing_is_synced_with_the_next_that_does_or_when_
         driver.on_send = lambda send, _: sent.extend(f"{p} {n}" for p, n in zip(send.to, send.numbers, strict=True))
         driver.on_durable = lambda channels: None
         driver.on_failure = lambda code, sentence: pytest.fail(sentence)
-        driver.spills = Spills(tmp_path / "spills", IDENTITY, 1 << 20, driver.submit, driver.spilling)
+        driver.spills = Spills(tmp_path / "spills", IDENTITY, 1 << 20, driver.jobs.submit, driver.spilling)
         driver.recover()
         driver.begin(process.topology.roster)
         driver.take(Multicast(1, process.topology.destinations("a"), (b"x",)))

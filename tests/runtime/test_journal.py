@@ -380,7 +380,7 @@ def test_every_bit_flip_is_harmless_or_refused(memory_path: Path, no_sync: None,
         opened(memory_path).close()
     files = saved(memory_path)
     journal = opened(memory_path)
-    guarded = {segment.path.name: guarded_bytes(segment) for segment in journal._segments}
+    guarded = {segment.path.name: guarded_bytes(segment) for segment in journal.written.segments}
     journal.abandon()
     bits = range(8) if not close else (0, 7)
     for name in names:
@@ -400,11 +400,11 @@ def test_every_bit_flip_is_harmless_or_refused(memory_path: Path, no_sync: None,
 def test_a_bit_flip_among_zeros_is_not_taken_for_a_torn_write(memory_path: Path, no_sync: None) -> None:
     """The last block holds sectors of zeros, and one with a single bit set: one flip makes it zero too."""
     journal = opened(memory_path, segment_bytes=4096)
-    start = journal._segments[-1].end
+    start = journal.written.segments[-1].end
     records = [bytes(1100) + b"\x10" + bytes(1100)]
     fill(journal, records)
     journal.abandon()
-    end = max(guarded_bytes(journal._segments[-1])) + 1
+    end = max(guarded_bytes(journal.written.segments[-1])) + 1
     (name,) = segment_names(memory_path)
     files = saved(memory_path)
     for offset in range(disk.rounded(start, disk.GRAIN), end):
@@ -419,7 +419,7 @@ def with_next_block(folder: Path, record: bytes, segment_bytes: int) -> tuple[st
     """Commit a record; return the segment's name, where the block begins, where all that is needed of it ends, and the
     bytes of the file."""
     journal = opened(folder, segment_bytes=segment_bytes)
-    active = journal._segments[-1]
+    active = journal.written.segments[-1]
     offset = disk.rounded(active.end, disk.GRAIN)
     fill(journal, [record])
     journal.abandon()
@@ -432,7 +432,7 @@ def old_contents(folder: Path, segment_bytes: int) -> dict[str, bytes]:
     while earlier._unwritten._free > 60:
         fill(earlier, [b"old"])
     earlier.abandon()
-    blocks = earlier._segments[0].path.read_bytes()
+    blocks = earlier.written.segments[0].path.read_bytes()
     return {
         "nothing": bytes(segment_bytes),
         "bytes": random.Random(1).randbytes(segment_bytes),
@@ -496,7 +496,7 @@ def test_a_torn_block_is_rarely_taken_for_a_damaged_one(memory_path: Path, no_sy
     """One flipped bit of 64 KiB explains a wrong checksum once in 8,000 times, however large the block is."""
     rng = random.Random(4)
     journal = opened(memory_path, segment_bytes=1 << 20)
-    path, start = journal._segments[-1].path, journal._segments[-1].end
+    path, start = journal.written.segments[-1].path, journal.written.segments[-1].end
     fill(journal, [rng.randbytes(1 << 19)])
     journal.abandon()
     whole = path.read_bytes()
@@ -613,7 +613,7 @@ def test_what_a_file_held_before_is_never_read_again(memory_path: Path, no_sync:
     for old in old_contents(memory_path / "old", 4096).values():
         folder = memory_path / "new"
         journal = opened(folder, segment_bytes=4096)
-        end, path = journal._segments[-1].end, journal._segments[-1].path
+        end, path = journal.written.segments[-1].end, journal.written.segments[-1].path
         path.write_bytes(path.read_bytes()[:end] + old[end:])
         records: list[bytes] = []
         for size in (3, 0, 100, 7, 900, 3):
@@ -652,7 +652,7 @@ def test_sectors_may_reach_the_disk_in_any_order(memory_path: Path, no_sync: Non
 def test_a_lost_sector_before_the_last_block_is_refused(memory_path: Path, no_sync: None, pad: int) -> None:
     journal = opened(memory_path, segment_bytes=8192)
     fill(journal, [b"p" * pad], *[[bytes([i]) * 990] for i in range(1, 6)])
-    last = journal._segments[-1].last_block
+    last = journal.written.segments[-1].last_block
     journal.abandon()
     (name,) = segment_names(memory_path)
     files = saved(memory_path)
@@ -666,7 +666,7 @@ def test_a_lost_sector_before_the_last_block_is_refused(memory_path: Path, no_sy
 def test_a_flip_that_empties_a_sector_is_not_taken_for_a_torn_write(memory_path: Path, no_sync: None) -> None:
     """The sector has a single bit, and the zeros around it are as few as can be."""
     journal = opened(memory_path, segment_bytes=4096)
-    begin = disk.rounded(journal._segments[-1].end, disk.GRAIN) + disk.HEADER_BYTES + 4
+    begin = disk.rounded(journal.written.segments[-1].end, disk.GRAIN) + disk.HEADER_BYTES + 4
     before = -begin % 512 + 512
     fill(journal, [b"x" * before + bytes(256) + b"\x10" + bytes(255) + b"x" * 700])
     journal.abandon()
@@ -694,7 +694,7 @@ def test_a_client_cannot_make_a_block_by_what_it_sends(memory_path: Path, no_syn
     """A record holds a block that would fit, but for the salt; the block around it is torn before it."""
     journal = opened(memory_path, segment_bytes=4096)
     fill(journal, [b"one"])
-    active = journal._segments[-1]
+    active = journal.written.segments[-1]
     guess = dataclasses.replace(active, salt=active.salt ^ 1, next_index=2)
     forged = bytes(encode_block(disk.RECORDS, guess, disk.Records.of([Buffers(b"forged")]))[0])
     journal.abandon()
@@ -1007,7 +1007,7 @@ def test_every_bit_flip_or_truncation_of_a_snapshot_is_refused(memory_path: Path
 def test_a_log_that_ends_before_its_snapshot_is_refused(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     fill(journal, [b"one"], [b"two"])
-    end = journal._segments[-1].last_block
+    end = journal.written.segments[-1].last_block
     journal.write_snapshot(2, b"state")
     journal.abandon()
     path = tmp_path / segment_names(tmp_path)[0]
@@ -1168,7 +1168,7 @@ class JournalModel(RuleBasedStateMachine):
 
     @rule(records=st.lists(st.binary(max_size=80), min_size=1, max_size=4), share=st.floats(0.01, 0.999))
     def tear(self, records: list[bytes], share: float) -> None:
-        active = self.journal._segments[-1]
+        active = self.journal.written.segments[-1]
         block, length, _ = encode_block(disk.RECORDS, active, disk.Records.of([Buffers(r) for r in records]))
         self.journal.abandon()
         self.records = self.records[: self.durable]

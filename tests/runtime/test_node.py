@@ -50,7 +50,7 @@ from antiphon.runtime.net.frames import (
 )
 from antiphon.runtime.net.port import Shares
 from antiphon.runtime.net.stream import FRAMES_AT_ONCE
-from antiphon.runtime.node import ClusterNode, detector, links
+from antiphon.runtime.node import ClusterNode, company, detector, links
 from antiphon.runtime.node import gateway as gateway_module
 from antiphon.runtime.node import node as node_module
 from antiphon.runtime.node.clients import ClientCaller
@@ -157,7 +157,7 @@ def test_a_delivered_log_that_lacks_what_the_snapshot_delivered_is_refused(folde
         running = asyncio.create_task(node.run())
         async with antiphon.connect(folder.path) as client:
             await asyncio.gather(*(client.multicast({"a"}, b"x") for _ in range(10)))
-        node.driver.snapshot()
+        node.driver.snapshots.take()
         node.stop()
         assert await running == 0
 
@@ -576,14 +576,12 @@ def test_clients_wait_only_when_fewer_peers_keep_up_than_the_protocol_needs(
 
     async def run() -> None:
         node = open_node(folder)
-        node.links = {
-            peer: SimpleNamespace(  # type: ignore[misc]
-                peer=peer, unacknowledged=(1 << 30) if peer in behind else 0, is_live=peer not in dead
-            )
-            for peer in ("a.2", "a.3", "b.1")
-        }
+        for peer in node.driver.process.topology.processes[1:]:
+            unacknowledged = (1 << 30) if peer in behind else 0
+            link: Any = SimpleNamespace(peer=peer, unacknowledged=unacknowledged, is_live=peer not in dead)
+            node.links[peer] = link
         try:
-            assert node._peers_lag() == waits
+            assert node.company.lags() == waits
         finally:
             node.driver.abandon()
 
@@ -612,7 +610,7 @@ def test_readers_are_kept_only_where_the_group_goes_on(
         now = asyncio.get_running_loop().time()
         for peer in node.driver.process.topology.processes[1:]:
             caller: Any = SimpleNamespace(heard_at=now if peer in heard else now - 10)
-            node.reception.callers[peer] = caller
+            node.callers[peer] = caller
         reader = MagicMock()
         node.gateway.subscribers[reader] = reader
         try:
@@ -639,8 +637,10 @@ def test_a_snapshot_does_not_count_before_the_delivered_log_is_durable(
             await asyncio.gather(*(client.multicast({"a"}, b"x") for _ in range(10)))
         with monkeypatch.context() as lagging:
             lagging.setattr(DeliveredLog, "durable_index", property(lambda log: -1))
-            node.driver.snapshot()
-            node.driver._disk.submit(lambda: None).result()
+            node.driver.snapshots.take()
+            written = asyncio.Event()
+            node.driver.jobs.submit(lambda: None, written.set)
+            await written.wait()
             found = [path.name for path in folder.process("a.1").journal.glob("snapshot-*")]
         node.stop()
         assert await running == 0
@@ -665,7 +665,7 @@ def test_where_a_majority_is_enough_a_message_does_not_wait_for_who_is_there(
         for peer in others:
             node.links[peer] = MagicMock(ready=peer != "a.3", unacknowledged=0, lost_at=0.0, peer=peer)
         try:
-            return node.status().waits_for
+            return node.gateway.status().waits_for
         finally:
             node.driver.abandon()
 
@@ -676,7 +676,7 @@ def test_who_gives_its_peers_time_to_speak_says_so(tmp_path: Path, monkeypatch: 
     """It takes no requests before: whoever has started it waits, and `status` names the peer that is silent."""
     folder = cluster.create(tmp_path / "c", {"a": 1, "b": 1}, trace=False)
     folder.process("a.1").path.mkdir()
-    monkeypatch.setattr(node_module, "MEET_SECONDS", math.inf)
+    monkeypatch.setattr(company, "MEET_SECONDS", math.inf)
 
     async def run() -> None:
         node = open_node(folder)
@@ -685,10 +685,10 @@ def test_who_gives_its_peers_time_to_speak_says_so(tmp_path: Path, monkeypatch: 
             while not isinstance(answer := await asyncio.to_thread(cluster.ask, folder.config, "a.1"), StatusAnswer):
                 await asyncio.sleep(0.01)
             assert (answer.returning, node.driver.begun) == (["b.1"], False)
-            monkeypatch.setattr(node_module, "MEET_SECONDS", 0.0)
+            monkeypatch.setattr(company, "MEET_SECONDS", 0.0)
             while not node.driver.begun:
                 await asyncio.sleep(0.01)
-            assert node.status().returning == []
+            assert node.gateway.status().returning == []
             node.stop()
             assert await running == 0
 

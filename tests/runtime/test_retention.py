@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import antiphon
-from antiphon.cli.cluster import _notes
+from antiphon.cli.status import _notes
 from antiphon.core.errors import JournalError, JournalFull, RecordsGone, UsageError
 from antiphon.core.events import Adopted, Delivered, decode_event
 from antiphon.core.model import GroupId, MessageId, ProcessId
@@ -263,9 +263,10 @@ def test_a_cut_without_what_says_so_is_caught(tmp_path: Path, monkeypatch: pytes
     """The test above must not pass for a log that removes first."""
 
     def removed_only(log: SegmentedLog, index: int) -> None:
-        for segment in [each for each in log._segments if each.first < index]:
-            log._segments.remove(segment)
-            segment.path.unlink()
+        paths = [each.path for each in log.written.segments if each.first < index]
+        log.written.drop_below(index)
+        for path in paths:
+            path.unlink()
 
     monkeypatch.setattr(SegmentedLog, "cut", removed_only)
     with pytest.raises(JournalError, match="lacks the segment that holds record"):

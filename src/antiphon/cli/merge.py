@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -71,8 +72,7 @@ def merge_command(
     need_spark(where)
     with table.locked(), StepsBar(3) as steps, one_sentence():
         steps.next("looking how far the groups are")
-        home = ClusterFolder.load(folders[0]) if len(folders) == 1 and ClusterFolder.exists(folders[0]) else None
-        running = home if home is not None and is_running(home) else None
+        running = _running(folders)
         if running is not None:
             await_disks(running, found)
         before = table.newest()
@@ -92,6 +92,12 @@ def merge_command(
         console.print(_floors_table(floors))
         for sentence in _sentences(floors, asked, merged, table):
             console.print(sentence, soft_wrap=True)
+
+
+def _running(folders: list[Path]) -> ClusterFolder | None:
+    """The cluster whose own folder is given, if it runs."""
+    home = ClusterFolder.load(folders[0]) if len(folders) == 1 and ClusterFolder.exists(folders[0]) else None
+    return home if home is not None and is_running(home) else None
 
 
 def _for_machines(floors: dict[str, Floor], asked: Asked, merged: Any, table: MergedTable) -> dict[str, Any]:

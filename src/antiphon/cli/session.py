@@ -1,4 +1,4 @@
-"""Spark for the commands: started without its greetings, and with one sentence when it fails."""
+"""Spark for the commands: started without its greetings, with one sentence when it fails, and around damaged files."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import os
 import re
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from antiphon.cli.progress import StepsBar
 from antiphon.core.errors import AntiphonError, DamagedInside, NotJudged, UsageError
 from antiphon.trace import event_files
 
 if TYPE_CHECKING:
+    from antiphon.pipeline.read import Trace
     from antiphon.trace.survey import Survey
+
+Made = TypeVar("Made")
 
 FILES_CHECKED = 256  # before Spark starts; the pipeline checks all
 
@@ -67,6 +71,30 @@ def check_trace(trace: Path | str, master: str | None = None) -> Survey | None:
     found = survey(trace) if isinstance(trace, Path) and len(event_files(trace)) <= FILES_CHECKED else None
     need_spark(master)
     return found
+
+
+def as_far_as_readable(
+    trace: Path | str, found: Survey | None, steps: StepsBar, master: str | None, work: Callable[[Trace], Made]
+) -> tuple[Made, Survey]:
+    """What this work makes of a trace, and what was not read. Should a file turn out to be damaged inside, all are read
+    through to find which ones are, and the work begins again without these."""
+    steps.next("starting Spark")
+    with one_sentence():
+        spark = quiet_session(trace, master)
+        from antiphon.pipeline.read import open_trace
+
+        steps.next("reading the trace")
+    try:
+        with one_sentence():
+            opened = open_trace(spark, trace, found)
+            return work(opened), opened.survey
+    except DamagedInside as error:
+        steps.next("looking for damaged files")
+        with one_sentence():
+            opened = open_trace(spark, trace, thorough=True)
+            if not opened.survey.complaints:
+                raise error  # whatever Spark cannot read there, Arrow can
+            return work(opened), opened.survey
 
 
 def _rows(trace: Path) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -17,8 +17,14 @@ from antiphon.cli import tables
 from antiphon.cli.flags import JsonFlag, MasterFlag, RemoteFlag, master_of
 from antiphon.cli.printing import Printer, print_table
 from antiphon.cli.progress import StepsBar
-from antiphon.cli.session import check_trace, collected, one_sentence, placed, quiet_session, refuse_elsewhere
-from antiphon.core.errors import DamagedInside, TraceError, UsageError
+from antiphon.cli.session import (
+    as_far_as_readable,
+    check_trace,
+    collected,
+    placed,
+    refuse_elsewhere,
+)
+from antiphon.core.errors import TraceError, UsageError
 from antiphon.core.promises import Promise
 from antiphon.trace import read_facts
 
@@ -36,7 +42,6 @@ TraceArgument = Annotated[
     ),
 ]
 
-Made = TypeVar("Made")
 
 EXIT_BROKEN, EXIT_INCOMPLETE = 1, 3  # 2 is bad input
 
@@ -70,7 +75,7 @@ def verify_command(
     if draw is not None:
         _make_folder(draw)
     with StepsBar(3) as steps:
-        (judged, broken), survey = _as_far_as_readable(trace, found, steps, where, partial(_judge, steps))
+        (judged, broken), survey = as_far_as_readable(trace, found, steps, where, partial(_judge, steps))
     if draw is not None:
         _draw(draw, broken)
     code = exit_code(judged, _unjudged(survey))
@@ -164,7 +169,7 @@ def metrics_command(
     found = check_trace(trace, where)
     with StepsBar(3) as steps, _whole_or_gone(tables_at) as begun:
         measure = partial(_measure, steps, tables_at, begun, json)
-        figures, survey = _as_far_as_readable(trace, found, steps, where, measure)
+        figures, survey = as_far_as_readable(trace, found, steps, where, measure)
     if json:
         told = figures | ({"refused": _refused(survey)} if survey.complaints else {})
         print(msgspec.json.encode(told).decode())
@@ -256,7 +261,7 @@ def report_command(
     if not out.parent.is_dir():
         raise UsageError(f"There is no folder {out.parent} to write the page into.")
     with StepsBar(4) as steps:
-        judged, survey = _as_far_as_readable(trace, found, steps, where, partial(_draw_page, steps, out, run))
+        judged, survey = as_far_as_readable(trace, found, steps, where, partial(_draw_page, steps, out, run))
     print(f"The report: {out}")
     tables.explain_refused(Printer(), _refused(survey))
     code = exit_code(judged, _unjudged(survey))
@@ -274,30 +279,6 @@ def _draw_page(steps: StepsBar, out: Path, run: str | None, trace: Trace) -> lis
     steps.next("drawing")
     write_report(out, trace.events, trace.runs, violations, judged, measured, run=run)
     return judged
-
-
-def _as_far_as_readable(
-    trace: Path | str, found: Survey | None, steps: StepsBar, master: str | None, work: Callable[[Trace], Made]
-) -> tuple[Made, Survey]:
-    """What this work makes of a trace, and what was not read. Should a file turn out to be damaged inside, all are read
-    through to find which ones are, and the work begins again without these."""
-    steps.next("starting Spark")
-    with one_sentence():
-        spark = quiet_session(trace, master)
-        from antiphon.pipeline.read import open_trace
-
-        steps.next("reading the trace")
-    try:
-        with one_sentence():
-            opened = open_trace(spark, trace, found)
-            return work(opened), opened.survey
-    except DamagedInside as error:
-        steps.next("looking for damaged files")
-        with one_sentence():
-            opened = open_trace(spark, trace, thorough=True)
-            if not opened.survey.complaints:
-                raise error  # whatever Spark cannot read there, Arrow can
-            return work(opened), opened.survey
 
 
 def demo_command(

@@ -6,22 +6,19 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from antiphon.client.connection import JOIN_SECONDS, JOIN_SECONDS_MAX, MemberConnection, NoAnswer
+from antiphon.client.known import KnownCluster
 from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.route import Route
 from antiphon.client.sender import Sender
 from antiphon.client.subscription import Subscription
 from antiphon.client.values import Receipt
 from antiphon.core import Topology
-from antiphon.core.errors import Unavailable, UsageError
+from antiphon.core.errors import UsageError
 from antiphon.core.model import Service
-from antiphon.core.options import parse_options
-from antiphon.core.promises import Promise
 from antiphon.core.requests import (
     NUMBER_MAX,
     PAYLOAD_BYTES_MAX,
@@ -30,18 +27,11 @@ from antiphon.core.requests import (
     check_service,
     join_payloads,
 )
-from antiphon.runtime.net import parse_address
-from antiphon.runtime.net.frames import Directory, OrderKind, ReceiptKind
-
-if TYPE_CHECKING:
-    from antiphon.runtime.cluster import ClusterFolder
+from antiphon.runtime.net.frames import OrderKind, ReceiptKind
 
 TIMEOUT_SECONDS = 30.0
 BATCH_BYTES = 512 << 10
 LINGER_SECONDS_MAX = 60.0
-ASKING_SECONDS = (JOIN_SECONDS, *[JOIN_SECONDS_MAX] * 3)  # that a process has to describe the cluster, from try to try
-
-_ADDRESSES = re.compile(r"[^/,\s]+:\d+(,[^/,\s]+:\d+)*")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _NOT_OPEN = "The client is not open: use it inside `async with antiphon.connect(...) as client:`."
 SHOWN_MAX = 60
@@ -97,18 +87,12 @@ class Client:
         if order not in (None, "client", "set"):
             raise UsageError(f'The order must be "client" or "set", not {_shown(order)}.')
         self.name = f"{name or 'client'}-{secrets.token_hex(6)}"
-        self._target = target
         self._linger = linger
         self._batch_bytes = batch_bytes
         self._receipt = receipt
         self._order = order
-        self._kept: OrderKind = "set"  # the strongest order that the cluster keeps
-        self._given: ReceiptKind = "member"  # the strongest receipt that the cluster gives
         self._default: ReceiptKind = "member"
-        self._cluster = ""
-        self._addresses: dict[str, str] = {}
-        self._topology: Topology
-        self._folder: ClusterFolder | None = None
+        self._cluster = KnownCluster(target, self.name, self._follow)
         self._sender: Sender  # once it was opened
         self._was_opened = False
         self._is_open = False
@@ -120,14 +104,15 @@ class Client:
         if self._was_opened:
             raise UsageError("This client was opened before: connect again for a new one.")
         self._loop = asyncio.get_running_loop()
-        await self._find_cluster()
-        self._default = self._given if self._receipt is None else self._known_receipt(self._receipt)
-        if self._order == "client" and self._kept != self._order:
+        found = self._cluster
+        await found.find()
+        self._default = found.receipt if self._receipt is None else self._known_receipt(self._receipt)
+        if self._order == "client" and found.order != self._order:
             raise UsageError("This cluster's protocol cannot keep a client's order across different sets of groups.")
-        assures = self._given == "majority"
-        across_sets = (self._order or self._kept) == "client"
-        ways = (self._linger, self._batch_bytes)
-        self._sender = Sender(self.name, self._topology, self._join, *ways, assures=assures, across_sets=across_sets)
+        assures = found.receipt == "majority"
+        across_sets = (self._order or found.order) == "client"
+        ways = (found.topology, found.join, self._linger, self._batch_bytes)
+        self._sender = Sender(self.name, *ways, assures=assures, across_sets=across_sets)
         self._spellings = self._sender.spellings
         self._is_open = self._was_opened = True
         return self
@@ -224,7 +209,7 @@ class Client:
     def _known_receipt(self, receipt: ReceiptKind) -> ReceiptKind:
         """Refuse one that the cluster does not give."""
         _check_receipt(receipt)
-        if receipt == "majority" and self._given != receipt:
+        if receipt == "majority" and self._cluster.receipt != receipt:
             raise UsageError(
                 "This cluster's protocol cannot tell when a majority of each group holds something; primcast can."
             )
@@ -273,19 +258,20 @@ class Client:
         self._check_open()
         if not isinstance(group, str):
             raise UsageError(f"Subscribe to one group by its name, not to {_shown(group)}.")
-        destinations = self._topology.destinations(group)
+        topology = self._cluster.topology
+        destinations = topology.destinations(group)
         if start != EARLIEST and (type(start) is not int or not 0 <= start <= NUMBER_MAX):
             wanted = f"a whole number from 0 to 2**62, or {EARLIEST!r}"
             raise UsageError(f"A position must be {wanted}, not {_shown(start)}.")
-        if cluster not in (None, self._cluster):
+        if cluster not in (None, self._cluster.identity):
             raise UsageError(
-                f"This is cluster {self._cluster!r}: positions of cluster {_shown(cluster)} mean nothing here."
+                f"This is cluster {self._cluster.identity!r}: positions of cluster {_shown(cluster)} mean nothing here."
             )
-        members = self._topology.addressees(destinations)
+        members = topology.addressees(destinations)
         if member is not None and member not in members:
             raise UsageError(f"{_shown(member)} is not a member of {group}: its members are {', '.join(members)}.")
         first = start if isinstance(start, int) else None
-        subscription = Subscription(group, members, self._join, first, follow, self._subscriptions, member)
+        subscription = Subscription(group, members, self._cluster.join, first, follow, self._subscriptions, member)
         self._subscriptions[subscription] = None
         return subscription
 
@@ -296,89 +282,25 @@ class Client:
         """The identity of the cluster, once it was found: keep it with positions that are to be gone on from."""
         if not self._was_opened:
             raise UsageError(_NOT_OPEN)
-        return self._cluster
+        return self._cluster.identity
 
     @property
     def groups(self) -> dict[str, list[str]]:
         """The groups of the cluster, and their members, once it was found."""
         if not self._was_opened:
             raise UsageError(_NOT_OPEN)
-        return {group: list(members) for group, members in self._topology.groups.items()}
+        return {group: list(members) for group, members in self._cluster.topology.groups.items()}
 
     def check(self, groups: Iterable[str]) -> None:
         """Raise UsageError unless there are such groups."""
         self._check_open().route(groups)
 
-    async def _join(self, connection: MemberConnection, member: str, seconds: float = JOIN_SECONDS) -> MemberConnection:
-        connection.on_directory = self._learn
-        try:
-            if member not in self._addresses:
-                raise Unavailable(f"{member} was replaced.")
-            address = parse_address(self._addresses[member])
-            return await connection.join(address, self._cluster, self.name, member, seconds)
-        except Unavailable:
-            self._look_again()
-            raise
-
-    def _learn(self, found: Directory) -> None:
-        """Members may have been replaced: whoever was told of it last tells who they are now."""
-        if found.epoch > self._topology.epoch:
-            self._follow(Topology(found.groups, found.epoch), found.addresses)
-
-    def _look_again(self) -> None:
-        """A member cannot be reached: the folder says whether it was replaced, where there is one."""
-        if self._folder is not None:
-            with suppress(UsageError):  # it is gone, or being changed by another version
-                self._folder.reload()
-                config = self._folder.config
-                if config.epoch > self._topology.epoch:
-                    self._follow(config.topology(), config.addresses)
-
-    def _follow(self, topology: Topology, addresses: dict[str, str]) -> None:
-        self._topology, self._addresses = topology, addresses
+    def _follow(self, topology: Topology) -> None:
+        """Members were replaced."""
         if self._was_opened:
             self._sender.follow(topology)
         for subscription in self._subscriptions:
             subscription.follow(topology)
-
-    async def _find_cluster(self) -> None:
-        target = self._target
-        if isinstance(target, str) and _ADDRESSES.fullmatch(target) and not Path(target).exists():
-            await self._ask(target.split(","))
-            return
-        from antiphon.protocols import protocol_named  # a client that has an address needs neither
-        from antiphon.runtime.cluster import ClusterFolder
-
-        self._folder = ClusterFolder.load(Path(target))
-        config = self._folder.config
-        protocol = protocol_named(config.protocol)
-        promises = protocol.promises(parse_options(protocol, config.options))
-        self._given = "majority" if Promise.DURABLE_RECEIPTS in promises else "member"
-        self._kept = "client" if Promise.CLIENT_TURN_ORDER in promises else "set"
-        self._cluster, self._addresses = config.cluster, config.addresses
-        self._topology = config.topology()
-
-    async def _ask(self, addresses: list[str]) -> None:
-        """Let the first process that answers describe the cluster. Where a crowd asks, answers take longer."""
-        parsed = [parse_address(address) for address in addresses]
-        failures: list[Unavailable] = []
-        for seconds in ASKING_SECONDS:
-            for address in parsed:
-                connection = MemberConnection()
-                try:
-                    await connection.join(address, "", self.name, seconds=seconds)
-                except Unavailable as error:
-                    failures.append(error)
-                    continue
-                connection.give_up()
-                found = connection.directory
-                self._cluster, self._addresses = found.cluster, found.addresses
-                self._topology = Topology(found.groups, found.epoch)
-                self._given, self._kept = found.receipt, found.order
-                return
-            if not any(isinstance(failure, NoAnswer) for failure in failures):
-                break  # nobody is there
-        raise failures[-1]
 
 
 def _check_receipt(receipt: object) -> None:

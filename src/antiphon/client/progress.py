@@ -45,11 +45,11 @@ class GroupProgress:
             self._task.cancel()
 
     def _sent(self) -> int:
-        return sum(route.next_number for route in self.routes)
+        return sum(route.ledger.next_number for route in self.routes)
 
     def _known(self) -> int:
         """How many payloads are known to be delivered in this group."""
-        return sum(route.delivered[self._group] for route in self.routes)
+        return sum(route.ledger.delivered[self._group] for route in self.routes)
 
     async def _ask_on(self) -> None:
         """Ask one member as long as it has news. But a group may go on without that one, which then knows too little:
@@ -83,7 +83,8 @@ class GroupProgress:
         self._hurry.clear()
 
     async def _ask(self, member: str, dial_seconds: float) -> None:
-        unknown = [route for route in self.routes if route.delivered[self._group] < route.next_number]
+        ledgers = [(route, route.ledger) for route in self.routes]
+        unknown = [route for route, ledger in ledgers if ledger.delivered[self._group] < ledger.next_number]
         sets = [list(route.destinations) for route in unknown]
         connection = None
         try:

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Iterable
 
 from antiphon.client.connection import MEMBER_SILENCE_SECONDS, JoinMember
+from antiphon.client.lane import BUSY_SECONDS
 from antiphon.client.members import Members, RequestConnection
 from antiphon.client.outgoing import NO_DEADLINE
 from antiphon.client.progress import GroupProgress
-from antiphon.client.route import BUSY_SECONDS, Route
+from antiphon.client.route import Route
 from antiphon.client.turns import ClientTurn, Turns
 from antiphon.core import Topology
 from antiphon.core.errors import BadFrame
@@ -100,13 +101,13 @@ class Sender:
         """Members were replaced."""
         self._topology = topology
         for destinations, route in self._routes.items():
-            route.set_members(topology.addressees(topology.destinations(destinations)))
+            route.candidates.set_members(topology.addressees(topology.destinations(destinations)))
         for group, progress in self._progress.items():
             progress.set_members(topology.members(GroupId(group)))
 
     def see_to(self, route: Route) -> None:
         """See to it that the route gets to know what is delivered."""
-        if route.numbered:
+        if route.ledger.requests:
             hurry = route.bytes > HURRY_BYTES
             for group in route.destinations:
                 self._progress[group].wake(hurry=hurry)
@@ -115,7 +116,7 @@ class Sender:
         self.hear(answer.timestamp)
         for destinations, delivered in answer.delivered:
             route = self._routes.get(tuple(destinations))
-            if route is None or answer.group not in route.delivered:
+            if route is None or answer.group not in route.ledger.delivered:
                 raise BadFrame("A member has delivered what was never sent.")
             route.on_delivered(answer.group, delivered, connection.member)
 
@@ -174,5 +175,5 @@ class Sender:
                     continue
                 if lane.awaits_answer and lane.is_stuck(now):
                     self.members.drop(lane.connection)
-                elif self.assures and route.unanswered and now - lane.assured_at > BUSY_SECONDS:
+                elif self.assures and route.ledger.unanswered and now - lane.assured_at > BUSY_SECONDS:
                     route.leave(lane, f"{lane.connection.member} has taken it and reaches no majority of each group")

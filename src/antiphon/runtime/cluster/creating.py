@@ -40,10 +40,7 @@ def create(
     retain: Sequence[str] = (),
 ) -> ClusterFolder:
     """Write the description of a new cluster. Nothing runs yet."""
-    if ClusterFolder.exists(path):
-        raise UsageError(f"There is already a cluster in {path}.")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} is not an empty folder: a new cluster needs one.")
+    _check_place(path)
     if retain:
         Retain.parse(retain)
     if gather < 1:
@@ -51,27 +48,11 @@ def create(
     if run is not None and not RUN_NAME.fullmatch(run):
         raise UsageError(f"{run!r} is not a valid run name: use letters, digits, '.', '_' and '-'.")
     topology = Topology.sized(sizes)
-    kind = protocol_named(protocol)
-    parsed = options_of(kind, options or {})
-    if kind.assumes(parsed).detector is Detector.PERFECT:
-        raise UsageError(
-            f"{protocol} with these options needs a failure detector that is never wrong, and between real processes "
-            "a slow one looks like a dead one: only the simulator runs it so; "
-            "primcast and tom go on here without the dead."
-        )
-    kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
     spares = list(dict.fromkeys(spares))
-    check_spares(spares, topology, kind.promises(parsed))
-    for members in topology.groups.values():
-        first = Process(members[0], topology, kind, options)  # what does not fit the groups is refused here
-    if not 0 <= drop <= DROP_MAX:
-        raise UsageError(f"A process can throw away 0 to {DROP_MAX} per cent of its datagrams, not {drop}.")
-    if drop and not first.sends_datagrams:
-        raise UsageError(f"{protocol} with these options sends no datagrams; {_who_sends_datagrams()}.")
+    sends_datagrams = _check_protocol(protocol, options or {}, topology, spares, journal)
+    _check_drop(drop, protocol, sends_datagrams)
     ports = free_ports(len(topology.processes), base_port)
     cluster = secrets.token_hex(8)
-    group = (f"239.192.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}", ports[0])
-    is_joined = multicast and first.sends_datagrams and offers_multicast(group, HOST)
     config = ClusterConfig(
         cluster=cluster,
         protocol=protocol,
@@ -85,17 +66,58 @@ def create(
         snapshot_bytes=snapshot_bytes,
         segment_bytes=segment_bytes,
         spill_bytes=spill_bytes,
-        multicast=f"{group[0]}:{group[1]}" if is_joined else "",
+        multicast=_multicast_address(ports[0]) if multicast and sends_datagrams else "",
         drop=drop,
         spares=spares,
     )
-    folder = ClusterFolder(path, config)
+    return _saved(ClusterFolder(path, config), retain)
+
+
+def _check_place(path: Path) -> None:
+    if ClusterFolder.exists(path):
+        raise UsageError(f"There is already a cluster in {path}.")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} is not an empty folder: a new cluster needs one.")
+
+
+def _check_protocol(
+    protocol: str, options: Mapping[str, str], topology: Topology, spares: list[str], journal: bool
+) -> bool:
+    """Refuse what cannot run between real processes, or not in these groups. Whether it sends datagrams."""
+    kind = protocol_named(protocol)
+    parsed = options_of(kind, options)
+    if kind.assumes(parsed).detector is Detector.PERFECT:
+        raise UsageError(
+            f"{protocol} with these options needs a failure detector that is never wrong, and between real processes "
+            "a slow one looks like a dead one: only the simulator runs it so; "
+            "primcast and tom go on here without the dead."
+        )
+    kind.check(parsed, FaultModel(permanent=not journal, sent_survives=journal))
+    check_spares(spares, topology, kind.promises(parsed))
+    firsts = [Process(members[0], topology, kind, options) for members in topology.groups.values()]
+    return firsts[-1].sends_datagrams
+
+
+def _check_drop(drop: int, protocol: str, sends_datagrams: bool) -> None:
+    if not 0 <= drop <= DROP_MAX:
+        raise UsageError(f"A process can throw away 0 to {DROP_MAX} per cent of its datagrams, not {drop}.")
+    if drop and not sends_datagrams:
+        raise UsageError(f"{protocol} with these options sends no datagrams; {_who_sends_datagrams()}.")
+
+
+def _multicast_address(port: int) -> str:
+    """A random one, where the system offers IP multicast."""
+    group = f"239.192.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
+    return f"{group}:{port}" if offers_multicast((group, port), HOST) else ""
+
+
+def _saved(folder: ClusterFolder, retain: Sequence[str]) -> ClusterFolder:
     try:
         folder.save()
         if retain:
             folder.retain(retain)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
+        raise UsageError(f"{folder.path} cannot be written: {error.strerror or error}.") from None
     return folder
 
 

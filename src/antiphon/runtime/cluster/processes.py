@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from antiphon.core import ProcessId
@@ -22,6 +19,7 @@ from antiphon.runtime.cluster.control import ask_all
 from antiphon.runtime.cluster.folder import ClusterFolder
 from antiphon.runtime.cluster.health import is_there
 from antiphon.runtime.cluster.ports import becomes_free
+from antiphon.runtime.cluster.spawning import Spawned, command, has_ended, reap, spawn, starved_seconds
 from antiphon.runtime.net.frames import StatusAnswer
 from antiphon.trace import RunFacts, read_facts, remove_facts, write_facts
 from antiphon.trace.coverage import last_rows, torn
@@ -58,7 +56,7 @@ def start(folder: ClusterFolder, processes: Iterable[str] | None = None) -> list
         _begin_facts(folder, down)
     try:
         for process in down:
-            spawned[process] = _spawn(folder, process)
+            spawned[process] = spawn(folder, process)
     except OSError as error:
         why = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
         failed = {process: f"{process} did not start: {why}." for process in down if process not in spawned}
@@ -100,38 +98,6 @@ def _begin_facts(folder: ClusterFolder, started: Iterable[ProcessId]) -> None:
             remove_facts(folder.trace, folder.config.run)
 
 
-class Spawned(NamedTuple):
-    """A process that was just started, and how long its log was before: what it says itself comes behind that."""
-
-    pid: int
-    logged: int
-
-
-def _spawn(folder: ClusterFolder, process: ProcessId) -> Spawned:
-    """A process of its own session, that outlives us."""
-    own = folder.process(process)
-    own.path.mkdir(parents=True, exist_ok=True)
-    own.log.open("ab").close()  # OSError names it; what the child meets when it opens it would name the program
-    logged = own.log.stat().st_size
-    log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    pid = os.posix_spawn(
-        sys.executable,
-        _command(folder, process),
-        os.environ,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(own.log), log, 0o644),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-    )
-    return Spawned(pid, logged)
-
-
-def _command(folder: ClusterFolder, process: ProcessId) -> list[str]:
-    return [sys.executable, "-m", "antiphon.runtime.node", "--dir", str(folder.path.resolve()), "--process", process]
-
-
 def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned]) -> dict[ProcessId, str]:
     """Wait until each answers and takes part, as far as its peers are up; returns a sentence on each that does not."""
     failed: dict[ProcessId, str] = {}
@@ -140,14 +106,14 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned])
         running = [process for process in spawned if process not in failed]
         answers = ask_all(folder.config, running, here=True, timeout=1.0)
         for process in running:
-            code = _reap(spawned[process].pid)
+            code = reap(spawned[process].pid)
             if code is not None:
                 words = folder.process(process).last_words(spawned[process].logged)
                 failed[process] = f"{process} did not start: {_why(process, words, code)}."
         # One that answered before and no longer does is ending: why it does is worth waiting for.
         silent = [process for process in running if process not in failed and answers[process] is None]
         now = time.monotonic()
-        starved = {process: _starved_seconds(spawned[process].pid) for process in running}
+        starved = {process: starved_seconds(spawned[process].pid) for process in running}
         if not silent:
             answered = min(answered, now)
             returning = [a for a in answers.values() if isinstance(a, StatusAnswer) and a.returning]
@@ -157,14 +123,6 @@ def _wait_listening(folder: ClusterFolder, spawned: Mapping[ProcessId, Spawned])
         if late:
             return failed | {process: _late(folder, process) for process in late}
         time.sleep(0.03)
-
-
-def _starved_seconds(pid: int) -> float:
-    """How long a process could have run, but others had the processor: a busy machine is no fault of the process."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):  # it has ended, or the kernel does not say
-        return 0.0
 
 
 def _late(folder: ClusterFolder, process: ProcessId) -> str:
@@ -181,15 +139,6 @@ def _why(process: ProcessId, words: str, code: int) -> str:
     if code == EXIT_DISK:
         return f"it ended with exit code {code} and could not write why, as on a disk that is full or read-only"
     return f"it ended with exit code {code} and did not say why"
-
-
-def _reap(pid: int) -> int | None:
-    """The exit code of an ended child of ours; None while it runs, or when it is not our child."""
-    try:
-        done, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    return os.waitstatus_to_exitcode(status) if done else None
 
 
 def kill(folder: ClusterFolder, process: str, signal_number: int = signal.SIGKILL) -> None:
@@ -209,25 +158,13 @@ def _wait_gone(folder: ClusterFolder, pids: Mapping[ProcessId, int], seconds: fl
     deadline = time.monotonic() + seconds
     while True:
         for pid in pids.values():
-            _reap(pid)
-        left = [process for process, pid in pids.items() if not (folder.process(process).pid() is None and _ended(pid))]
+            reap(pid)
+        left = [
+            process for process, pid in pids.items() if not (folder.process(process).pid() is None and has_ended(pid))
+        ]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.01)
-
-
-def _ended(pid: int) -> bool:
-    """Whether a process has closed all it had. Its lock goes first: one started then could find its address taken."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        watched = select.poll()
-        watched.register(handle, select.POLLIN)
-        return bool(watched.poll(0))
-    finally:
-        os.close(handle)
 
 
 class ClusterEnding(NamedTuple):
@@ -306,7 +243,7 @@ def salvage_trace(folder: ClusterFolder, process: ProcessId) -> None:
     if not folder.config.journal or own.stopped_cleanly or own.salvaged.exists() or not own.journal.exists():
         return
     with suppress(OSError), own.log.open("ab") as log:
-        ended = subprocess.run([*_command(folder, process), "--salvage-trace"], stdout=log, stderr=log, check=False)
+        ended = subprocess.run([*command(folder, process), "--salvage-trace"], stdout=log, stderr=log, check=False)
         if ended.returncode == 0:
             own.salvaged.touch()
 
@@ -370,7 +307,7 @@ def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> 
         if is_idle and was_idle and delivered == before:
             return True
         was_idle = is_idle
-        waited = max((_starved_seconds(pid) for pid in running.values()), default=0.0)
+        waited = max((starved_seconds(pid) for pid in running.values()), default=0.0)
         if delivered > before:
             since, starved = time.monotonic(), waited
         elif time.monotonic() - since - (waited - starved) > seconds:

@@ -2,6 +2,7 @@
 
 from antiphon.runtime.disk.committer import Committer
 from antiphon.runtime.disk.delivered import DeliveredLog, events_of
+from antiphon.runtime.disk.jobs import DiskJobs
 from antiphon.runtime.disk.journal import InputJournal
 from antiphon.runtime.disk.kept import FolderSegments
 from antiphon.runtime.disk.locks import acquired
@@ -16,6 +17,7 @@ from antiphon.runtime.disk.watch import DiskWatch, UnderWay
 __all__ = [
     "Committer",
     "DeliveredLog",
+    "DiskJobs",
     "DiskWatch",
     "FolderSegments",
     "InputJournal",

@@ -249,7 +249,7 @@ class DeliveredLog:
 
     def let_go(self) -> None:
         """Have the disk thread let go of what is not to be kept any longer."""
-        if not self._is_cutting and self._log.has_segments_below(self._log.durable_index):
+        if not self._is_cutting and self._log.written.has_segments_below(self._log.durable_index):
             self._is_cutting = True
             self._write(self._cut)
 
@@ -273,7 +273,7 @@ class DeliveredLog:
         size, now = self.bytes_on_disk, time()
         begin: int | None = None
         own = 0
-        for (_, oldest), (following, _) in pairwise(self._log.extents()):
+        for (_, oldest), (following, _) in pairwise(self._log.written.extents()):
             _, at = self._head(following)
             freed = own + (0 if begin is None or self._journal is None else self._journal.freed_by(begin))
             if not retain.is_beyond(size - freed, now - at / 1e9):  # all before it is older than it

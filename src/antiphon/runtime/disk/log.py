@@ -4,8 +4,9 @@ A process's journal is one: its inputs' effects are released once `durable_index
 delivered, and what it keeps for peers that lag. The event loop calls `append` and `take_blocks`; meanwhile one worker
 thread may run `write_blocks` and one `write_snapshot`.
 
-What is appended and not yet written is in `unwritten.py`, the folder and its spare files are in `files.py`, what is
-found when it is opened in `recovery.py`, the bytes of segments and snapshots in `segments.py`.
+What is appended and not yet written is in `unwritten.py`, what is written in `written.py`, the folder and its spare
+files are in `files.py`, what is found when it is opened in `recovery.py`, the bytes of segments and snapshots in
+`segments.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import chain, count
-from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,10 +28,12 @@ from antiphon.runtime.disk import recovery
 from antiphon.runtime.disk import segments as disk
 from antiphon.runtime.disk.files import FILE_BYTES_MAX, NO_ROOM, LogFiles, Spare
 from antiphon.runtime.disk.kept import Keeping
-from antiphon.runtime.disk.segments import JournalIdentity, Segment, Snapshot, segment_name
+from antiphon.runtime.disk.refusal import Refusal
+from antiphon.runtime.disk.segments import JournalIdentity, Snapshot, segment_name
 from antiphon.runtime.disk.unwritten import Blocks, Unwritten
 from antiphon.runtime.disk.watch import UnderWay
 from antiphon.runtime.disk.writer import Writer
+from antiphon.runtime.disk.written import Written
 
 __all__ = ["Blocks", "JournalIdentity", "SegmentedLog", "Snapshot"]
 
@@ -45,8 +46,8 @@ _READ_WINDOW = 1 << 16
 class SegmentedLog:
     """A sequence of records, numbered from 0, in a folder that only one process at a time can open.
 
-    `clean`: was it closed the last time (a new journal is clean too)? `snapshot`: the one found at open,
-    forgotten when a newer one is written, so that an old state does not stay in memory.
+    `clean`: was it closed the last time (a new journal is clean too)? `snapshot`: the one found at open, forgotten when
+    a newer one is written, so that an old state does not stay in memory. `written`: what of it is durable.
     """
 
     def __init__(
@@ -66,9 +67,8 @@ class SegmentedLog:
         self._writer = Writer(direct=direct)
         # So that no file descriptor is closed, and perhaps reused, while a thread still writes.
         self._write_lock, self._snapshot_lock = threading.Lock(), threading.Lock()
-        self._segments_lock = threading.Lock()  # for replacing the list; readers need none
-        self._refusal: str | None = None  # why no call is served any more
-        self._segments: list[Segment] = []
+        self._refusal = Refusal(folder)
+        self.written: Written
         self._keeping = Keeping() if lends else None
         self._referred = range(0)  # the records of the segment that was last referred to
         self.snapshot: Snapshot | None = None
@@ -80,10 +80,10 @@ class SegmentedLog:
         except BaseException:
             self._release_files()
             raise
-        active = self._segments[-1]
-        self.durable_index = active.next_index
+        active = self.written.segments[-1]
+        self.durable_index: int = active.next_index
         header_bytes = len(disk.new_segment(folder, identity, 0, 0, 0)[1])
-        self._unwritten = Unwritten(self._files, self._writer, active, header_bytes)
+        self._unwritten = Unwritten(self._files, self._writer, self._refusal, active, header_bytes)
         # The event loop's way in and out, without a step in between: there are many records.
         self.append_pieces = self._unwritten.append
         self.take_blocks = self._unwritten.take
@@ -120,7 +120,7 @@ class SegmentedLog:
     @property
     def first_index(self) -> int:
         """Records below this were covered by a snapshot, or let go, and removed."""
-        return self._segments[0].first
+        return self.written.first_index
 
     @property
     def next_index(self) -> int:
@@ -135,7 +135,7 @@ class SegmentedLog:
     @property
     def bytes_on_disk(self) -> int:
         """Reserved space included; but not what is kept for another log."""
-        return self._snapshot_bytes + sum(segment.size for segment in self._segments) + self._files.spare_bytes
+        return self._snapshot_bytes + sum(segment.size for segment in self.written.segments) + self._files.spare_bytes
 
     @property
     def waiting(self) -> UnderWay:
@@ -159,15 +159,6 @@ class SegmentedLog:
         """When the disk is full, have the other log give back the files that it keeps to write them again."""
         self._files.make_room = other._files.give_back
 
-    def has_segments_below(self, index: int) -> bool:
-        """Whether a snapshot at ``index`` would remove anything."""
-        segments = self._segments  # another thread may replace the list
-        return len(segments) > 1 and segments[1].first <= index
-
-    def extents(self) -> list[tuple[int, int]]:
-        """Of each segment with records, oldest first: the index of its first record, and its size."""
-        return [(segment.first, segment.size) for segment in self._segments if segment.next_index > segment.first]
-
     # For another log, whose records refer to these: kept.py -------------------------------------------------------
 
     @property
@@ -180,8 +171,8 @@ class SegmentedLog:
         before the newest snapshot nothing more is known: so all of that is taken to be referred to by the last one."""
         keeping = self._keeping
         assert keeping is not None, "it was opened for that"
-        with self._snapshot_lock, self._final_failure():
-            oldest = self._segments[0].first
+        with self._snapshot_lock, self._refusal.final_failure():
+            oldest = self.written.first_index
             files = disk.list_files(self._folder, disk.SEGMENT_NAME)
             keeping.lend(begin, end, [first for first, _ in files if first <= oldest])
             self._files.remove_segments(keeping.release(begin))
@@ -193,22 +184,21 @@ class SegmentedLog:
         if keeping is None:
             return False
         if index not in self._referred:
-            segments = self._segments  # another thread may replace the list
-            place = bisect_right(segments, index, key=attrgetter("first")) - 1
-            if place < 0:
+            segment = self.written.holder(index)
+            if segment is None:
                 return False
-            self._referred = range(segments[place].first, segments[place].next_index)
+            self._referred = range(segment.first, segment.next_index)
         return keeping.refer(self._referred.start, index, by)
 
     def seal(self, index: int) -> None:
         """A snapshot will be at ``index``: nothing refers any more to the segments that it will make superfluous."""
         if self._keeping is not None:
-            segments = self._segments
-            self._keeping.seal(segments[max(bisect_right(segments, index, key=attrgetter("first")) - 1, 0)].first)
+            segment = self.written.holder(index)
+            self._keeping.seal(self.first_index if segment is None else segment.first)
 
     def release(self, begin: int) -> None:
         """The other log has let go of its records below ``begin``: let go of what was kept for these."""
-        with self._snapshot_lock, self._final_failure():
+        with self._snapshot_lock, self._refusal.final_failure():
             if self._keeping is not None and (paths := self._keeping.release(begin)):
                 self._files.remove_segments(paths)
 
@@ -218,12 +208,11 @@ class SegmentedLog:
 
     def holder(self, index: int) -> int:
         """The index of the first record of the segment that holds a durable record. RecordsGone: it was let go."""
-        self._check()
-        segments = self._segments  # first: what is gone from it by now is kept already
-        kept = None if self._keeping is None else self._keeping.holder(index)
-        place = bisect_right(segments, index, key=attrgetter("first")) - 1
-        if place >= 0:
-            return segments[place].first
+        self._refusal.check()
+        segment = self.written.holder(index)
+        if segment is not None:
+            return segment.first
+        kept = None if self._keeping is None else self._keeping.holder(index)  # after that: what is gone was kept first
         if kept is None:
             raise RecordsGone(f"Journal {self._folder} does not hold record {index} any more.")
         return kept.first
@@ -252,18 +241,18 @@ class SegmentedLog:
     def write_blocks(self, taken: Blocks) -> None:
         """Make blocks durable, in the order taken. A failure is final: no later call is served."""
         with self._write_lock:
-            self._check()
+            self._refusal.check()
             try:
                 if taken.first != self.durable_index:
                     raise UsageError(f"Block {taken.first} cannot come after record {self.durable_index}.")
                 for spare, records, at, length in taken.blocks:
                     if spare is not None:
                         self._roll(spare)
-                    active = self._segments[-1]
+                    active = self.written.segments[-1]
                     self._writer.write_block(disk.RECORDS, active, records, at, length)
                     self.durable_index = active.next_index
             except BaseException as error:
-                self._on_failure(error)
+                self._refusal.fail(error)
                 raise
 
     def when_begun(self, action: Callable[[], object]) -> None:
@@ -273,7 +262,7 @@ class SegmentedLog:
     def reserve_ahead(self) -> bool:
         """Have the next segment's file ready; whether there was room."""
         with self._snapshot_lock:
-            self._check()
+            self._refusal.check()
             return self._files.reserve_ahead()
 
     def commit(self) -> int:
@@ -289,16 +278,16 @@ class SegmentedLog:
             return
         try:
             self.commit()
-            if not self._segments[-1].closed:
-                with self._write_lock, self._final_failure():
-                    active = self._segments[-1]
+            active = self.written.segments[-1]
+            if not active.closed:
+                with self._write_lock, self._refusal.final_failure():
                     self._writer.write_block(disk.CLOSE, active, disk.Records(), self._writer.place(active.end, 0), 0)
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Release the files and leave everything on disk as a crash would."""
-        self._refuse(self._refusal or f"Journal {self._folder} is closed.")
+        self._refusal.close()
         self._release_files()
 
     def _release_files(self) -> None:
@@ -308,7 +297,7 @@ class SegmentedLog:
 
     def _roll(self, spare: Spare) -> None:
         """Begin a new segment. The present one is durable, and the new one is before it gets its name."""
-        old = self._segments[-1] if self._segments else None
+        old = self.written.segments[-1] if self.written.segments else None
         first = old.next_index if old else 0
         path = self._folder / segment_name(first)
         replaces = old is not None and old.path == path  # an old segment without records
@@ -316,46 +305,22 @@ class SegmentedLog:
         segment, header = disk.new_segment(path, self._identity, first, spare.size, link)
         self._writer.write_into(spare.fd, [header], 0)
         self._writer.use(self._files.publish(spare, path))
-        with self._segments_lock:
-            self._segments = [*(self._segments[:-1] if replaces else self._segments), segment]
+        self.written.add(segment, replaces_newest=replaces)
 
     def replay(self, start: int) -> Iterator[tuple[int, bytes]]:
         """The durable records from `start` on, each with its index, read as they are asked for.
 
         Not over a snapshot where files are recycled: what it makes superfluous is written over.
         """
-        parts = self._parts(start, self.durable_index, _REPLAY_WINDOW)
+        self._refusal.check()
+        parts = self.written.parts(start, self.durable_index, _REPLAY_WINDOW)
         return chain.from_iterable(zip(count(first), records) for first, records in parts)
 
     def read(self, start: int, limit: int) -> list[bytes]:
         """At most `limit` durable records from `start` on; empty when `start` is not durable yet."""
+        self._refusal.check()
         stop = min(start + limit, self.durable_index)
-        return list(chain.from_iterable(records for _, records in self._parts(start, stop, _READ_WINDOW)))
-
-    def _parts(self, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
-        self._check()
-        segments = self._segments  # another thread may replace the list
-        if start < segments[0].first:
-            raise RecordsGone(f"Journal {self._folder} begins at record {segments[0].first}, not at {start}.")
-        holder = bisect_right(segments, start, key=attrgetter("first")) - 1
-        wanted = (segment for segment in segments[holder:] if segment.first < stop)
-        return self._watched(chain.from_iterable(self._read_segment(each, start, stop, window) for each in wanted))
-
-    def _read_segment(self, segment: Segment, start: int, stop: int, window: int) -> Iterator[tuple[int, list[bytes]]]:
-        try:
-            yield from disk.read_segment(segment, start, stop, window)
-        except RecordsGone as error:
-            if segment.first >= self.first_index:  # nobody has let it go
-                raise JournalError(str(error)) from None
-            raise
-
-    def _watched(self, parts: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[bytes]]]:
-        while True:
-            with self._files.waiting:
-                part = next(parts, None)
-            if part is None:
-                return
-            yield part
+        return list(chain.from_iterable(records for _, records in self.written.parts(start, stop, _READ_WINDOW)))
 
     def write_snapshot(self, index: int, state: bytes) -> None:
         """Keep the state after all records below `index` and remove what it makes superfluous.
@@ -363,7 +328,7 @@ class SegmentedLog:
         JournalFull means that the former snapshot is still the valid one; any other failure is final.
         """
         buffers = self._snapshot_at(index, state)
-        with self._snapshot_lock, self._final_failure():
+        with self._snapshot_lock, self._refusal.final_failure():
             self._put_snapshot(index, buffers, self._files.reserve(sum(map(len, buffers))))
 
     def cut(self, index: int) -> None:
@@ -375,7 +340,7 @@ class SegmentedLog:
         """
         buffers = self._snapshot_at(index, b"")
         size = sum(map(len, buffers))
-        with self._snapshot_lock, self._final_failure():
+        with self._snapshot_lock, self._refusal.final_failure():
             mark, self._mark = self._mark or self._files.reserve(size), None
             self._put_snapshot(index, buffers, mark)
             with suppress(JournalFull):
@@ -383,7 +348,7 @@ class SegmentedLog:
 
     def prepare_cut(self) -> None:
         """Have a file ready for the next `cut`, if there is room."""
-        with self._snapshot_lock, self._final_failure(), suppress(JournalFull):
+        with self._snapshot_lock, self._refusal.final_failure(), suppress(JournalFull):
             if self._mark is None:
                 size = sum(map(len, disk.encode_snapshot(self._identity, Snapshot(0, b""))))
                 self._mark = self._files.reserve(size)
@@ -408,19 +373,19 @@ class SegmentedLog:
         for index, path in disk.list_files(self._folder, disk.SNAPSHOT_NAME):
             if index < self._snapshot_index:
                 path.unlink()
-        begin = bisect_right(self._segments, self._snapshot_index, key=attrgetter("first")) - 1
-        needed = self._segments[max(begin, 0)].first
+        begin = self.written.holder(self._snapshot_index)
+        needed = self.first_index if begin is None else begin.first
         files = [(first, path) for first, path in disk.list_files(self._folder, disk.SEGMENT_NAME) if first < needed]
         paths = [path for _, path in files] if self._keeping is None else self._keeping.keep(files)
-        with self._segments_lock:
-            self._segments = [segment for segment in self._segments if segment.first >= needed]
+        self.written.drop_below(needed)
         self._files.remove_segments(paths)
 
     def _recover(self) -> None:
         self._files.open()
-        self.snapshot, self._snapshot_bytes, self._segments = recovery.find(self._folder, self._identity)
+        self.snapshot, self._snapshot_bytes, segments = recovery.find(self._folder, self._identity)
+        self.written = Written(self._folder, segments, self._files.waiting)
         self._snapshot_index = self.snapshot.index if self.snapshot is not None else 0
-        last = self._segments[-1] if self._segments else None
+        last = segments[-1] if segments else None
         self.clean = last is None or last.closed
         if last is not None:
             recovery.resume(last, self._writer)
@@ -432,29 +397,3 @@ class SegmentedLog:
             self._prune()
         else:
             self._keeping.find(self._folder)
-
-    def _check(self) -> None:
-        if self._refusal is not None:
-            raise JournalError(self._refusal)
-
-    @contextmanager
-    def _final_failure(self) -> Iterator[None]:
-        self._check()
-        try:
-            yield
-        except BaseException as error:
-            self._on_failure(error)
-            raise
-
-    def _on_failure(self, error: BaseException) -> None:
-        """After a failed write or sync nobody knows what is on disk, and a repeat may succeed wrongly."""
-        if isinstance(error, (JournalFull, UsageError)):
-            return
-        sentence = f"Journal {self._folder} stopped after a failed write or sync: {error}."
-        self._refuse(sentence)
-        if isinstance(error, OSError):
-            raise JournalError(sentence) from error
-
-    def _refuse(self, sentence: str) -> None:
-        """Serve no call any more."""
-        self._refusal = self._unwritten.refusal = sentence

@@ -191,7 +191,7 @@ class Spills:
             self.forget(channel, box.acknowledged)
             return
         index = box.acknowledged + 1 - kept.zeroth
-        if index > kept.pruned and kept.log.has_segments_below(index):
+        if index > kept.pruned and kept.log.written.has_segments_below(index):
             kept.pruned = index
             kept.is_busy = True
 

@@ -1,6 +1,6 @@
 """What was appended to a log and is not yet taken to be written: records, in blocks as they will lie in their files.
 
-Only the event loop comes here, but for `refusal`. That a record is taken up means that there is room for it on disk.
+Only the event loop comes here. That a record is taken up means that there is room for it on disk.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from antiphon.core.buffers import Piece
-from antiphon.core.errors import JournalError
 from antiphon.runtime.disk.files import LogFiles, Spare
+from antiphon.runtime.disk.refusal import Refusal
 from antiphon.runtime.disk.segments import GRAIN, Records, Segment, block_bytes
 from antiphon.runtime.disk.writer import Writer
 
@@ -33,15 +33,15 @@ class Blocks(NamedTuple):
 
 
 class Unwritten:
-    def __init__(self, files: LogFiles, writer: Writer, active: Segment, header_bytes: int) -> None:
+    def __init__(self, files: LogFiles, writer: Writer, refusal: Refusal, active: Segment, header_bytes: int) -> None:
         """``active`` is the newest segment, all of it written; a new one begins with ``header_bytes``."""
         self.next_index = active.next_index
         self.bytes = 0
-        self.refusal: str | None = None  # why the log takes nothing any more
         self.began: Callable[[], object] = lambda: None  # told of each new segment, whose file was taken
         self._first = active.next_index  # of the oldest record that is not taken
         self._files = files
         self._writer = writer
+        self._refusal = refusal
         self._header_bytes = header_bytes
         self._blocks: list[Block] = []  # finished ones
         self._finished_bytes = 0  # of these
@@ -51,8 +51,8 @@ class Unwritten:
 
     def append(self, size: int, pieces: Iterable[Piece]) -> None:
         """Take up a record of ``size`` bytes. JournalFull: nothing has changed."""
-        if self.refusal is not None:
-            raise JournalError(self.refusal)
+        if self._refusal.sentence is not None:
+            self._refusal.check()
         taken = size + _LENGTH_BYTES
         if taken > self._free:
             self._make_room(taken)
@@ -65,13 +65,13 @@ class Unwritten:
 
     def begin_segment(self, size: int) -> None:
         """Have the next record, of ``size`` bytes, begin a new segment. JournalFull: nothing has changed."""
-        if self.refusal is None:  # else `append` says so
+        if self._refusal.sentence is None:  # else `append` says so
             self._make_room(size + _LENGTH_BYTES)
 
     def take(self) -> Blocks | None:
         """Move all of it out; None if there is nothing."""
-        if self.refusal is not None:
-            raise JournalError(self.refusal)
+        if self._refusal.sentence is not None:
+            self._refusal.check()
         if not self.bytes:
             return None
         self._finish_block()

@@ -4,7 +4,8 @@ Exit codes: 0 after a clean stop, 1 for a bug, 2 for bad usage, 3 when it must n
 4 when the disk failed it.
 """
 
-from antiphon.runtime.node.node import CODE, ClusterNode
+from antiphon.runtime.node.node import ClusterNode
+from antiphon.runtime.node.opening import CODE
 from antiphon.runtime.node.serve import salvage_trace, serve
 
 __all__ = ["CODE", "ClusterNode", "salvage_trace", "serve"]

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from time import time_ns
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from antiphon.core import Host, Process, ProcessId
-from antiphon.core.buffers import Piece
 from antiphon.core.channel import ChannelId
 from antiphon.core.effects import Assured, CancelTimer, Record, Reply, Send, SetTimer
-from antiphon.core.errors import BadFrame, JournalBehind, JournalError, JournalFull
+from antiphon.core.errors import JournalError, JournalFull
 from antiphon.core.events import Event
 from antiphon.core.inputs import AnyInput, Begin, Fire, NewRoster, Recover
 from antiphon.core.model import Roster
 from antiphon.runtime.disk import (
     Committer,
     DeliveredLog,
+    DiskJobs,
     DiskWatch,
     InputJournal,
     Retain,
@@ -32,27 +32,17 @@ from antiphon.runtime.disk import (
     UnderWay,
 )
 from antiphon.runtime.disk.log import SEGMENT_BYTES
-from antiphon.runtime.disk.watch import JOB_SECONDS_MAX, SYNC_SECONDS_MAX
+from antiphon.runtime.disk.watch import SYNC_SECONDS_MAX
 from antiphon.runtime.node.alarms import FULL_RETRY_SECONDS, Alarms, TimerKey
+from antiphon.runtime.node.ending import EXIT_BUG, EXIT_DISK, EXIT_REFUSED, Ending
 from antiphon.runtime.node.observer import TurnObserver
+from antiphon.runtime.node.snapshots import Snapshots
 
-Argument = TypeVar("Argument")
-
-EXIT_BUG, EXIT_REFUSED, EXIT_DISK = 1, 3, 4
 FULL_TOLD_SECONDS = 2.0  # for so long after a refusal the status says so
-SNAPSHOT_INPUTS = 50_000  # taken between two snapshots at most, so that a restart takes seconds
-OVERDUE = 4  # when a snapshot has waited for so many times its limit, nothing more is read until it is taken
 UNSYNCED_BYTES_MAX = 32 << 20  # so much may wait for the disk; then nothing more is read
 UNHURRIED_BYTES_MAX = 64 << 10  # inputs of which nothing came wait for the disk's next turn, if they are not more
 TRACE_SECONDS = 8.0  # that the trace has at the end
 SILENT_SECONDS = 1.0  # a process that has waited for its disk for so long does not say that it takes part
-
-
-class Ending(NamedTuple):
-    """How a process has ended: whether the next start has nothing to repair, and whether all found room."""
-
-    is_clean: bool
-    is_written: bool
 
 
 class Driver:
@@ -90,24 +80,21 @@ class Driver:
         self.on_turns = observer.on_turns
         process.traced = observer.wants_records
         self.spills: Spills
-        self.delivered = DeliveredLog(delivered_log, self.submit, retain, journal, delivered_bytes)
+        self.jobs = DiskJobs(self._on_job_done, self._on_job_failed)
+        self.delivered = DeliveredLog(delivered_log, self.jobs.submit, retain, journal, delivered_bytes)
+        self.snapshots = Snapshots(self.host, journal, self.delivered, observer, self.jobs, snapshot_bytes)
         self._committer = Committer(journal, self._release, self._on_failed) if journal is not None else None
-        self._snapshot_bytes = snapshot_bytes
-        self._snapshot_index = 0  # of the newest snapshot
-        self._snapshot_pending = False
         self._after: list[tuple[int, Callable[[], None]]] = []
         self._scheduled = False
         self.congested = False
         self.watched: tuple[ProcessId, ...] = ()  # for failures
         self._alarms = Alarms(self._on_alarm)
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
-        self._job = UnderWay(JOB_SECONDS_MAX)  # of that thread
         self.spilling = UnderWay(SYNC_SECONDS_MAX)  # the event loop, for frames of peers that lag
         self._inputs_wait = [self.delivered.waiting, self.spilling]
         if journal is not None and self._committer is not None:
             self._inputs_wait += [journal.waiting, self._committer.syncing]
-            journal.when_begun(lambda: self.submit(journal.reserve_ahead))
-        self.disk_watch = DiskWatch(self._job, *self._inputs_wait)
+            journal.when_begun(lambda: self.jobs.submit(journal.reserve_ahead))
+        self.disk_watch = DiskWatch(self.jobs.under_way, *self._inputs_wait)
         self._loop: asyncio.AbstractEventLoop
         self._full_at = -FULL_TOLD_SECONDS  # when an input was last refused
         self.begun = False  # before that it only says what it holds, and takes nothing
@@ -152,16 +139,13 @@ class Driver:
 
     def make_room(self) -> None:
         """While the disk is full: a snapshot, before it is due, gives back what it makes superfluous."""
-        journal = self.journal
-        if not self.is_full or self.stopped or not self.begun or journal is None or self._snapshot_pending:
-            return
-        if not self.host.held and journal.has_segments_below(journal.durable_index):
-            self.snapshot()
+        if self.is_full and self.begun and not self.stopped:
+            self.snapshots.make_room()
 
     @property
     def is_held_up(self) -> bool:
         """Whether the disk keeps this process from taking part for so long that nobody should wait for it."""
-        jobs = (self._job,) if self.congested else ()
+        jobs = (self.jobs.under_way,) if self.congested else ()
         return self.disk_watch.seconds(*self._inputs_wait, *jobs) >= SILENT_SECONDS
 
     def when_durable(self, action: Callable[[], None]) -> None:
@@ -219,7 +203,7 @@ class Driver:
         """The journal is durable below ``index``."""
         if self.stopped:
             return
-        host = self.host
+        host, snapshots = self.host, self.snapshots
         try:
             host.durable(index)
             self.on_durable(host.take_fresh())
@@ -228,8 +212,8 @@ class Driver:
             if host.held:
                 self._set_congested()
             else:  # it is between two turns
-                if host.journaled_bytes >= self._snapshot_bytes or index >= self._snapshot_index + SNAPSHOT_INPUTS:
-                    self._snapshot_if_due()
+                if host.journaled_bytes >= snapshots.due_bytes or index >= snapshots.due_index:
+                    snapshots.take_if_due()
                 if self.congested or self.delivered.is_behind or self.observer.is_behind:
                     self._set_congested()
         except Exception as error:
@@ -248,7 +232,7 @@ class Driver:
         congested = self.delivered.is_behind or self.observer.is_behind
         if self.journal is not None and self.host.held and not congested:  # else nothing waits for the journal
             is_behind = self.journal.buffered_bytes > UNSYNCED_BYTES_MAX
-            congested = is_behind or self._snapshot_is_due(OVERDUE)
+            congested = is_behind or self.snapshots.is_overdue
         if congested != self.congested:
             self.congested = congested
             self.on_congested()
@@ -287,11 +271,8 @@ class Driver:
     def recover(self) -> None:
         """Become what the journal says. Nobody outside hears of what is replayed."""
         self._loop = asyncio.get_running_loop()
-        self.observer.on_done = lambda done: self._on_loop(self._observer_done, done)
-        if self.journal is not None:
-            self._replay(self.journal)
-        elif self.delivered.end:
-            raise JournalBehind(f"{self.process.me} ran before and kept no journal: it cannot return.")
+        self.observer.on_done = self._on_observer_done
+        self.snapshots.restore()
 
     def begin(self, roster: Roster) -> None:
         """Go on from there, or begin, with these members. JournalFull: it has not begun."""
@@ -315,92 +296,10 @@ class Driver:
         if roster.epoch > self.process.topology.epoch:
             self.take(NewRoster(self.clock(), roster))
 
-    def _replay(self, journal: SegmentedLog) -> None:
-        process, delivered = self.process, self.delivered
-        if journal.snapshot is not None:
-            self._snapshot_index = journal.snapshot.index
-            self.host.restore(journal.snapshot.state)
-        if delivered.end < process.state.position:
-            raise JournalBehind(
-                f"The delivered log of {process.me} ends at {delivered.end}, but its snapshot has delivered "
-                f"{process.state.position}: the log is an old copy."
-            )
-        at = self._snapshot_index
-
-        def noted() -> Iterator[tuple[int, Piece]]:
-            nonlocal at
-            for index, record in journal.replay(self._snapshot_index):
-                at = index
-                yield index, record
-
-        try:
-            self.host.replay(noted())
-        except BadFrame as error:
-            raise JournalError(f"Record {at} of the journal of {process.me}: {error}") from None
-        if delivered.end > process.state.position:
-            raise JournalBehind(
-                f"{process.me} once delivered {delivered.end} messages, but its journal knows of only "
-                f"{process.state.position}: it was cut, or is an old copy."
-            )
-
-    def _snapshot_is_due(self, times: int = 1) -> bool:
-        host = self.host
-        written = host.journaled_bytes
-        is_long = written >= self._snapshot_bytes * times
-        if not is_long and host.next_index - self._snapshot_index < SNAPSHOT_INPUTS * times:
-            return False
-        # A large state is written less often, so that snapshots never cost more than the journal itself.
-        return not self._snapshot_pending and written >= host.state_bytes * times
-
-    def _snapshot_if_due(self) -> None:
-        if self._snapshot_is_due():
-            self.snapshot()
-
-    def snapshot(self) -> None:
-        """Take a snapshot now, between two turns: all is released. The disk thread writes it, after the trace's."""
-        journal = self.journal
-        if journal is None or self.delivered.full or self.process.turn_is_open:
-            return
-        self.delivered.flush()
-        delivered = self.delivered.next_index
-        index, state = self.host.next_index, self.host.snapshot()
-        self._snapshot_index = index
-        journal.seal(index)
-
-        def write() -> None:
-            try:
-                if self.delivered.durable_index >= delivered:  # else the journal must make them again
-                    journal.write_snapshot(index, state)
-            except JournalFull:
-                pass  # the older one stays valid; the next attempt comes after as many bytes again
-            finally:
-                self._snapshot_pending = False
-
-        def observed(is_safe: bool) -> None:
-            if self.stopped:
-                return
-            if is_safe:
-                self.submit(write)
-            else:
-                self._snapshot_pending = False
-
-        self._snapshot_pending = True
-        self.observer.write(lambda is_safe: self._on_loop(observed, is_safe))
-
-    def submit(self, job: Callable[[], object], then: Callable[[], None] | None = None) -> None:
-        """Run a job on the disk thread, after those submitted before; and then another on the event loop."""
-
-        def run() -> None:
-            with self._job:
-                job()
-
-        future = self._disk.submit(run)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._job_done, done, then))
-
-    def _on_loop(self, action: Callable[[Argument], None], argument: Argument) -> None:
-        """From another thread."""
+    def _on_observer_done(self, done: Future[None]) -> None:
+        """It says so on a thread of its own."""
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(action, argument)
+            self._loop.call_soon_threadsafe(self._observer_done, done)
 
     def _observer_done(self, done: Future[None]) -> None:
         if self.stopped:
@@ -410,17 +309,12 @@ class Driver:
         else:
             self._set_congested()
 
-    def _job_done(self, done: Future[None], then: Callable[[], None] | None) -> None:
-        error = done.exception()
-        if self.stopped:
-            return
-        if error is not None:
-            self.fail(EXIT_DISK, str(error))
-            return
-        if then is not None:
-            then()
+    def _on_job_done(self) -> None:
         self.delivered.written()
         self._set_congested()
+
+    def _on_job_failed(self, error: BaseException) -> None:
+        self.fail(EXIT_DISK, str(error))
 
     @property
     def is_new(self) -> bool:
@@ -437,6 +331,7 @@ class Driver:
         """Stop at once and leave the disk as it is."""
         if not self.stopped:
             self.stopped = True
+            self.jobs.stop()
             if self._committer is not None:
                 self._committer.stop()
             self.on_failure(code, sentence)
@@ -499,5 +394,5 @@ class Driver:
         self._alarms.stop()
         if self._committer is not None:
             self._committer.close()
-        self._disk.shutdown(wait=True)
+        self.jobs.close()
         self.spills.close()

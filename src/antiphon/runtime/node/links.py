@@ -32,7 +32,8 @@ from antiphon.runtime.net.frames import (
     encode_confirmed,
     foretold_head,
 )
-from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
+from antiphon.runtime.node.driver import Driver
+from antiphon.runtime.node.ending import EXIT_REFUSED
 from antiphon.runtime.node.peers import HEARTBEAT, PEER_SILENCE_SECONDS, check_marks, marks
 
 REDIAL_SECONDS = 0.02  # at first

@@ -1,4 +1,4 @@
-"""The links to all other members, also when some of these are replaced."""
+"""All other members, both ways: the links to them and their calls; also when some of them are replaced."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from antiphon.core.errors import UsageError
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.links import PeerLink
+from antiphon.runtime.node.peers import PeerCaller
 
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -32,6 +33,7 @@ class Neighbours:
         members."""
         self.topology = cluster.config.topology()
         self.links: dict[ProcessId, PeerLink] = {}
+        self.callers: dict[ProcessId, PeerCaller] = {}  # those who are connected, past the handshake
         self._cluster = cluster
         self._incarnation = incarnation
         self._driver = driver
@@ -74,9 +76,9 @@ class Neighbours:
             if peer not in self._dialling:
                 self._dialling[peer] = self._start(link.run())
 
-    def follow(self) -> list[ProcessId]:
-        """The folder may say that members were replaced; returns who is gone. What was to be sent to them is let go
-        when the process has heard of it."""
+    def follow(self) -> None:
+        """The folder may say that members were replaced. What was to be sent to those who are gone is let go when the
+        process has heard of it."""
         before, self.topology = self.topology, self._cluster.config.topology()
         gone = [peer for peer in self.topology.gone_since(before) if peer in self.links]
         for peer in gone:
@@ -84,7 +86,9 @@ class Neighbours:
             self.links.pop(peer).retire()
         self._link_all()
         self.dial()
-        return gone
+        for peer in gone:
+            if (caller := self.callers.pop(peer, None)) is not None:
+                caller.close()
 
     def forget_gone(self) -> None:
         """Of what was kept on the disk for those who were replaced, nothing is needed once the process knows it."""

@@ -17,7 +17,7 @@ from antiphon.runtime.net.frames import Directory, FrameKind, Hello, OrderKind, 
 from antiphon.runtime.node.commands import CommandCaller
 from antiphon.runtime.node.driver import Driver
 from antiphon.runtime.node.gateway import Gateway
-from antiphon.runtime.node.links import PeerLink
+from antiphon.runtime.node.neighbours import Neighbours
 from antiphon.runtime.node.peers import PeerCaller, check_marks, marks
 
 
@@ -30,7 +30,7 @@ class Reception:
         incarnation: int,
         driver: Driver,
         gateway: Gateway,
-        links: dict[ProcessId, PeerLink],
+        neighbours: Neighbours,
         replaced: Callable[[Replaced], None],
         on_stranger: Callable[[], None],
     ) -> None:
@@ -42,8 +42,7 @@ class Reception:
         self._incarnation = incarnation
         self._driver = driver
         self._gateway = gateway
-        self._links = links
-        self.callers: dict[ProcessId, PeerCaller] = {}
+        self._neighbours = neighbours
 
     @property
     def _config(self) -> ClusterConfig:
@@ -58,7 +57,7 @@ class Reception:
     def _greet_peer(self, hello: Hello, stream: FrameStream) -> PeerCaller:
         driver, peer = self._driver, ProcessId(hello.name)
         me = driver.process.me
-        link = self._links.get(peer)
+        link, callers = self._neighbours.links.get(peer), self._neighbours.callers
         if driver.process.topology.is_stranger(peer) and (driver.begun or link is None):
             refused = self._strange(peer)
             self._on_stranger()  # not before it is refused: it dials again, and is known then
@@ -75,12 +74,12 @@ class Reception:
         except JournalBehind as error:
             link.wake()  # if the peer says the same at its own address, this process stops
             raise Rejection("behind", str(error)) from None
-        former = self.callers.get(peer)
+        former = callers.get(peer)
         if former is not None:
             former.close()
         stream.write(encode(FrameKind.WELCOME, Welcome(me, self._incarnation, marks(driver, peer))))
         link.wake()
-        caller = self.callers[peer] = PeerCaller(driver, peer, hello.incarnation, stream)
+        caller = callers[peer] = PeerCaller(driver, peer, hello.incarnation, stream)
         caller.set_reading()
         return caller
 

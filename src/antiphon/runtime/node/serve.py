@@ -14,10 +14,9 @@ from typing import Any
 from antiphon.core import ProcessId
 from antiphon.core.errors import AntiphonError, JournalBehind, JournalError, JournalFull
 from antiphon.runtime.cluster import ClusterConfig, ClusterFolder
-from antiphon.runtime.node.driver import EXIT_DISK, EXIT_REFUSED
-from antiphon.runtime.node.node import ClusterNode, tell
+from antiphon.runtime.node.ending import EXIT_DISK, EXIT_REFUSED, EXIT_USAGE, tell
+from antiphon.runtime.node.node import ClusterNode
 
-EXIT_USAGE = 2
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

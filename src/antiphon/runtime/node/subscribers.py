@@ -13,7 +13,8 @@ from antiphon.core.buffers import Buffers, Piece
 from antiphon.core.errors import JournalError, RecordsGone
 from antiphon.runtime.net import FrameStream
 from antiphon.runtime.net.frames import FrameKind, Refused, encode, encode_events
-from antiphon.runtime.node.driver import EXIT_REFUSED, Driver
+from antiphon.runtime.node.driver import Driver
+from antiphon.runtime.node.ending import EXIT_REFUSED
 
 EVENTS_BYTES = 256 << 10  # in one frame
 FRAMES_MAX = 16  # kept for others who ask for the same
