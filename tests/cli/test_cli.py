@@ -460,5 +460,11 @@ def test_a_path_of_this_machine_is_refused_on_others(antiphon: Command, trace: P
         for flags in (("--master", "spark://far:7077"), ("--remote", "sc://far"), ("--master", "yarn")):
             words = f"{trace} is a path of this machine, and {flags[1]} runs tasks on others: if all of them have this"
             refused(antiphon(command, trace, *flags), f"{words} folder, say so with {trace.resolve().as_uri()}.")
-    nobody = antiphon("verify", trace.as_uri(), "--master", "spark://127.0.0.1:1")
-    assert (nobody.code, nobody.err) == (3, "antiphon: Spark did not start: nobody answers at spark://127.0.0.1:1.\n")
+
+
+def test_a_master_that_does_not_answer_is_named(trace: Path) -> None:
+    """In a process of its own: in this one, Spark may have been started for another test."""
+    command = [sys.executable, "-m", "antiphon", "verify", trace.as_uri(), "--master", "spark://127.0.0.1:1"]
+    nobody = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = "antiphon: Spark did not start: nobody answers at spark://127.0.0.1:1.\n"
+    assert (nobody.returncode, nobody.stderr) == (3, words)
