@@ -168,9 +168,9 @@ def test_protocols_that_do_not_heed_floors_take_no_turns() -> None:
     process = Process(ProcessId("a.1"), Topology.sized({"a": 1}), protocols()["skeen"])
     turned = encode_request("dora", 0, 0, [b"x"], None, 9, 1)
     with pytest.raises(UsageError, match="clients do not count turns with it"):
-        process.check_request("dora", A, turned)
+        process.checks.request("dora", A, turned)
     with pytest.raises(BadFrame, match="clients do not count turns with it"):
-        process.check_body(Message(MessageId(ProcessId("a.1"), 1), A, 1, Buffers(turned)))
+        process.checks.body(Message(MessageId(ProcessId("a.1"), 1), A, 1, Buffers(turned)))
 
 
 def test_a_floor_that_no_cluster_can_have_given_is_refused() -> None:
@@ -179,7 +179,7 @@ def test_a_floor_that_no_cluster_can_have_given_is_refused() -> None:
 
     def check(floor: int) -> Request:
         data = encode_request("dora", 0, 0, [b"x"], None, floor, 1)
-        return process.check_request("dora", A, data, at=now_us * 1000)
+        return process.checks.request("dora", A, data, at=now_us * 1000)
 
     assert check(now_us + 60_000_000).floor == now_us + 60_000_000, "clocks may be apart"
     with pytest.raises(UsageError, match="cannot have given it"):

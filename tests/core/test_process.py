@@ -235,10 +235,10 @@ NO_PART, NO_HANDLER = b"\xff" + FRAME[1:], b"\x00" + FRAME[1:]
 @pytest.mark.parametrize("frame", [b"", NO_PART, NO_HANDLER, FRAME + b"x", FRAME[:1], FRAME[:3], FRAME[:-1]])
 def test_bytes_that_are_no_message_are_refused_and_change_nothing(frame: bytes) -> None:
     process = toy()
-    process.check_frame(Buffers(FRAME))
+    process.checks.frame(Buffers(FRAME))
     before = process.snapshot()
     with pytest.raises(BadFrame):
-        process.check_frame(Buffers(frame))
+        process.checks.frame(Buffers(frame))
     assert process.snapshot() == before
 
 

@@ -169,35 +169,35 @@ def test_a_bad_request_is_refused_in_a_sentence(client, groups, data, error, sen
     process = Process(ProcessId("a.1"), TOPOLOGY, Skeen)
     before = process.snapshot()
     with pytest.raises(error, match=sentence):
-        process.check_request(client, process.check_destinations(groups), data)
+        process.checks.request(client, process.checks.destinations(groups), data)
     assert process.snapshot() == before
-    assert process.check_request("me", process.check_destinations(["a"]), encode_request("me", 0, 0, [b""])).end == 1
+    assert process.checks.request("me", process.checks.destinations(["a"]), encode_request("me", 0, 0, [b""])).end == 1
 
 
 def test_requests_that_came_together_follow_one_another() -> None:
     process = Process(ProcessId("a.1"), TOPOLOGY, Skeen)
-    groups = process.check_destinations(["a"])
-    first = process.check_request("me", groups, encode_request("me", 0, 0, [b"x"] * 3))
-    assert process.check_request("me", groups, encode_request("me", 3, 0, [b"x"]), first).end == 4
-    assert process.check_request("me", groups, encode_request("me", 3, 2, [b"x"]), first).end == 4
+    groups = process.checks.destinations(["a"])
+    first = process.checks.request("me", groups, encode_request("me", 0, 0, [b"x"] * 3))
+    assert process.checks.request("me", groups, encode_request("me", 3, 0, [b"x"]), first).end == 4
+    assert process.checks.request("me", groups, encode_request("me", 3, 2, [b"x"]), first).end == 4
     with pytest.raises(OutOfTurn, match="from number 3 on"):
-        process.check_request("me", groups, encode_request("me", 4, 0, [b"x"]), first)
+        process.checks.request("me", groups, encode_request("me", 4, 0, [b"x"]), first)
     with pytest.raises(BadFrame, match="of another client"):
-        process.check_request("me", groups, encode_request("you", 3, 0, [b"x"]), first)
+        process.checks.request("me", groups, encode_request("you", 3, 0, [b"x"]), first)
     with pytest.raises(UsageError, match="cannot ask for causal"):
-        process.check_request("me", groups, encode_request("me", 3, 0, [b"x"], "causal"), first)
+        process.checks.request("me", groups, encode_request("me", 3, 0, [b"x"], "causal"), first)
 
 
 def test_a_message_whose_count_does_not_fit_its_body_is_refused_from_a_peer() -> None:
     process = Process(ProcessId("a.1"), TOPOLOGY, Skeen)
     body = Buffers(encode_request("c", 0, 0, [b"x", b"y"]))
     id = MessageId(ProcessId("b.1"), 1)
-    process.check_body(Message(id, TOPOLOGY.destinations(["a"]), 2, body))
+    process.checks.body(Message(id, TOPOLOGY.destinations(["a"]), 2, body))
     for count, wrong in ((3, body), (1, body), (0, Buffers())):
         with pytest.raises(BadFrame, match="as many as it says"):
-            process.check_body(Message(id, TOPOLOGY.destinations(["a"]), count, wrong))
+            process.checks.body(Message(id, TOPOLOGY.destinations(["a"]), count, wrong))
     with pytest.raises(BadFrame, match="no such set"):
-        process.check_body(Message(id, ("b", "a"), 2, body))
+        process.checks.body(Message(id, ("b", "a"), 2, body))
 
 
 def test_a_payload_is_measured_in_bytes_not_items() -> None:

@@ -160,10 +160,10 @@ OF_ITS_SENDER = Timestamp(1, ProcessId("c"))
 
 def test_a_final_timestamp_may_be_of_its_senders_clock() -> None:
     process = Process(ProcessId("g.1"), TOPOLOGY, Skeen, CAUSAL)
-    process.check_frame(process.encode(process.protocol, Final(NAME, OF_ITS_SENDER)))
+    process.checks.frame(process.encode(process.protocol, Final(NAME, OF_ITS_SENDER)))
     for bad in (Propose(NAME, OF_ITS_SENDER), Final(NAME, Timestamp(1, ProcessId("d")))):
         with pytest.raises(BadFrame):
-            process.check_frame(process.encode(process.protocol, bad))
+            process.checks.frame(process.encode(process.protocol, bad))
 
 
 @pytest.mark.parametrize("options", [CAUSAL, BOTH])

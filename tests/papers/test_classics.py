@@ -179,23 +179,23 @@ BAD = [
 def test_frames_that_no_member_sends_are_refused() -> None:
     process = Process(ProcessId("g.1"), TOPOLOGY, Symmetric, {"leave_out": "true"})
     for good in GOOD:
-        process.check_frame(process.encode(process.protocol, good))
+        process.checks.frame(process.encode(process.protocol, good))
     for bad in BAD:
         with pytest.raises(BadFrame):
-            process.check_frame(process.encode(process.protocol, bad))
+            process.checks.frame(process.encode(process.protocol, bad))
     outside = Process(ProcessId("c9"), TOPOLOGY, Symmetric, {"leave_out": "true"})
     for bad in GOOD[:-1]:
         with pytest.raises(BadFrame):
-            outside.check_frame(outside.encode(outside.protocol, bad))
+            outside.checks.frame(outside.encode(outside.protocol, bad))
 
 
 def test_where_nobody_is_left_out_nobody_speaks_for_the_dead() -> None:
     process = Process(ProcessId("g.1"), TOPOLOGY, Symmetric)
     for good in GOOD[:3]:
-        process.check_frame(process.encode(process.protocol, good))
+        process.checks.frame(process.encode(process.protocol, good))
     for bad in GOOD[3:]:
         with pytest.raises(BadFrame, match="left out"):
-            process.check_frame(process.encode(process.protocol, bad))
+            process.checks.frame(process.encode(process.protocol, bad))
 
 
 @LEAVE_OUT

@@ -41,7 +41,7 @@ class ByHand:
         """What a process delivers when a frame comes."""
         self.carried += 1
         assert to in send.to
-        self[to].check_frame(send.frame)
+        self[to].checks.frame(send.frame)
         effects = self[to].step(Receive(0, ProcessId(sender), Transport.RELIABLE, self.carried, send.frame))
         return [str(effect.event.id) for effect in effects if isinstance(effect, Log)]
 

@@ -171,10 +171,10 @@ BAD = [
 def test_frames_that_no_process_sends_are_refused() -> None:
     process = Process(ProcessId("g.1"), TOPOLOGY, Skeen)
     for good in GOOD:
-        process.check_frame(process.encode(process.protocol, good))
+        process.checks.frame(process.encode(process.protocol, good))
     for bad in BAD:
         with pytest.raises(BadFrame):
-            process.check_frame(process.encode(process.protocol, bad))
+            process.checks.frame(process.encode(process.protocol, bad))
 
 
 @pytest.mark.parametrize("takeover", ["false", "true"])

@@ -108,7 +108,7 @@ def happenings(forger: Forger, process: Process) -> Iterator[AnyInput]:
         if kind < 0.75:
             part, frame = forger.frame(process)
             try:
-                process.check_frame(frame)
+                process.checks.frame(frame)
             except BadFrame:
                 continue
             sender = rng.choice([p for p in SENDERS if p != process.me])
@@ -156,4 +156,4 @@ def test_who_wants_ever_more_numbers_gets_none_too_large(me: str) -> None:
     assert sum(count for _, count in counter.met) < WANTED_MAX
     for count in (WANTED_MAX, (1 << 62) - 1):
         with pytest.raises(BadFrame):
-            process.check_frame(process.encode(counter, Ask(count)))
+            process.checks.frame(process.encode(counter, Ask(count)))

@@ -253,13 +253,13 @@ def graph_of(process: Process) -> CausalGraph:
 def test_what_no_honest_peer_sends_is_refused(message: Wire) -> None:
     process = machine()
     with pytest.raises(BadFrame):
-        process.check_frame(process.encode(graph_of(process), message))
+        process.checks.frame(process.encode(graph_of(process), message))
 
 
 def test_a_sender_outside_takes_nothing() -> None:
     process = machine("c")
     with pytest.raises(BadFrame, match="c is in no group"):
-        process.check_frame(process.encode(graph_of(process), Have([0, 0, 0, 0])))
+        process.checks.frame(process.encode(graph_of(process), Have([0, 0, 0, 0])))
 
 
 FAR = 1 << 60
@@ -282,7 +282,7 @@ def test_what_has_the_right_form_does_no_harm(message: Wire, sender: str) -> Non
     """Whoever sends it, before this machine has sent anything and after, and whenever its timers come due."""
     process = machine()
     graph = graph_of(process)
-    process.check_frame(process.encode(graph, message))
+    process.checks.frame(process.encode(graph, message))
     for now in range(3):
         graph.handlers[type(message)](ProcessId(sender), message)
         for (part, timer), due in list(process.state.timers.items()):

@@ -57,7 +57,7 @@ def part_of(process: Process, message: Wire) -> Component:
 
 def check(name: str, message: Wire, **options: str) -> None:
     at = process(name, **options)
-    at.check_frame(at.encode(part_of(at, message), message))
+    at.checks.frame(at.encode(part_of(at, message), message))
 
 
 def value_of(name: str) -> bytes:
@@ -167,7 +167,7 @@ def test_a_history_for_a_process_that_has_no_group() -> None:
     at = Process(ProcessId("c"), TOPOLOGY, protocol_named("scalatom"))
     message = History(1, [], 1, NAME)
     with pytest.raises(BadFrame):
-        at.check_frame(at.encode(at.protocol, message))
+        at.checks.frame(at.encode(at.protocol, message))
 
 
 def test_what_a_causal_channel_carries() -> None:
@@ -201,7 +201,7 @@ def test_what_no_member_sends_in_an_era(name: str) -> None:
     elsewhere, wrong = Hand(Message(NAME, (B,), 2, BODY)), Hand(Message(NAME, (A,), 3, BODY))
 
     def check_in_era(at: Process, dead: tuple[ProcessId, ...], frame: Buffers) -> None:
-        at.check_frame(at.encode(part_of(at, InEra((), (), inner)), InEra((NAME,), dead, frame)))
+        at.checks.frame(at.encode(part_of(at, InEra((), (), inner)), InEra((NAME,), dead, frame)))
 
     for dead in ((), (other,), tuple(members[1:])):
         check_in_era(at, dead, inner)

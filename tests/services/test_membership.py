@@ -430,7 +430,7 @@ def member(name: str = "a.1") -> tuple[Process, Membership]:
 def test_what_no_machine_sends_is_refused(message: Wire) -> None:
     process, membership = member()
     with pytest.raises(BadFrame):
-        process.check_frame(process.encode(membership, message))
+        process.checks.frame(process.encode(membership, message))
 
 
 @pytest.mark.parametrize(
@@ -447,9 +447,9 @@ def test_what_no_machine_sends_is_refused(message: Wire) -> None:
 def test_a_mark_is_of_a_client_and_of_groups_that_there_are(wrong: tuple[Mark, ...]) -> None:
     process, _ = member()
     graph: Any = process.parts[1]
-    process.check_frame(process.encode(graph, Note(Name(FIRST, 1), (), 1, wrong[:0], more=True)))
+    process.checks.frame(process.encode(graph, Note(Name(FIRST, 1), (), 1, wrong[:0], more=True)))
     with pytest.raises(BadFrame):
-        process.check_frame(process.encode(graph, Note(Name(FIRST, 1), (), 1, wrong)))
+        process.checks.frame(process.encode(graph, Note(Name(FIRST, 1), (), 1, wrong)))
 
 
 @given(st.permutations([(sender, number) for sender in ("a.2", "a.3") for number in range(1, 6)]))
@@ -474,13 +474,13 @@ def test_what_comes_late_or_from_the_wrong_machine_changes_nothing() -> None:
     before = membership.snapshot()
     for sender in ("a.1", "a.3"):
         for message in (Ready(4), Install(4), State(4, 1, [0, 0, 0], 0, (), ())):
-            process.check_frame(process.encode(membership, message))
+            process.checks.frame(process.encode(membership, message))
             membership.handlers[type(message)](ProcessId(sender), message)
     membership.on_invite(ProcessId("a.3"), Invite(1))
     assert membership.snapshot() == before
     outside, its_membership = member("c")
     with pytest.raises(BadFrame):
-        outside.check_frame(outside.encode(its_membership, Ready(1)))
+        outside.checks.frame(outside.encode(its_membership, Ready(1)))
 
 
 ALL = tuple(ProcessId(f"a.{i}") for i in (1, 2, 3))
@@ -505,7 +505,7 @@ def test_a_view_does_not_end_as_it_cannot(goal: Goal, is_so: bool) -> None:
 
     def hear(part: Any, *messages: Wire) -> None:
         for message in messages:
-            process.check_frame(process.encode(part, message))
+            process.checks.frame(process.encode(part, message))
             part.handlers[type(message)](leader, message)
 
     process.step(Begin(0))
@@ -526,7 +526,7 @@ def test_what_is_settled_for_a_view_that_has_begun_changes_nothing() -> None:
     process.step(Begin(0))
     before = membership.snapshot()
     for message in (Settle(1, ALL, [0, 0, 0], [Goal(1, ALL, [0, 0, 0])]), Install(1)):
-        process.check_frame(process.encode(membership, message))
+        process.checks.frame(process.encode(membership, message))
         membership.handlers[type(message)](membership.leader_of(1), message)
     assert membership.snapshot() == before
 

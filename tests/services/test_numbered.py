@@ -249,7 +249,7 @@ def test_in_a_large_system_every_member_may_precede_a_message() -> None:
     process = Process(topology.processes[0], topology, protocol_named("causal"))
     past = {topology.processes[0].partition(".")[0]: dict.fromkeys(topology.processes, 1)}
     message = copy(topology.destinations({"g1"}), (1,), past)
-    process.check_frame(process.encode(process.protocol.numbered, message))
+    process.checks.frame(process.encode(process.protocol.numbered, message))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -257,7 +257,7 @@ def test_in_a_large_system_every_member_may_precede_a_message() -> None:
 def test_what_no_honest_peer_sends_is_refused(protocol: str, message: Copy | Have) -> None:
     process = member(protocol)
     with pytest.raises(BadFrame):
-        process.check_frame(process.encode(process.protocol.numbered, message))
+        process.checks.frame(process.encode(process.protocol.numbered, message))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -277,7 +277,7 @@ def test_what_has_the_right_form_does_no_harm(protocol: str, message: Copy | Hav
     """Whoever sends it, before this process has sent anything and after, and whenever its timers come due."""
     process = member(protocol, transport)
     numbered = process.protocol.numbered
-    process.check_frame(process.encode(numbered, message))
+    process.checks.frame(process.encode(numbered, message))
     for now in range(3):
         numbered.handlers[type(message)](ProcessId(sender), message)
         for (part, timer), due in list(process.state.timers.items()):

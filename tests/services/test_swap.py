@@ -443,7 +443,7 @@ M = message("a")
 def check(name: str, wire: Wire, at: str = "a.1", **options: str) -> None:
     process = Process(ProcessId(at), TOPOLOGY, protocols()[name], options)
     part = next(part for part in process.parts if type(wire) in part.handlers)
-    process.check_frame(process.encode(part, wire))
+    process.checks.frame(process.encode(part, wire))
 
 
 GOOD = {
@@ -550,7 +550,7 @@ def test_what_passes_the_check_breaks_nothing(name: str, sender: str) -> None:
         for wire in [*wires, *wires]:
             for part in process.parts:
                 if type(wire) in part.handlers:
-                    process.check_frame(process.encode(part, wire))
+                    process.checks.frame(process.encode(part, wire))
                     process._effects = []
                     part.handlers[type(wire)](ProcessId(sender), wire)
                     process._handle_local()
@@ -664,7 +664,7 @@ def test_moves_that_pass_the_check_break_nothing(name: str, seed: int) -> None:
             process.step(Tell(0, rng.choice(told)))
         else:
             frame = process.encode(process.protocol.moving, rng.choice(GOOD_MOVES))  # type: ignore[attr-defined]
-            process.check_frame(frame)
+            process.checks.frame(frame)
             sender = rng.choice((TWO, THREE, ProcessId("b.1"), ProcessId("c")))
             process.step(Receive(0, sender, Transport.DATAGRAM, 0, frame))
         if process.turn_is_open:

@@ -117,10 +117,10 @@ def test_bytes_that_raise_no_floor_are_refused() -> None:
     id, to = MessageId(ProcessId("g1.1"), 1), (GroupId("g1"),)
     able, other = (Process(topology.processes[0], topology, protocols()[name]) for name in ("skeen", "sequencer"))
     good = Message(id, to, 0, floor_body(7))
-    able.check_body(good)
+    able.checks.body(good)
     assert least_number(good) == 7
     for body in (Buffers(b""), Buffers(b"\0" * 8), Buffers(b"\1" * 9), floor_body(LEAST_MAX + 1)):
         with pytest.raises(BadFrame):
-            able.check_body(Message(id, to, 0, body))
+            able.checks.body(Message(id, to, 0, body))
     with pytest.raises(BadFrame):
-        other.check_body(good)
+        other.checks.body(good)

@@ -66,7 +66,7 @@ def test_a_message_of_two_services_is_refused() -> None:
     requests = [encode_request(client, 0, 0, (b"",), service) for client, service in (("x", None), ("y", "causal"))]
     message = Message(MessageId(ProcessId("a.2"), 1), A, 2, Buffers(b"".join(requests)))
     with pytest.raises(BadFrame, match="one service"):
-        toto_process().check_body(message)
+        toto_process().checks.body(message)
 
 
 # Who offers the choice --------------------------------------------------------------------------------------------
@@ -105,8 +105,8 @@ def test_a_client_says_what_it_wants() -> None:
 def test_a_member_refuses_it_before_it_takes_it() -> None:
     process = Process(ProcessId("a.1"), Topology.sized({"a": 3}), protocols()["skeen"])
     with pytest.raises(UsageError, match="allack and toto leave the choice"):
-        process.check_request("c", A, encode_request("c", 0, 0, (b"x",), "causal"))
-    assert process.check_request("c", A, encode_request("c", 0, 0, (b"x",))).service is None
+        process.checks.request("c", A, encode_request("c", 0, 0, (b"x",), "causal"))
+    assert process.checks.request("c", A, encode_request("c", 0, 0, (b"x",))).service is None
 
 
 def test_a_refused_call_fails_and_the_next_ones_go_on() -> None:

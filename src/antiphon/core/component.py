@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.core.buffers import Buffers, Piece, encode_inside
 from antiphon.core.channel import Transport
+from antiphon.core.checks import Checks
 from antiphon.core.contract import Command, Timer, Wire, contract_of, handlers_of
 from antiphon.core.declaration import Assumptions, Declaration, Detector, FaultModel, Watched
 from antiphon.core.errors import UsageError
@@ -39,6 +40,7 @@ class Owner(Protocol):
     now: int
     topology: Topology
     in_views: ClientsInViews
+    checks: Checks
     is_hearsay: bool
 
     @property
@@ -58,12 +60,6 @@ class Owner(Protocol):
     def decode(self, frame: Piece) -> tuple[Component, Wire]: ...
     def decode_frame(self, frame: Buffers) -> tuple[Component, Wire]: ...
     def handle(self, sender: ProcessId, frame: Buffers) -> None: ...
-
-    # What no honest process sends
-    def check_message(self, part: Component, message: Wire) -> None: ...
-    def check_body(self, m: Message) -> None: ...
-    def check_mark(self, mark: Mark) -> None: ...
-    def check_standing(self, piece: Standing) -> None: ...
 
     # The application's log, and the trace
     def deliver(self, m: Message, key: Key | None, *, early: bool) -> None: ...

@@ -9,73 +9,36 @@ from typing import Any
 import msgspec
 
 from antiphon.core import inputs
-from antiphon.core.assurances import Assurance, Assurances
-from antiphon.core.buffers import UNDECODABLE, Buffers, Origin, Piece, decoder_inside, encode_beside, encode_inside
+from antiphon.core.assurances import Assurance
+from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
 from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
+from antiphon.core.checks import Checks
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Forget, Log, Monitor, Record, Reply, Send, SetTimer
 from antiphon.core.errors import BadFrame, UsageError
 from antiphon.core.events import Adopted, Delivered, Gap, View
-from antiphon.core.floors import check_floor, floor_body, least_key
+from antiphon.core.floors import floor_body, least_key
 from antiphon.core.gather import Gather, Gathering
 from antiphon.core.in_views import ClientsInViews
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Roster, Topology, ViewId, without
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId, without
 from antiphon.core.options import parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import (
-    CLIENT_NAME,
-    NUMBER_MAX,
     Request,
     check_payloads,
     encode_request,
-    parse_request,
-    requests_in,
     requests_of,
     trusted_requests_in,
 )
-from antiphon.core.sessions import STANDING_MAX, Mark, SessionId, Sessions, Standing
+from antiphon.core.sessions import SessionId, Standing
+from antiphon.core.state import SNAPSHOT_VERSION, Life, ProcessState
 
-AHEAD_MAX = 3_600_000_000  # how far behind the present time, in microseconds, a client may ask for a place in the order
-SNAPSHOT_VERSION = 8
 LIFE = 1 << 32  # messages have so many numbers in each of a process's lives, where it may forget what it said
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
-
-TimerId = tuple[int, bytes]  # the part, and the timer's value
-
-
-class Life(msgspec.Struct, array_like=True, frozen=True):
-    """What lies between two returns of a process."""
-
-    multicasts: int  # the number of the last message that it remembers
-    ended: int  # when it took the last input that it remembers
-
-
-class ProcessState(msgspec.Struct, array_like=True):
-    """Everything a process is, beside its wiring. A snapshot is this, encoded."""
-
-    version: int = SNAPSHOT_VERSION
-    now: int = 0
-    seq: int = 0  # of the newest traced event
-    multicasts: int = 0  # the number of the last message that this process has multicast
-    own_payloads: int = 0  # that it has multicast on its own behalf
-    position: int = 0  # of the next delivery
-    timers: dict[TimerId, int] = {}
-    monitored: dict[int, tuple[ProcessId, ...]] = {}  # by part
-    suspects: list[ProcessId] = []
-    turn: dict[int, None] = {}  # the parts that want to hear of the turn's end
-    sent: dict[ChannelId, int] = {}  # the newest number on each channel
-    inboxes: dict[ChannelId, FrameInbox] = {}
-    foretold: dict[ChannelId, dict[int, Buffers]] = {}  # frames that are to come, by number
-    lives: list[Life] = []  # before this one
-    sessions: Sessions = msgspec.field(default_factory=Sessions)
-    gathering: Gathering = msgspec.field(default_factory=Gathering)
-    assurances: Assurances = msgspec.field(default_factory=Assurances)
-    roster: Roster | None = None  # the topology, where it is not the one that the process was made with
-    parts: list[bytes] = []
 
 
 class Process:
@@ -125,6 +88,7 @@ class Process:
         self.assures = Promise.DURABLE_RECEIPTS in self.promises  # whether the protocol says what is decided on
         self.foretells = protocol.foretells(parsed)
         self.in_views = ClientsInViews(self)
+        self.checks = Checks(self)
         self.protocol = protocol(self, protocol.declaration.name, parsed, {})
 
     # The host's side --------------------------------------------------------------------------------------------
@@ -186,90 +150,6 @@ class Process:
         """Whether something is to be done when all that came together is handled."""
         state = self.state
         return bool(state.turn or state.gathering.messages)
-
-    def check_frame(self, frame: Buffers) -> None:
-        """Raise BadFrame for bytes that no component of ours sent; call before the frame is journaled."""
-        index, message = frame.decoded or self._decode_once(frame)
-        self.check_message(self.parts[index], message)
-
-    def check_message(self, part: Component, message: Wire) -> None:
-        part.validate(message)
-        field = part.contract.messages[type(message)]
-        if field is not None:
-            self.check_body(getattr(message, field))
-
-    def check_body(self, m: Message) -> None:
-        """Raise BadFrame for a message whose body is anything but as many payloads as it says."""
-        if not self.topology.is_destination_set(m.destinations):
-            raise BadFrame(f"There is no such set of groups: {', '.join(m.destinations)}.")
-        if not 0 < m.id.number <= NUMBER_MAX or not CLIENT_NAME.fullmatch(m.id.origin):
-            raise BadFrame("A message is named after its sender, with a number from 1 on.")
-        if m.count == 0 and self.protocol.can_advance(self.protocol.options):
-            check_floor(m)
-            return
-        count, services, turns = 0, set(), 0
-        for request in requests_in(m.body):
-            count += request.count
-            services.add(request.service)
-            turns |= request.turn
-        if count != m.count or not count:
-            raise BadFrame("A message has at least one payload, and as many as it says.")
-        if services != {None} and (len(services) > 1 or not services.issubset(self.protocol.services)):
-            raise BadFrame("All requests of a message ask for one service, and for one that the protocol offers.")
-        if turns and not self.heeds_floors:
-            raise BadFrame(_NO_TURNS)
-
-    def check_mark(self, mark: Mark) -> None:
-        known = CLIENT_NAME.fullmatch(mark.client) and self.topology.is_destination_set(mark.destinations)
-        if not known or not 0 <= mark.number <= NUMBER_MAX:
-            raise BadFrame("A mark is a number of a client to a set of groups.")
-
-    def check_standing(self, piece: Standing) -> None:
-        """Raise BadFrame for what no process hands out as where clients are."""
-        if len(piece.delivered) > STANDING_MAX or len(piece.waiting) > 1:
-            raise BadFrame(f"Of {STANDING_MAX} clients, or of one request, is told at a time where they are.")
-        for mark in piece.delivered:
-            self.check_mark(mark)
-        for destinations, data in piece.waiting:
-            request = parse_request(data.joined())
-            if len(request.data) != data.size or not self.topology.is_destination_set(destinations):
-                raise BadFrame("What waits is one request to a set of groups.")
-
-    def check_destinations(self, destinations: Iterable[str]) -> tuple[GroupId, ...]:
-        """Refuse a set of groups for which this member cannot take requests."""
-        wanted = self.topology.destinations(destinations)
-        self.protocol.admit(self.topology, wanted)
-        if self.topology.group_of.get(self.me) not in wanted:
-            raise UsageError(
-                f"{self.me} is in none of the destination groups {', '.join(wanted)}: ask one of their members."
-            )
-        return wanted
-
-    def check_request(
-        self, client: str, destinations: tuple[GroupId, ...], data: Piece, before: Request | None = None, at: int = 0
-    ) -> Request:
-        """Refuse a client's request that may not be taken; call before it is journaled.
-
-        ``before``: the one that came right before it, with it, and may be taken: they lie together. ``at``: the time.
-        """
-        if before is None:
-            request = parse_request(data, 0, Origin())
-        else:
-            request = parse_request(data, 0, before.origin, before.offset + len(before.data))
-        if len(request.data) != len(data) or request.client != client:
-            raise BadFrame("A request is longer than it says, or of another client.")
-        if before is not None and request.goes_on(before):
-            return request  # what is asked below was asked of that one
-        self.protocol.admit_service(request.service)
-        if request.turn and not self.heeds_floors:
-            raise UsageError(_NO_TURNS)
-        if request.floor > max(max(at, self.now) // 1000 + AHEAD_MAX, self.protocol.newest_timestamp() + 1):
-            raise UsageError("The client asks for a place behind a timestamp that this cluster cannot have given it.")
-        mixed = bool(self.protocol.services)
-        session = SessionId(client, destinations)
-        expected = None if before is None else before.end
-        self.state.sessions.check(session, request, expected, with_views=self.with_views, mixed=mixed)
-        return request
 
     def snapshot(self) -> bytes:
         assert not self.turn_is_open, "a snapshot is taken between two turns"
@@ -675,7 +555,6 @@ class Process:
             self._effects.append(Record(self.state.seq, kind, peer=peer, time_ns=time_ns))
 
 
-_NO_TURNS = "This protocol does not keep a client's order across sets of groups, so clients do not count turns with it."
 _NO_FRAMES: dict[int, Buffers] = {}
 _PART = [bytes((index,)) for index in range(256)]
 _decode_state = decoder_inside(ProcessState)

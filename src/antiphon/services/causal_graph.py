@@ -149,7 +149,7 @@ class CausalGraph(Component):
         if len(note.marks) > MARKS_MAX:
             raise BadFrame(f"A note has at most {MARKS_MAX} marks.")
         for mark in note.marks:
-            self.process.check_mark(mark)
+            self.process.checks.mark(mark)
 
     def is_vector(self, counts: Sequence[int]) -> bool:
         return len(counts) == len(self.machines) and min(counts) >= 0

@@ -287,7 +287,7 @@ class Moving(Channel):
             part, inner = self.process.decode_frame(message.frame)
             if isinstance(part, Channel):
                 raise BadFrame("A channel carries no message of a channel.")
-            self.process.check_message(part, inner)
+            self.process.checks.message(part, inner)
             return
         group = self.topology.group_of.get(self.me)
         members = () if group is None else self.topology.members(group)
@@ -301,7 +301,7 @@ class Moving(Channel):
         if not members or self.me in named or len(set(named)) < len(named) or any(p not in members for p in named):
             raise BadFrame(f"Those who enter and leave {group} are members of it, and others than {self.me}.")
         if isinstance(message, Joined | StandingPiece):
-            self.process.check_standing(message.standing)
+            self.process.checks.standing(message.standing)
         if isinstance(message, Joined) and not 0 <= message.delivered < NUMBER_MAX:
             raise BadFrame("Deliveries are numbered from 1.")
         value = message.value if isinstance(message, HandOver) else None

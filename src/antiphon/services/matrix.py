@@ -53,7 +53,7 @@ class MatrixOrder(Channel):
         part, inner = self.process.decode_frame(message.frame)
         if isinstance(part, Channel):
             raise BadFrame("A channel carries no message of a channel.")
-        self.process.check_message(part, inner)
+        self.process.checks.message(part, inner)
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         assert isinstance(message, Carried)

@@ -169,7 +169,7 @@ class Retention(OrderingProtocol):
 
     def check_entry(self, m: Message, numbers: tuple[int, ...]) -> None:
         Label(m.id.origin, m.destinations, numbers).check(self.topology, self.me)
-        self.process.check_body(m)
+        self.process.checks.body(m)
 
     def check_adoption(self, adoption: Adoption) -> None:
         check_numbers((adoption.delivered, adoption.position, adoption.cut, *adoption.said.values()))
@@ -183,7 +183,7 @@ class Retention(OrderingProtocol):
         for id, final, position in adoption.ahead:
             check_numbers((id.number, final, position))
         for piece in adoption.standing:
-            self.process.check_standing(piece)
+            self.process.checks.standing(piece)
 
     # Messages -------------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class DistributedSwap(Component):
             raise BadFrame("Nobody asks for what precedes ⊥.")
         source = message.source if isinstance(message, Swap) else None
         if isinstance(source, Message):
-            self.process.check_body(source)
+            self.process.checks.body(source)
             if source.id != values[0] or source.destinations != (group,) or BOTTOM in values:
                 raise BadFrame(f"A message that travels with its swap is for {group}, and is the one swapped.")
         elif source is not None and self.topology.group_of.get(source) != group:

@@ -39,7 +39,7 @@ class Takeover(Stability):
             for each in message.more:
                 self.check_numbers(each.number, each.index)
                 self.check_group(each.message)
-                self.process.check_body(each.message)
+                self.process.checks.body(each.message)
 
     def about(self, message: Wire) -> tuple[MessageId, ...]:
         return tuple(e.message.id for e in message.more) if isinstance(message, Report) else super().about(message)

@@ -181,7 +181,7 @@ class MemberClient:
         before: Request | None = None
         try:
             for data in requests:
-                before = member.process.check_request(self.name, stream.destinations, data, before, self.world.now)
+                before = member.process.checks.request(self.name, stream.destinations, data, before, self.world.now)
         except (OutOfTurn, Unavailable):  # it forgot in a crash what it had taken, or has yet to catch up
             self._hang_up(stream)
             self._watch(stream)

@@ -144,7 +144,7 @@ class ClientCaller:
         if not 0 <= wanted.route < ROUTES_MAX or named is not None:
             raise BadFrame(f"{wanted.route} cannot be the number of a new route.")
         try:
-            destinations = process.check_destinations(wanted.destinations)
+            destinations = process.checks.destinations(wanted.destinations)
         except UsageError as error:
             self._routes[wanted.route] = ClientRoute(wanted.route, (), str(error))
             return
@@ -178,7 +178,7 @@ class ClientCaller:
         before = run[-1][1] if run else None
         try:
             at = self._driver.clock()
-            request = self._driver.process.check_request(self.client, route.destinations, data, before, at)
+            request = self._driver.process.checks.request(self.client, route.destinations, data, before, at)
         except OutOfTurn as error:
             self._submit()
             self._refuse(number, parse_request(data).first, "out of turn", str(error), error.expected)

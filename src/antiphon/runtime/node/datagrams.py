@@ -93,7 +93,7 @@ class Datagrams:
             part, _ = driver.process.decode_frame(frame)
             if part.transport is not Transport.DATAGRAM:
                 raise Discarded("bad frame")
-            driver.process.check_frame(frame)
+            driver.process.checks.frame(frame)
             driver.take(Receive(driver.clock(), peer, Transport.DATAGRAM, 0, frame))
         except BadFrame:
             raise Discarded("bad frame") from None

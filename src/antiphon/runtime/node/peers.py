@@ -109,7 +109,7 @@ class PeerCaller:
             return
         size = len(view)
         frame = Buffers(bytes(view) if size < COPIED_MAX else view)
-        driver.process.check_frame(frame)
+        driver.process.checks.frame(frame)
         driver.take(Receive(driver.clock(), self.peer, transport, number, frame))
         self._bytes += size
 
@@ -122,7 +122,7 @@ class PeerCaller:
         if number <= driver.process.inbox(self._channels[transport]).received:
             return
         frame = Buffers(bytes(view) if len(view) < COPIED_MAX else view)
-        driver.process.check_frame(frame)
+        driver.process.checks.frame(frame)
         driver.take(Foretold(driver.clock(), self.peer, transport, number, frame))
 
     def _confirm(self, body: memoryview) -> None:

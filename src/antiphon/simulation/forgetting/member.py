@@ -129,7 +129,7 @@ class ForgetfulMember:
     def _arrive(self, step: Arrives) -> None:
         host, (is_copy, transport, number, data) = self.host, step.what
         channel, frame = ChannelId(step.sender, transport), Buffers(data)
-        host.process.check_frame(frame)
+        host.process.checks.frame(frame)
         if is_copy:
             host.take(Foretold(0, step.sender, transport, number, frame))
         elif host.is_new(channel, number):

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from antiphon.core.buffers import decoder_inside, encode_inside
 from antiphon.core.component import Component
 from antiphon.core.contract import contract_of
-from antiphon.core.process import Process, ProcessState
+from antiphon.core.process import Process
+from antiphon.core.state import ProcessState
 from antiphon.simulation.search.shapes import Change, fields_of, getter
 
 

@@ -314,7 +314,7 @@ class StateTable:
         """Let a move happen to a process. A frame that its own kind refuses is as bad as a failed assertion."""
         happened = self.input_of(move)
         if isinstance(happened, inputs.Receive):
-            process.check_frame(happened.frame)
+            process.checks.frame(happened.frame)
         return self.step(process, happened)
 
     def step(self, process: Process, happened: inputs.AnyInput) -> list[AnyEffect]:
