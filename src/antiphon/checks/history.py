@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from operator import itemgetter
+from operator import eq, itemgetter
 from typing import NamedTuple
 
 from antiphon.checks import adoption
@@ -85,6 +85,8 @@ class RunHistory:
         self.multicasts: dict[str, MulticastRow] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
         self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
+        self._said: dict[str, list[Row]] = {}  # by process: its multicast rows
+        self._own_clients: set[str] = set()  # the processes that multicast requests of their own
         self._sets: dict[tuple[str, ...] | None, tuple[Destinations, frozenset[str]]] = {}
         self._sessions: dict[str, dict[SessionKey, list[DeliveredRequest]]] = {}
         self._sort_out(rows if self.whole else self._trusted(rows))
@@ -93,18 +95,20 @@ class RunHistory:
         return [row for row in rows if row.kind == _MULTICAST or row.process not in self.incomplete]
 
     def _sort_out(self, rows: Sequence[Row]) -> None:
-        """The one pass over all rows. Most are traffic, so that these take the short way."""
+        """The one pass over all rows. Most are traffic, or, where that comes apart from them, deliveries."""
         keep = self.traffic.append
         rare = {_GAP: self.gaps, _VIEW: self.views, _ENTER: self.entered, _ADOPT: self.adopted}
         for row in rows:
             kind = row[3]
-            if kind in _TRAFFIC:
-                keep(_FRAME(row))
-            elif kind == _DELIVER or kind == _MULTICAST:  # noqa: PLR1714, SIM109 - a tuple to search is slower
+            if kind == _DELIVER or kind == _MULTICAST:  # noqa: PLR1714, SIM109 - a tuple to search is slower
                 acts = self.acts.get(row[0])
                 if acts is None:
                     acts = self.acts[row[0]] = []
                 acts.append(row)
+                if kind == _MULTICAST:
+                    self._said.setdefault(row[0], []).append(row)
+            elif kind in _TRAFFIC:
+                keep(_FRAME(row))
             elif kind == _RECEIPT:
                 self.receipts.append(row)
             elif kind in rare:
@@ -112,12 +116,11 @@ class RunHistory:
         by_seq = itemgetter(1)
         for some in chain.from_iterable(of_kind.values() for of_kind in rare.values()):
             some.sort(key=by_seq)
-        for process in sorted(self.acts):
-            acts = self.acts[process]
+        for acts in self.acts.values():
             acts.sort(key=by_seq)  # linear where the rows came in order, as they nearly always do
-            for row in acts:
-                if row[3] == _MULTICAST:
-                    self._note_multicast(row)
+        for process in sorted(self._said):
+            for row in sorted(self._said[process], key=by_seq):
+                self._note_multicast(row)
         if self.adopted:
             self._take_over()
 
@@ -139,7 +142,10 @@ class RunHistory:
     def _note_multicast(self, row: Row) -> None:
         """The first row of a message counts: an honest trace has no other. Its requests count in any case."""
         groups, addressed = self.resolve(row.destinations)
-        self.requests.setdefault(groups, set()).update(row.requests or ())
+        requests = row.requests or ()
+        self.requests.setdefault(groups, set()).update(requests)
+        if any(cell[0] == row.process for cell in requests):
+            self._own_clients.add(row.process)
         if row.message is not None and row.message not in self.multicasts:
             self.multicasts[row.message] = MulticastRow(row.process, row, groups, addressed)
 
@@ -155,7 +161,8 @@ class RunHistory:
     @cached_property
     def deliveries(self) -> dict[str, list[Row]]:
         """By process: every deliver row, in order, duplicates of integrity's kind included."""
-        return {process: [row for row in acts if row[3] == _DELIVER] for process, acts in self.acts.items()}
+        said = self._said  # who said nothing, as most members of large groups, did nothing but deliver
+        return {p: [row for row in acts if row[3] == _DELIVER] if p in said else acts for p, acts in self.acts.items()}
 
     @cached_property
     def speakers(self) -> dict[str, str]:
@@ -174,13 +181,13 @@ class RunHistory:
             found[process] = process
             if process not in homes or any(process in of for of in (self.gaps, self.views, self.adopted)):
                 continue
-            log = list(map(_LOGGED, rows))
             others = logs.setdefault(homes[process], [])
-            speaker = next((other for other, its in others if its == log), None)
-            if speaker is None:
-                others.append((process, log))
+            for other, its in others:
+                if len(its) == len(rows) and all(map(eq, its, map(_LOGGED, rows))):
+                    found[process] = other
+                    break
             else:
-                found[process] = speaker
+                others.append((process, list(map(_LOGGED, rows))))
         return found
 
     @cached_property
@@ -260,12 +267,7 @@ class RunHistory:
     @cached_property
     def processes_as_clients(self) -> frozenset[str]:
         """The processes that multicast on their own behalf: they number requests, not payloads, over all sets."""
-        own = {
-            process
-            for process, acts in self.acts.items()
-            if any(row[3] == _MULTICAST and any(cell[0] == process for cell in row[6] or ()) for row in acts)
-        }
-        return self.incomplete | own  # whose rows are missing may be one of them
+        return self.incomplete | self._own_clients  # whose rows are missing may be one of them
 
     def sessions_of(self, process: str) -> dict[SessionKey, list[DeliveredRequest]]:
         """The requests that a process delivered of each session, in order."""

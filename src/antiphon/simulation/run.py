@@ -6,6 +6,7 @@ import gc
 import hashlib
 import traceback
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter, mul
 
 import msgspec
@@ -26,6 +27,7 @@ from antiphon.simulation.world import Livelock, World
 from antiphon.trace import EventKind, Row, RunFacts
 
 _PEERS, _BYTES = itemgetter(2), itemgetter(5)  # of a frame
+_REQUESTS, _PAYLOADS = itemgetter(6), itemgetter(2)  # of a delivery, and of a request
 
 
 class Outcome(msgspec.Struct, kw_only=True, dict=True):
@@ -146,15 +148,19 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         events=world.events,
         multicasts=sum(map(len, history.acts.values())) - len(delivered),
         deliveries=len(delivered),
-        payloads=sum([cell[2] for row in delivered for cell in row[6] or ()]),
+        payloads=sum(map(_PAYLOADS, chain.from_iterable(filter(None, map(_REQUESTS, delivered))))),
         messages_sent=sum(receivers),
         bytes_sent=sum(map(mul, receivers, map(_BYTES, traffic))),
-        steps_max=max([row[11] for row in delivered if row[11] is not None], default=None),
+        steps_max=_most_steps(delivered) if scenario.steps else None,
         virtual_ns=world.now,
         overtakings=world.overtakings,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
         violations=broken + wrong + check_history(history) + below + late_deliveries(history, scenario, world.now),
     )
+
+
+def _most_steps(delivered: list[Row]) -> int | None:
+    return max([row[11] for row in delivered if row[11] is not None], default=None)
 
 
 def _calm_at(scenario: Scenario) -> int:

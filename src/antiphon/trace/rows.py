@@ -105,9 +105,9 @@ class RowMaker:
     def _cells(self, requests: tuple[Request, ...]) -> tuple[RequestCell, ...]:
         if len(requests) != 1:
             return tuple([cell for request in requests for cell in self._cells((request,))])
-        known = self._known.get(id(requests[0]))
+        (request,) = requests
+        known = self._known.get(id(request))
         if known is None:
-            request = requests[0]
             cell = _cell((request.client, request.first, request.count, request.digest))
             known = self._known[id(request)] = request, (cell,)
         return known[1]
