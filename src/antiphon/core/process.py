@@ -405,16 +405,19 @@ class Process:
         assert self.topology.group_of.get(self.me) in m.destinations, "only addressees deliver"
         state = self.state
         admitted: list[Request] = []
+        count = 0
         id, destinations = m.id, m.destinations
         for request in requests_of(m):
-            if request.client == id.origin:
-                admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
+            if request.client == id.origin:  # a process's own multicast has the order of the protocol, and no other
+                admitted.append(request)
+                count += request.count
             else:
                 session = SessionId(request.client, destinations)
-                admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
+                some = state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
+                admitted += some
+                count += sum([each.count for each in some])
                 if self.with_views:
                     self._delivered.append(session)
-        count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
         if self.heeds_floors or not m.count:

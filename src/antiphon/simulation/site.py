@@ -55,6 +55,15 @@ class Surroundings(Protocol):
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None: ...
     def transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None: ...
     def effective(self, fault: object) -> None: ...
+    def arrive_together(
+        self,
+        ticket: int,
+        links: tuple[Link, ...],
+        channel: ChannelId,
+        numbers: tuple[int, ...],
+        frame: Buffers,
+        carried: Steps | None,
+    ) -> None: ...
     def fire(self, site: Site, life: int, timer: SetTimer) -> None: ...
     def acknowledge(self, site: Site) -> None: ...
     def asked(self, site: Site) -> None:
@@ -92,7 +101,7 @@ class Site:
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.interrupted: list[AnyEffect] = []  # what the release had amid which it crashes, left or not
         self.links: dict[ProcessId, Link] = {}
-        self._routes: dict[tuple[ProcessId, ...], tuple[Link, ...]] = {}  # those to all of several
+        self._routes: dict[tuple[ProcessId, ...], tuple[tuple[Link, ...], int | None]] = {}  # see ``_route``
         self.monitored: tuple[ProcessId, ...] = ()
         self.known_down: set[ProcessId] = set()  # crashed, and the failure detector has noticed
         self.wronged: dict[ProcessId, list[object]] = {}  # suspected for no reason, and the faults that make it so
@@ -157,20 +166,28 @@ class Site:
         if self._left is not None:
             self._send_some(send, note, self._left)
             return
-        links = self._routes.get(send.to)
-        if links is None:
-            links = self._routes[send.to] = tuple([self.links[peer] for peer in send.to])
+        route = self._routes.get(send.to)
+        if route is None:
+            route = self._routes[send.to] = self._route(send.to)
+        links, together_ns = route
         world, frame = self.world, send.frame
         if not send.channels:
             for link in links:
                 world.transmit_datagram(link, frame, note)
             return
         (channel, ordered), now, heap, tickets = self._channels[send.transport], world.now, self._heap, self._tickets
+        if together_ns is not None and not any([link.cuts for link in links]):  # noqa: C419 - a generator is slower
+            ticket = next(tickets)
+            arguments = (ticket, links, channel, send.numbers, frame, note)
+            heappush(heap, (now + together_ns, ticket, None, world.arrive_together, arguments, None, None))
+            return
         for link, number in zip(links, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
             if link.cuts:
                 world.effective(link.cuts[-1])
                 continue  # it stays in the outbox and is resent when the link heals
-            due = now + link.least + int(link.span * link.draw())
+            due = now + link.least
+            if link.draw is not None:
+                due += int(link.span * link.draw())
             if due >= link.last_arrival:
                 link.last_arrival = due
             elif ordered:
@@ -178,6 +195,13 @@ class Site:
             else:
                 world.overtakings += 1
             heappush(heap, (due, next(tickets), link, channel, number, frame, note))
+
+    def _route(self, to: tuple[ProcessId, ...]) -> tuple[tuple[Link, ...], int | None]:
+        """The links to all of these; and if there are several, and what leaves for all at once is always at all of them
+        at once, how long that takes. There nothing overtakes anything."""
+        links = tuple([self.links[peer] for peer in to])
+        constant = {None if link.draw else link.least for link in links}
+        return links, constant.pop() if len(links) > 1 and len(constant) == 1 else None
 
     def on_foretell(self, send: Send, note: Steps | None) -> None:
         left = len(send.to) if self._left is None else min(self._left, len(send.to))
@@ -187,7 +211,7 @@ class Site:
             if link.cuts:
                 world.effective(link.cuts[-1])
                 continue
-            link.last_arrival = due = max(world.now + link.least + int(link.span * link.draw()), link.last_arrival)
+            link.last_arrival = due = max(world.now + link.takes(), link.last_arrival)
             heappush(self._heap, (due, next(self._tickets), link, channel, -number, send.frame, note))
         if self._left is not None:
             self._left -= left
