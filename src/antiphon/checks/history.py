@@ -54,7 +54,7 @@ DeliveredRequest = tuple[str | None, RequestCell, int]
 
 class RunHistory:
     """What the checks ask of a run. Rows must be free of duplicates; across processes they may come in any order.
-    Frames may come as such (``traffic``) instead of as rows.
+    Frames may come as such (``traffic``, which is the history's from then on) instead of as rows.
 
     Where a process delivers a message or a request twice (which breaks integrity), its first delivery is the one that
     counts for every other property; so a duplicate breaks one promise, and not every one that speaks of order.
@@ -66,7 +66,7 @@ class RunHistory:
     as if it had done that before all else.
     """
 
-    def __init__(self, facts: RunFacts, rows: Sequence[Row], traffic: Iterable[FrameRow] = ()) -> None:
+    def __init__(self, facts: RunFacts, rows: Sequence[Row], traffic: list[FrameRow] | None = None) -> None:
         self.facts = facts
         self.groups: dict[str, list[str]] = facts.groups
         self.whole = not facts.incomplete
@@ -75,7 +75,7 @@ class RunHistory:
             rows = self._trusted(rows)
             self.incomplete |= adoption.incomplete_too(self.incomplete, adoption.donors(adoption.beginnings(rows)))
         self.faulty = frozenset(facts.faulty) | self.incomplete
-        self.traffic: list[FrameRow] = [*traffic]
+        self.traffic = [] if traffic is None else traffic
         self.receipts: list[Row] = []
         self.gaps: dict[str, list[Row]] = {}  # by process, in order: where messages may be missing
         self.views: dict[str, list[Row]] = {}  # by process, in order

@@ -11,7 +11,7 @@ import msgspec
 from antiphon.core import inputs
 from antiphon.core.assurances import Assurance, Assurances
 from antiphon.core.buffers import UNDECODABLE, Buffers, Origin, Piece, decoder_inside, encode_beside, encode_inside
-from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
+from antiphon.core.channel import ChannelId, FrameInbox, Transport, channel_to
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
 from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Forget, Log, Monitor, Record, Reply, Send, SetTimer
@@ -22,7 +22,7 @@ from antiphon.core.gather import Gather, Gathering
 from antiphon.core.in_views import ClientsInViews
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Roster, Topology, ViewId, without
+from antiphon.core.model import SETS_MAX, GroupId, Message, MessageId, ProcessId, Roster, Topology, ViewId, without
 from antiphon.core.options import parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import (
@@ -30,7 +30,7 @@ from antiphon.core.requests import (
     NUMBER_MAX,
     Request,
     check_payloads,
-    encode_request,
+    own_request,
     parse_request,
     requests_in,
     requests_of,
@@ -44,6 +44,7 @@ LIFE = 1 << 32  # messages have so many numbers in each of a process's lives, wh
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
+Way = tuple[tuple[ProcessId, ...], tuple[ChannelId, ...], bool]  # see ``_way``
 TimerId = tuple[int, bytes]  # the part, and the timer's value
 
 
@@ -93,6 +94,7 @@ class Process:
         self.topology = topology
         self.now = 0
         self.parts: list[Component] = []
+        self._ways: dict[Transport, dict[tuple[ProcessId, ...], Way]] = {transport: {} for transport in Transport}
         self._decoders: list[Callable[[Piece, int, Buffers], Wire]] = []  # of the frames of each
         self.state = ProcessState()
         self.gather = gather or Gather()
@@ -139,6 +141,7 @@ class Process:
                 self.inbox(channel).take_frame(happened.number, happened.frame)
                 if self.state.foretold:
                     self.settle_foretold(channel, happened.number)
+            self.state.seq += 1
             return self.receive(happened.at, happened.sender, happened.frame)
         effects: list[AnyEffect] = []
         self._effects = effects
@@ -151,13 +154,13 @@ class Process:
         return effects
 
     def receive(self, at: int, sender: ProcessId, frame: Buffers) -> list[AnyEffect]:
-        """Handle a frame; if it came on a numbered channel, the channel's inbox has taken it."""
+        """Handle a frame: its own event was counted (its row is made of the input), and if it came on a numbered
+        channel, the channel's inbox has taken it."""
         effects: list[AnyEffect] = []
         self._effects = effects
         if at > self.now:  # noqa: PLR1730 - as above
             self.now = at
         index, message = frame.decoded or self._decode_once(frame)
-        self.state.seq += 1  # the frame's own event; its row is made of the input
         self.parts[index].handlers[type(message)](sender, message)
         if self._local or self._delivered:
             self._handle_local()
@@ -349,24 +352,31 @@ class Process:
         return len(self.parts) - 1
 
     def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire, *, foretold: bool = False) -> None:
-        if self.me in to:
-            self.send_to_self(part, message)
-            to = without(self.me, to)
-        if not to:
-            return
         state, transport = self.state, part.transport
-        channels: tuple[ChannelId, ...] = ()
+        others, channels, is_to_self = self._ways[transport].get(to) or self._way(to, transport)
+        if is_to_self:
+            self.send_to_self(part, message)
+        if not others:
+            return
+        sent = state.sent
         numbers: list[int] = []
-        if transport is not _DATAGRAM:
-            sent = state.sent
-            channels = channels_to(to, transport)
-            for channel in channels:
-                sent[channel] = number = sent.get(channel, 0) + 1
-                numbers.append(number)
+        for channel in channels:
+            sent[channel] = number = sent.get(channel, 0) + 1
+            numbers.append(number)
         state.seq = seq = state.seq + 1
         about = part.about(message) if self.traced else ()
         frame = encode_beside(_PART[part.index], message)
-        self._effects.append(Send(seq, to, channels, tuple(numbers), transport, frame, part.layer, about, foretold))
+        self._effects.append(Send(seq, others, channels, tuple(numbers), transport, frame, part.layer, about, foretold))
+
+    def _way(self, to: tuple[ProcessId, ...], transport: Transport) -> Way:
+        """To all of these: the others among them, the channels to them, and whether this process is one of them."""
+        others = without(self.me, to)
+        channels = () if transport is _DATAGRAM else tuple([channel_to(peer, transport) for peer in others])
+        known = self._ways[transport]
+        if len(known) == SETS_MAX:
+            known.clear()
+        known[to] = way = others, channels, self.me in to
+        return way
 
     def encode(self, part: Component, message: Wire) -> Buffers:
         """A frame: the index of the part that will handle it, and the message."""
@@ -540,9 +550,11 @@ class Process:
     def _on_multicast(self, wanted: inputs.Multicast) -> None:
         """The process is its own client."""
         check_payloads(wanted.payloads)
-        data = encode_request(self.me, self.state.own_payloads, 0, wanted.payloads, wanted.service)
-        self.state.own_payloads += len(wanted.payloads)
-        self._multicast(wanted.destinations, len(wanted.payloads), Buffers(data))
+        request = own_request(self.me, self.state.own_payloads, wanted.payloads, wanted.service)
+        self.state.own_payloads += request.count
+        body = Buffers(request.data)
+        body.decoded = [request]
+        self._multicast(wanted.destinations, request.count, body)
 
     def _on_submit(self, submitted: inputs.Submit) -> None:
         state, destinations = self.state, submitted.destinations

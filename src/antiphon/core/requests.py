@@ -111,6 +111,13 @@ def encode_request(
     return encode_head(client, first, settled, len(payloads), len(packed), service, floor, turn) + packed
 
 
+def own_request(client: str, first: int, payloads: Sequence[bytes], service: Service | None) -> Request:
+    """A request that a process makes of itself: what it would read from the bytes that it makes."""
+    data = encode_request(client, first, 0, payloads, service)
+    table = _PREFIX_BYTES + len(client)
+    return Request(client, first, len(payloads), 0, data, table, service)
+
+
 def encode_head(
     client: str,
     first: int,

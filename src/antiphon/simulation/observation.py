@@ -172,7 +172,7 @@ class Observations:
         """What the checks read: the rows that are about no frame, and the frames that were sent."""
         rows: list[Row] = []
         frames: list[FrameRow] = []
-        maker = RowMaker()
+        maker, names = RowMaker(), _Names()
         delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, frames.append
         for process, now, after, effects, note, _, _, _ in self._seen:
             if not effects:
@@ -181,7 +181,7 @@ class Observations:
             for effect in effects:
                 if type(effect) is Send:
                     if effect.seq > after:
-                        add_frame((me, "send", effect.to, names_of(effect.about), effect.layer, effect.frame.size))
+                        add_frame((me, "send", effect.to, names[effect.about], effect.layer, effect.frame.size))
                 elif step_of is None and type(effect) is Log and type(effect.event) is Delivered:
                     if effect.seq > after:
                         add_row(delivery(me, effect.seq, now, effect.event, None))
@@ -241,6 +241,14 @@ class Observations:
         """Stop measuring a message's steps."""
         for site in self._followed.pop(id, ()):
             site.steps.pop(id, None)
+
+
+class _Names(dict[tuple[MessageId, ...], tuple[str, ...]]):
+    """``names_of``, for whoever asks for those of every frame."""
+
+    def __missing__(self, about: tuple[MessageId, ...]) -> tuple[str, ...]:
+        self[about] = names = names_of(about)
+        return names
 
 
 def _named(answer: Reply | Assured) -> tuple[object, ...]:

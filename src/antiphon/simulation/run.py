@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import traceback
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter, mul
@@ -24,10 +25,11 @@ from antiphon.simulation.observation import Observations
 from antiphon.simulation.values import LIVELOCK, Crash, Fault, Scenario, name_of
 from antiphon.simulation.workload import SETTLE_NS, Application
 from antiphon.simulation.world import Livelock, World
-from antiphon.trace import EventKind, Row, RunFacts
+from antiphon.trace import EventKind, RequestCell, Row, RunFacts
 
 _PEERS, _BYTES = itemgetter(2), itemgetter(5)  # of a frame
-_REQUESTS, _PAYLOADS = itemgetter(6), itemgetter(2)  # of a delivery, and of a request
+_REQUESTS: Callable[[Row], tuple[RequestCell, ...]] = itemgetter(6)  # of a delivery
+_PAYLOADS: Callable[[RequestCell], int] = itemgetter(2)
 
 
 class Outcome(msgspec.Struct, kw_only=True, dict=True):
@@ -121,6 +123,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     observations = world.observations.hand_over()
     world.close()
     evidence, traffic = observations.evidence()
+    evidence += outside
     options = parse_options(world.protocol, scenario.options)
     promises = world.protocol.promises(options)
     facts = RunFacts(
@@ -136,8 +139,9 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         clock_error_ns=0,
         seed=scenario.seed,
     )
-    history = RunHistory(facts, evidence + outside, traffic)
-    delivered = [row for rows in history.deliveries.values() for row in rows]
+    history = RunHistory(facts, evidence, traffic)
+    deliveries = history.deliveries.values()
+    delivered = sum(map(len, deliveries))
     below = below_floors(history) if world.protocol.can_advance(options) else []
     receivers = list(map(len, map(_PEERS, traffic)))  # of each frame
     return Outcome(
@@ -146,12 +150,12 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         observations=observations,
         outside=outside,
         events=world.events,
-        multicasts=sum(map(len, history.acts.values())) - len(delivered),
-        deliveries=len(delivered),
-        payloads=sum(map(_PAYLOADS, chain.from_iterable(filter(None, map(_REQUESTS, delivered))))),
+        multicasts=sum(map(len, history.acts.values())) - delivered,
+        deliveries=delivered,
+        payloads=sum(map(_PAYLOADS, chain.from_iterable(map(_REQUESTS, chain.from_iterable(deliveries))))),
         messages_sent=sum(receivers),
         bytes_sent=sum(map(mul, receivers, map(_BYTES, traffic))),
-        steps_max=_most_steps(delivered) if scenario.steps else None,
+        steps_max=_most_steps(deliveries) if scenario.steps else None,
         virtual_ns=world.now,
         overtakings=world.overtakings,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
@@ -159,8 +163,8 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     )
 
 
-def _most_steps(delivered: list[Row]) -> int | None:
-    return max([row[11] for row in delivered if row[11] is not None], default=None)
+def _most_steps(deliveries: Iterable[list[Row]]) -> int | None:
+    return max([row[11] for rows in deliveries for row in rows if row[11] is not None], default=None)
 
 
 def _calm_at(scenario: Scenario) -> int:

@@ -7,7 +7,7 @@ from heapq import heappush
 from typing import Any, Protocol, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import NUMBERED, ChannelId, Transport
+from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
@@ -20,6 +20,9 @@ from antiphon.simulation.links import Link
 from antiphon.simulation.values import Crash
 
 Steps = dict[MessageId, int]  # for a message in flight: the longest chain of frames since its multicast
+# To all receivers of a send: the links; the channel as they see it, None for datagrams; whether that keeps its order;
+# and if there are several, and what leaves for all at once is always at all of them at once, how long that takes.
+Route = tuple[tuple[Link, ...], ChannelId | None, bool, int | None]
 Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
 
@@ -80,8 +83,7 @@ class Site:
         self.disk = disk
         self.on_received = world.observations.of(self)
         self.host = PromptHost(process, self) if disk is None else Host(process, disk, self)
-        # Its numbered channels, as their receivers see them, and whether they keep their order.
-        self._channels = {t: (ChannelId(process.me, t), fifo or t is Transport.FIFO) for t in NUMBERED}
+        self._fifo = fifo
         self.up = True
         self.life = 0  # counts restarts: timers and syncs of an earlier life are void
         self.crashed_at = 0
@@ -101,7 +103,7 @@ class Site:
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.interrupted: list[AnyEffect] = []  # what the release had amid which it crashes, left or not
         self.links: dict[ProcessId, Link] = {}
-        self._routes: dict[tuple[ProcessId, ...], tuple[tuple[Link, ...], int | None]] = {}  # see ``_route``
+        self._routes: dict[Transport, dict[tuple[ProcessId, ...], Route]] = {transport: {} for transport in Transport}
         self.monitored: tuple[ProcessId, ...] = ()
         self.known_down: set[ProcessId] = set()  # crashed, and the failure detector has noticed
         self.wronged: dict[ProcessId, list[object]] = {}  # suspected for no reason, and the faults that make it so
@@ -166,16 +168,13 @@ class Site:
         if self._left is not None:
             self._send_some(send, note, self._left)
             return
-        route = self._routes.get(send.to)
-        if route is None:
-            route = self._routes[send.to] = self._route(send.to)
-        links, together_ns = route
-        world, frame = self.world, send.frame
-        if not send.channels:
+        links, channel, ordered, together_ns = self._routes[send.transport].get(send.to) or self._route(send)
+        world, frame, heap, tickets = self.world, send.frame, self._heap, self._tickets
+        if channel is None:
             for link in links:
                 world.transmit_datagram(link, frame, note)
             return
-        (channel, ordered), now, heap, tickets = self._channels[send.transport], world.now, self._heap, self._tickets
+        now = world.now
         if together_ns is not None and not any([link.cuts for link in links]):  # noqa: C419 - a generator is slower
             ticket = next(tickets)
             arguments = (ticket, links, channel, send.numbers, frame, note)
@@ -196,16 +195,18 @@ class Site:
                 world.overtakings += 1
             heappush(heap, (due, next(tickets), link, channel, number, frame, note))
 
-    def _route(self, to: tuple[ProcessId, ...]) -> tuple[tuple[Link, ...], int | None]:
-        """The links to all of these; and if there are several, and what leaves for all at once is always at all of them
-        at once, how long that takes. There nothing overtakes anything."""
-        links = tuple([self.links[peer] for peer in to])
+    def _route(self, send: Send) -> Route:
+        links, transport = tuple([self.links[peer] for peer in send.to]), send.transport
+        channel = None if transport is Transport.DATAGRAM else ChannelId(self.id, transport)
         constant = {None if link.draw else link.least for link in links}
-        return links, constant.pop() if len(links) > 1 and len(constant) == 1 else None
+        together_ns = constant.pop() if len(links) > 1 and len(constant) == 1 else None
+        route = links, channel, self._fifo or transport is Transport.FIFO, together_ns
+        self._routes[transport][send.to] = route
+        return route
 
     def on_foretell(self, send: Send, note: Steps | None) -> None:
         left = len(send.to) if self._left is None else min(self._left, len(send.to))
-        (channel, _), world = self._channels[send.transport], self.world
+        channel, world = ChannelId(self.id, send.transport), self.world
         for peer, number in list(zip(send.to, send.numbers, strict=True))[:left]:
             link = self.links[peer]
             if link.cuts:

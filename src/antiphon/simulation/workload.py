@@ -74,8 +74,8 @@ class Application:
         else:
             self.unasked.add(record.message)
         topology = self.world.topology
-        awaited = {p for p in topology.addressees(record.destinations) if p not in topology.joined}
-        self.missing.setdefault(record.message, awaited - self.gone)
+        awaited = set(topology.addressees(record.destinations)).difference(topology.joined, self.gone)
+        self.missing.setdefault(record.message, awaited)
 
     def on_delivered(self, site: Site, event: Delivered) -> None:
         missing = self.missing.get(event.id)

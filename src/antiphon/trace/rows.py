@@ -22,7 +22,7 @@ class RowMaker:
     """Makes rows. What many of them share it makes once: all who deliver a message deliver the same requests."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Request, tuple[RequestCell, ...]]] = {}  # by identity, of requests that are held
+        self._known: dict[int, tuple[Request, tuple[RequestCell]]] = {}  # by identity, of requests that are held
 
     def add(
         self, rows: list[Row], process: Process, turn: Turn, time_ns: int, step_of: StepOf | None = None, after: int = 0
@@ -98,7 +98,9 @@ class RowMaker:
         return self.delivery(process, log.seq, time_ns, event, step)
 
     def delivery(self, process: str, seq: int, time_ns: int, event: Delivered, step: int | None) -> Row:
-        name, to, cells = _name(event.id), event.destinations, self._cells(event.requests)
+        name, to, requests = _name(event.id), event.destinations, event.requests
+        known = self._known.get(id(requests[0])) if len(requests) == 1 else None
+        cells = self._cells(requests) if known is None else known[1]
         key, at = event.key, event.position
         return _row((process, seq, time_ns, "deliver", name, to, cells, None, None, None, None, step, key, at))
 
