@@ -120,10 +120,11 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     outside += [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
     resaid, incomplete, wrong = world.observations.resaid()
     outside += resaid
+    evidence = world.observations.evidence()
+    evidence.rows += outside
+    traffic = evidence.frames
     observations = world.observations.hand_over()
     world.close()
-    evidence, traffic = observations.evidence()
-    evidence += outside
     options = parse_options(world.protocol, scenario.options)
     promises = world.protocol.promises(options)
     facts = RunFacts(
@@ -139,7 +140,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         clock_error_ns=0,
         seed=scenario.seed,
     )
-    history = RunHistory(facts, evidence, traffic)
+    history = RunHistory(facts, evidence.rows, traffic)
     deliveries = history.deliveries.values()
     delivered = sum(map(len, deliveries))
     below = below_floors(history) if world.protocol.can_advance(options) else []
@@ -152,7 +153,7 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         events=world.events,
         multicasts=sum(map(len, history.acts.values())) - delivered,
         deliveries=delivered,
-        payloads=sum(map(_PAYLOADS, chain.from_iterable(map(_REQUESTS, chain.from_iterable(deliveries))))),
+        payloads=_payloads(history),
         messages_sent=sum(receivers),
         bytes_sent=sum(map(mul, receivers, map(_BYTES, traffic))),
         steps_max=_most_steps(deliveries) if scenario.steps else None,
@@ -161,6 +162,15 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
         violations=broken + wrong + check_history(history) + below + late_deliveries(history, scenario, world.now),
     )
+
+
+def _payloads(history: RunHistory) -> int:
+    """How many were delivered in all: each process as many as the one that speaks for it."""
+    of_voices = {
+        process: sum(map(_PAYLOADS, chain.from_iterable(map(_REQUESTS, rows))))
+        for process, rows in history.voices.items()
+    }
+    return sum(map(of_voices.__getitem__, history.speakers.values()))
 
 
 def _most_steps(deliveries: Iterable[list[Row]]) -> int | None:

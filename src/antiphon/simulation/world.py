@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from itertools import chain, count, repeat
+from itertools import chain, count, islice, repeat
 from operator import itemgetter, length_hint
 from typing import Any
 
@@ -44,6 +44,7 @@ from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
 _ONE = (None,)
+AT_HAND = 250  # of so many events, what came of them fits into a processor's cache
 IN_FULL = 8  # each so many frames that were foretold come in full, as if the connection had been another one by then
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
 EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
@@ -123,14 +124,23 @@ class World:
 
     def run(self) -> None:
         """Let things happen until nothing is left to happen or time is up. Livelock: they happen without end."""
-        heap, arrive = self.heap, self._arrive
         most = length_hint(self._budget)
-        for _ in self._budget:
-            if not heap:
+        while length_hint(self._budget):
+            if not self._go_on():
                 return
+            if not self.scenario.journal:
+                self.observations.take_down()
+        raise Livelock(f"The run is not at rest after {most} events and {self.now / MILLISECOND:.0f} ms.")
+
+    def _go_on(self) -> bool:
+        """Let some of what is left happen; False: nothing is left, or time is up."""
+        heap, arrive = self.heap, self._arrive
+        for _ in islice(self._budget, AT_HAND):
+            if not heap:
+                return False
             time, _, link, channel, number, frame, _ = happening = heappop(heap)
             if time > self.end_ns:
-                return
+                return False
             self.now = time
             if link is None:
                 action, arguments = channel, number
@@ -141,7 +151,7 @@ class World:
                 self.events += 1
                 if not host.receive_at_once(channel, time, number, frame):
                     self.events -= 1
-        raise Livelock(f"The run is not at rest after {most} events and {self.now / MILLISECOND:.0f} ms.")
+        return True
 
     def close(self) -> None:
         """Nothing will happen any more: let go of what is large. A world is full of cycles, and outlives its use."""
