@@ -94,7 +94,7 @@ class Process:
         self.topology = topology
         self.now = 0
         self.parts: list[Component] = []
-        self._ways: dict[Transport, dict[tuple[ProcessId, ...], Way]] = {transport: {} for transport in Transport}
+        self._ways: dict[Transport, dict[ProcessId | tuple[ProcessId, ...], Way]] = {each: {} for each in Transport}
         self._decoders: list[Callable[[Piece, int, Buffers], Wire]] = []  # of the frames of each
         self.state = ProcessState()
         self.gather = gather or Gather()
@@ -351,7 +351,9 @@ class Process:
         assert len(self.parts) <= 255, "a part's index must fit into the first byte of a frame"
         return len(self.parts) - 1
 
-    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire, *, foretold: bool = False) -> None:
+    def send_for(
+        self, part: Component, to: ProcessId | tuple[ProcessId, ...], message: Wire, *, foretold: bool = False
+    ) -> None:
         state, transport = self.state, part.transport
         others, channels, is_to_self = self._ways[transport].get(to) or self._way(to, transport)
         if is_to_self:
@@ -368,14 +370,15 @@ class Process:
         frame = encode_beside(_PART[part.index], message)
         self._effects.append(Send(seq, others, channels, tuple(numbers), transport, frame, part.layer, about, foretold))
 
-    def _way(self, to: tuple[ProcessId, ...], transport: Transport) -> Way:
-        """To all of these: the others among them, the channels to them, and whether this process is one of them."""
-        others = without(self.me, to)
+    def _way(self, to: ProcessId | tuple[ProcessId, ...], transport: Transport) -> Way:
+        """To one or several: the others among them, the channels to them, and whether this process is one of them."""
+        receivers = (to,) if isinstance(to, str) else to
+        others = without(self.me, receivers)
         channels = () if transport is _DATAGRAM else tuple([channel_to(peer, transport) for peer in others])
         known = self._ways[transport]
         if len(known) == SETS_MAX:
             known.clear()
-        known[to] = way = others, channels, self.me in to
+        known[to] = way = others, channels, self.me in receivers
         return way
 
     def encode(self, part: Component, message: Wire) -> Buffers:
