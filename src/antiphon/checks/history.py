@@ -141,13 +141,17 @@ class RunHistory:
 
     def _note_multicast(self, row: Row) -> None:
         """The first row of a message counts: an honest trace has no other. Its requests count in any case."""
-        groups, addressed = self.resolve(row.destinations)
-        requests = row.requests or ()
-        self.requests.setdefault(groups, set()).update(requests)
-        if any(cell[0] == row.process for cell in requests):
-            self._own_clients.add(row.process)
-        if row.message is not None and row.message not in self.multicasts:
-            self.multicasts[row.message] = MulticastRow(row.process, row, groups, addressed)
+        process, message, requests = row[0], row[4], row[6] or ()
+        groups, addressed = self.resolve(row[5])
+        known = self.requests.get(groups)
+        if known is None:
+            known = self.requests[groups] = set()
+        for cell in requests:
+            known.add(cell)
+            if cell[0] == process:
+                self._own_clients.add(process)
+        if message is not None and message not in self.multicasts:
+            self.multicasts[message] = MulticastRow(process, row, groups, addressed)
 
     def resolve(self, destinations: tuple[str, ...] | None) -> tuple[Destinations, frozenset[str]]:
         """A row's destination groups as a set, and their members; each distinct set is built once."""

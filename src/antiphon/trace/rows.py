@@ -68,21 +68,14 @@ class RowMaker:
         return self.receipt(process, answer.seq, time_ns, answer)
 
     def _record(self, process: str, record: Record, time_ns: int, step: int | None) -> Row:
-        is_multicast = record.kind == "multicast"
-        return Row(
-            process,
-            record.seq,
-            time_ns if record.time_ns is None else record.time_ns,
-            record.kind,
-            None if record.message is None else _name(record.message),
-            record.destinations,
-            self._cells(record.requests) if is_multicast else None,
-            None if record.peer is None else (record.peer,),
-            None if record.about is None else names_of(record.about),
-            record.layer,
-            step=step,
-            position=record.position,
-        )
+        time_ns = time_ns if record.time_ns is None else record.time_ns
+        name = None if record.message is None else _name(record.message)
+        cells = self._cells(record.requests) if record.kind == "multicast" else None
+        peers = None if record.peer is None else (record.peer,)
+        about = None if record.about is None else names_of(record.about)
+        to, layer, at = record.destinations, record.layer, record.position
+        row = (process, record.seq, time_ns, record.kind, name, to, cells, peers, about, layer, None, step, None, at)
+        return _row(row)
 
     def _log(self, process: str, log: Log, time_ns: int, step: int | None) -> Row:
         event = log.event
