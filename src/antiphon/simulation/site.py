@@ -21,7 +21,7 @@ from antiphon.simulation.values import Crash
 
 Steps = dict[MessageId, int]  # for a message in flight: the longest chain of frames since its multicast
 # To all receivers of a send: the links; the channel as they see it, None for datagrams; whether that keeps its order;
-# and if there are several, and what leaves for all at once is always at all of them at once, how long that takes.
+# and if what leaves for all at once is always at all of them at once, how long that takes. Then nothing is overtaken.
 Route = tuple[tuple[Link, ...], ChannelId | None, bool, int | None]
 Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
@@ -174,13 +174,16 @@ class Site:
             for link in links:
                 world.transmit_datagram(link, frame, note)
             return
-        now = world.now
-        if together_ns is not None and not any([link.cuts for link in links]):  # noqa: C419 - a generator is slower
-            ticket = next(tickets)
-            arguments = (ticket, links, channel, send.numbers, frame, note)
-            heappush(heap, (now + together_ns, ticket, None, world.arrive_together, arguments, None, None))
+        now, numbers = world.now, send.numbers
+        if together_ns is not None and not _is_any_cut(links):
+            due, ticket = now + together_ns, next(tickets)
+            if len(links) == 1:
+                heappush(heap, (due, ticket, links[0], channel, numbers[0], frame, note))
+            else:
+                arguments = (ticket, links, channel, numbers, frame, note)
+                heappush(heap, (due, ticket, None, world.arrive_together, arguments, None, None))
             return
-        for link, number in zip(links, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
+        for link, number in zip(links, numbers):  # noqa: B905 - saying how to compare lengths is slow
             if link.cuts:
                 world.effective(link.cuts[-1])
                 continue  # it stays in the outbox and is resent when the link heals
@@ -199,7 +202,7 @@ class Site:
         links, transport = tuple([self.links[peer] for peer in send.to]), send.transport
         channel = None if transport is Transport.DATAGRAM else ChannelId(self.id, transport)
         constant = {None if link.draw else link.least for link in links}
-        together_ns = constant.pop() if len(links) > 1 and len(constant) == 1 else None
+        together_ns = constant.pop() if len(constant) == 1 else None
         route = links, channel, self._fifo or transport is Transport.FIFO, together_ns
         self._routes[transport][send.to] = route
         return route
@@ -309,3 +312,10 @@ class Site:
         for effect in turn.effects:
             if type(cut) is Send and type(effect) is Send and effect.seq == cut.seq:
                 cut.to, cut.channels, cut.numbers = effect.to, effect.channels, effect.numbers
+
+
+def _is_any_cut(links: tuple[Link, ...]) -> bool:
+    for link in links:  # noqa: SIM110 - any() is slow
+        if link.cuts:
+            return True
+    return False
