@@ -366,7 +366,7 @@ class Process:
             sent[channel] = number = sent.get(channel, 0) + 1
             numbers.append(number)
         state.seq = seq = state.seq + 1
-        about = part.about(message) if self.traced else ()
+        about = part.subjects[type(message)](message) if self.traced else ()
         frame = encode_beside(_PART[part.index], message)
         self._effects.append(Send(seq, others, channels, tuple(numbers), transport, frame, part.layer, about, foretold))
 

@@ -76,6 +76,42 @@ class Surroundings(Protocol):
 class Site:
     """The outside of one host: what it lets out goes into the world from here."""
 
+    __slots__ = (  # of so many variables, those of a dictionary are found more slowly
+        "_fifo",
+        "_heap",
+        "_last_words",
+        "_left",
+        "_newest",
+        "_routes",
+        "_shown",
+        "_tickets",
+        "_told",
+        "crashed_at",
+        "delay_ns",
+        "disk",
+        "doom",
+        "held",
+        "host",
+        "id",
+        "interrupted",
+        "is_gone",
+        "is_prompt",
+        "known_down",
+        "last_release",
+        "life",
+        "links",
+        "monitored",
+        "on_received",
+        "pause",
+        "released_seq",
+        "slowness",
+        "steps",
+        "turn_ends_at",
+        "up",
+        "world",
+        "wronged",
+    )
+
     def __init__(self, world: Surroundings, process: Process, disk: Disk | None, *, fifo: bool) -> None:
         self.world = world
         self._heap, self._tickets = world.heap, world.tickets
