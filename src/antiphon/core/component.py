@@ -114,9 +114,6 @@ class Component:
         for name, upcall in upcalls.items():
             setattr(self, name, upcall)
         self.handlers = {kind: getattr(self, name) for kind, name in self.contract.handlers.items()}
-        # ``about``, by kind of message: it is asked of every frame, and few components have one of their own.
-        own = type(self).about is not Component.about
-        self.subjects = dict.fromkeys(self.handlers, self.about) if own else self.contract.subjects
         self.initialise()
 
     def initialise(self) -> None:

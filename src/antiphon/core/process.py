@@ -44,7 +44,8 @@ LIFE = 1 << 32  # messages have so many numbers in each of a process's lives, wh
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
 
-Way = tuple[tuple[ProcessId, ...], tuple[ChannelId, ...], bool]  # see ``_way``
+Receivers = tuple[tuple[ProcessId, ...], tuple[ChannelId, ...], bool]  # see ``_receivers``
+Subjects = Mapping[type[Wire], Callable[[Any], tuple[MessageId, ...]]]
 TimerId = tuple[int, bytes]  # the part, and the timer's value
 
 
@@ -94,8 +95,9 @@ class Process:
         self.topology = topology
         self.now = 0
         self.parts: list[Component] = []
-        self._ways: dict[Transport, dict[ProcessId | tuple[ProcessId, ...], Way]] = {each: {} for each in Transport}
+        self._known: dict[Transport, dict[ProcessId | tuple[ProcessId, ...], Receivers]] = {t: {} for t in Transport}
         self._decoders: list[Callable[[Piece, int, Buffers], Wire]] = []  # of the frames of each
+        self._subjects: list[Subjects] = []  # ``about`` of each, by kind of message: it is asked of every frame
         self.state = ProcessState()
         self.gather = gather or Gather()
         self.traced = True  # whether anybody reads the records; events are numbered all the same
@@ -348,6 +350,8 @@ class Process:
     def register(self, part: Component) -> int:
         self.parts.append(part)
         self._decoders.append(part.contract.decode)
+        own = type(part).about is not Component.about  # few have one
+        self._subjects.append(dict.fromkeys(part.contract.handlers, part.about) if own else part.contract.subjects)
         assert len(self.parts) <= 255, "a part's index must fit into the first byte of a frame"
         return len(self.parts) - 1
 
@@ -355,7 +359,7 @@ class Process:
         self, part: Component, to: ProcessId | tuple[ProcessId, ...], message: Wire, *, foretold: bool = False
     ) -> None:
         state, transport = self.state, part.transport
-        others, channels, is_to_self = self._ways[transport].get(to) or self._way(to, transport)
+        others, channels, is_to_self = self._known[transport].get(to) or self._receivers(to, transport)
         if is_to_self:
             self.send_to_self(part, message)
         if not others:
@@ -366,20 +370,20 @@ class Process:
             sent[channel] = number = sent.get(channel, 0) + 1
             numbers.append(number)
         state.seq = seq = state.seq + 1
-        about = part.subjects[type(message)](message) if self.traced else ()
+        about = self._subjects[part.index][type(message)](message) if self.traced else ()
         frame = encode_beside(_PART[part.index], message)
         self._effects.append(Send(seq, others, channels, tuple(numbers), transport, frame, part.layer, about, foretold))
 
-    def _way(self, to: ProcessId | tuple[ProcessId, ...], transport: Transport) -> Way:
+    def _receivers(self, to: ProcessId | tuple[ProcessId, ...], transport: Transport) -> Receivers:
         """To one or several: the others among them, the channels to them, and whether this process is one of them."""
-        receivers = (to,) if isinstance(to, str) else to
-        others = without(self.me, receivers)
+        all_of_them = (to,) if isinstance(to, str) else to
+        others = without(self.me, all_of_them)
         channels = () if transport is _DATAGRAM else tuple([channel_to(peer, transport) for peer in others])
-        known = self._ways[transport]
+        known = self._known[transport]
         if len(known) == SETS_MAX:
             known.clear()
-        known[to] = way = others, channels, self.me in receivers
-        return way
+        known[to] = found = others, channels, self.me in all_of_them
+        return found
 
     def encode(self, part: Component, message: Wire) -> Buffers:
         """A frame: the index of the part that will handle it, and the message."""

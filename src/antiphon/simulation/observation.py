@@ -27,7 +27,7 @@ class Observations:
     def __init__(self, *, follow_steps: bool) -> None:
         self._follow = follow_steps
         self._seen: list[Seen] = []
-        self._evidence = Evidence()  # of the first of these
+        self._evidence = Testimony()  # of the first of these
         self._taken_down = 0  # how many that are
         self._followed: dict[MessageId, list[Site]] = {}  # and where something is known of them
         self._answers: list[
@@ -155,7 +155,7 @@ class Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""
         seen = Observations(follow_steps=self._follow)
         seen._seen, self._seen = self._seen, []
-        self._evidence, self._taken_down = Evidence(), 0
+        self._evidence, self._taken_down = Testimony(), 0
         seen.forgotten = self.forgotten
         return seen
 
@@ -177,7 +177,7 @@ class Observations:
         self._evidence.add(self._seen[self._taken_down :])
         self._taken_down = len(self._seen)
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Testimony:
         """Of all that was seen."""
         self.take_down()
         return self._evidence
@@ -244,7 +244,7 @@ class _Names(dict[tuple[MessageId, ...], tuple[str, ...]]):
         return names
 
 
-class Evidence:
+class Testimony:
     """What the checks read of a run: the rows that are about no frame, and the frames that were sent."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from antiphon.simulation.values import Crash
 Steps = dict[MessageId, int]  # for a message in flight: the longest chain of frames since its multicast
 # To all receivers of a send: the links; the channel as they see it, None for datagrams; whether that keeps its order;
 # and if what leaves for all at once is always at all of them at once, how long that takes. Then nothing is overtaken.
-Route = tuple[tuple[Link, ...], ChannelId | None, bool, int | None]
+Outlet = tuple[tuple[Link, ...], ChannelId | None, bool, int | None]
 Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
 
@@ -82,7 +82,7 @@ class Site:
         "_last_words",
         "_left",
         "_newest",
-        "_routes",
+        "_outlets",
         "_shown",
         "_tickets",
         "_told",
@@ -139,7 +139,7 @@ class Site:
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.interrupted: list[AnyEffect] = []  # what the release had amid which it crashes, left or not
         self.links: dict[ProcessId, Link] = {}
-        self._routes: dict[Transport, dict[tuple[ProcessId, ...], Route]] = {transport: {} for transport in Transport}
+        self._outlets: dict[Transport, dict[tuple[ProcessId, ...], Outlet]] = {transport: {} for transport in Transport}
         self.monitored: tuple[ProcessId, ...] = ()
         self.known_down: set[ProcessId] = set()  # crashed, and the failure detector has noticed
         self.wronged: dict[ProcessId, list[object]] = {}  # suspected for no reason, and the faults that make it so
@@ -204,7 +204,7 @@ class Site:
         if self._left is not None:
             self._send_some(send, note, self._left)
             return
-        links, channel, ordered, together_ns = self._routes[send.transport].get(send.to) or self._route(send)
+        links, channel, ordered, together_ns = self._outlets[send.transport].get(send.to) or self._outlet(send)
         world, frame, heap, tickets = self.world, send.frame, self._heap, self._tickets
         if channel is None:
             for link in links:
@@ -234,14 +234,14 @@ class Site:
                 world.overtakings += 1
             heappush(heap, (due, next(tickets), link, channel, number, frame, note))
 
-    def _route(self, send: Send) -> Route:
+    def _outlet(self, send: Send) -> Outlet:
         links, transport = tuple([self.links[peer] for peer in send.to]), send.transport
         channel = None if transport is Transport.DATAGRAM else ChannelId(self.id, transport)
         constant = {None if link.draw else link.least for link in links}
         together_ns = constant.pop() if len(constant) == 1 else None
-        route = links, channel, self._fifo or transport is Transport.FIFO, together_ns
-        self._routes[transport][send.to] = route
-        return route
+        outlet = links, channel, self._fifo or transport is Transport.FIFO, together_ns
+        self._outlets[transport][send.to] = outlet
+        return outlet
 
     def on_foretell(self, send: Send, note: Steps | None) -> None:
         left = len(send.to) if self._left is None else min(self._left, len(send.to))
