@@ -29,7 +29,7 @@ def genuineness(history: RunHistory) -> list[Violation]:
                         _note_strangers(found, frame, message, frozenset())
                 elif process not in circle or not circle.issuperset(peers or ()):
                     _note_strangers(found, frame, message, circle)
-        if len(found) >= VIOLATIONS_MAX:
+        if found and len(found) >= VIOLATIONS_MAX:
             break
     return list(found.values())[:VIOLATIONS_MAX]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from operator import itemgetter
+from operator import eq, itemgetter
 from typing import NamedTuple
 
 from antiphon.checks import adoption
@@ -54,7 +54,7 @@ DeliveredRequest = tuple[str | None, RequestCell, int]
 
 class RunHistory:
     """What the checks ask of a run. Rows must be free of duplicates; across processes they may come in any order.
-    Frames may come as such (``traffic``) instead of as rows.
+    Frames may come as such (``traffic``, which is the history's from then on) instead of as rows.
 
     Where a process delivers a message or a request twice (which breaks integrity), its first delivery is the one that
     counts for every other property; so a duplicate breaks one promise, and not every one that speaks of order.
@@ -66,7 +66,7 @@ class RunHistory:
     as if it had done that before all else.
     """
 
-    def __init__(self, facts: RunFacts, rows: Sequence[Row], traffic: Iterable[FrameRow] = ()) -> None:
+    def __init__(self, facts: RunFacts, rows: Sequence[Row], traffic: list[FrameRow] | None = None) -> None:
         self.facts = facts
         self.groups: dict[str, list[str]] = facts.groups
         self.whole = not facts.incomplete
@@ -75,7 +75,7 @@ class RunHistory:
             rows = self._trusted(rows)
             self.incomplete |= adoption.incomplete_too(self.incomplete, adoption.donors(adoption.beginnings(rows)))
         self.faulty = frozenset(facts.faulty) | self.incomplete
-        self.traffic: list[FrameRow] = [*traffic]
+        self.traffic = [] if traffic is None else traffic
         self.receipts: list[Row] = []
         self.gaps: dict[str, list[Row]] = {}  # by process, in order: where messages may be missing
         self.views: dict[str, list[Row]] = {}  # by process, in order
@@ -85,6 +85,8 @@ class RunHistory:
         self.multicasts: dict[str, MulticastRow] = {}
         self.acts: dict[str, list[Row]] = {}  # by process: its multicast and deliver rows, in order
         self.requests: dict[Destinations, set[RequestCell]] = {}  # that some process multicast, by set of groups
+        self._said: dict[str, list[Row]] = {}  # by process: its multicast rows
+        self._own_clients: set[str] = set()  # the processes that multicast requests of their own
         self._sets: dict[tuple[str, ...] | None, tuple[Destinations, frozenset[str]]] = {}
         self._sessions: dict[str, dict[SessionKey, list[DeliveredRequest]]] = {}
         self._sort_out(rows if self.whole else self._trusted(rows))
@@ -93,18 +95,20 @@ class RunHistory:
         return [row for row in rows if row.kind == _MULTICAST or row.process not in self.incomplete]
 
     def _sort_out(self, rows: Sequence[Row]) -> None:
-        """The one pass over all rows. Most are traffic, so that these take the short way."""
+        """The one pass over all rows. Most are traffic, or, where that comes apart from them, deliveries."""
         keep = self.traffic.append
         rare = {_GAP: self.gaps, _VIEW: self.views, _ENTER: self.entered, _ADOPT: self.adopted}
         for row in rows:
             kind = row[3]
-            if kind in _TRAFFIC:
-                keep(_FRAME(row))
-            elif kind == _DELIVER or kind == _MULTICAST:  # noqa: PLR1714, SIM109 - a tuple to search is slower
+            if kind == _DELIVER or kind == _MULTICAST:  # noqa: PLR1714, SIM109 - a tuple to search is slower
                 acts = self.acts.get(row[0])
                 if acts is None:
                     acts = self.acts[row[0]] = []
                 acts.append(row)
+                if kind == _MULTICAST:
+                    self._said.setdefault(row[0], []).append(row)
+            elif kind in _TRAFFIC:
+                keep(_FRAME(row))
             elif kind == _RECEIPT:
                 self.receipts.append(row)
             elif kind in rare:
@@ -112,12 +116,11 @@ class RunHistory:
         by_seq = itemgetter(1)
         for some in chain.from_iterable(of_kind.values() for of_kind in rare.values()):
             some.sort(key=by_seq)
-        for process in sorted(self.acts):
-            acts = self.acts[process]
+        for acts in self.acts.values():
             acts.sort(key=by_seq)  # linear where the rows came in order, as they nearly always do
-            for row in acts:
-                if row[3] == _MULTICAST:
-                    self._note_multicast(row)
+        for process in sorted(self._said):
+            for row in sorted(self._said[process], key=by_seq):
+                self._note_multicast(row)
         if self.adopted:
             self._take_over()
 
@@ -138,10 +141,17 @@ class RunHistory:
 
     def _note_multicast(self, row: Row) -> None:
         """The first row of a message counts: an honest trace has no other. Its requests count in any case."""
-        groups, addressed = self.resolve(row.destinations)
-        self.requests.setdefault(groups, set()).update(row.requests or ())
-        if row.message is not None and row.message not in self.multicasts:
-            self.multicasts[row.message] = MulticastRow(row.process, row, groups, addressed)
+        process, message, requests = row[0], row[4], row[6] or ()
+        groups, addressed = self.resolve(row[5])
+        known = self.requests.get(groups)
+        if known is None:
+            known = self.requests[groups] = set()
+        for cell in requests:
+            known.add(cell)
+            if cell[0] == process:
+                self._own_clients.add(process)
+        if message is not None and message not in self.multicasts:
+            self.multicasts[message] = MulticastRow(process, row, groups, addressed)
 
     def resolve(self, destinations: tuple[str, ...] | None) -> tuple[Destinations, frozenset[str]]:
         """A row's destination groups as a set, and their members; each distinct set is built once."""
@@ -155,7 +165,8 @@ class RunHistory:
     @cached_property
     def deliveries(self) -> dict[str, list[Row]]:
         """By process: every deliver row, in order, duplicates of integrity's kind included."""
-        return {process: [row for row in acts if row[3] == _DELIVER] for process, acts in self.acts.items()}
+        said = self._said  # who said nothing, as most members of large groups, did nothing but deliver
+        return {p: [row for row in acts if row[3] == _DELIVER] if p in said else acts for p, acts in self.acts.items()}
 
     @cached_property
     def speakers(self) -> dict[str, str]:
@@ -174,13 +185,13 @@ class RunHistory:
             found[process] = process
             if process not in homes or any(process in of for of in (self.gaps, self.views, self.adopted)):
                 continue
-            log = list(map(_LOGGED, rows))
             others = logs.setdefault(homes[process], [])
-            speaker = next((other for other, its in others if its == log), None)
-            if speaker is None:
-                others.append((process, log))
+            for other, its in others:
+                if len(its) == len(rows) and all(map(eq, its, map(_LOGGED, rows))):
+                    found[process] = other
+                    break
             else:
-                found[process] = speaker
+                others.append((process, list(map(_LOGGED, rows))))
         return found
 
     @cached_property
@@ -260,12 +271,7 @@ class RunHistory:
     @cached_property
     def processes_as_clients(self) -> frozenset[str]:
         """The processes that multicast on their own behalf: they number requests, not payloads, over all sets."""
-        own = {
-            process
-            for process, acts in self.acts.items()
-            if any(row[3] == _MULTICAST and any(cell[0] == process for cell in row[6] or ()) for row in acts)
-        }
-        return self.incomplete | own  # whose rows are missing may be one of them
+        return self.incomplete | self._own_clients  # whose rows are missing may be one of them
 
     def sessions_of(self, process: str) -> dict[SessionKey, list[DeliveredRequest]]:
         """The requests that a process delivered of each session, in order."""

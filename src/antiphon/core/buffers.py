@@ -161,15 +161,15 @@ def encode_beside(prefix: bytes, value: Any) -> Buffers:
         laying = _idle.pop()
     except IndexError:
         laying = _Laying()
-    beside = laying.beside
-    try:
-        head = laying.encode(value)
-        start = prefix + _pack_length(len(head)) + head
-        return _lay_beside(start, beside) if beside else Buffers(start)
-    finally:
-        if beside:
-            beside.clear()
-        _idle.append(laying)
+    head = laying.encode(value)  # if it cannot be encoded, nobody uses this encoder again
+    start = prefix + _pack_length(len(head)) + head
+    if beside := laying.beside:
+        found = _lay_beside(start, beside)
+        beside.clear()
+    else:
+        found = Buffers(start)
+    _idle.append(laying)
+    return found
 
 
 def _lay_beside(start: bytes, beside: list[Buffers]) -> Buffers:

@@ -41,11 +41,6 @@ def channel_to(peer: ProcessId, transport: Transport) -> ChannelId:
     return ChannelId(peer, transport)
 
 
-@lru_cache(maxsize=1 << 14)
-def channels_to(to: tuple[ProcessId, ...], transport: Transport) -> tuple[ChannelId, ...]:
-    return tuple([channel_to(peer, transport) for peer in to])
-
-
 class Prefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The first frames of a channel: how many, and a digest of them all.
 

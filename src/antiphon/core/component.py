@@ -53,7 +53,7 @@ class Owner(Protocol):
 
     # Frames, of its own and of those whose messages it carries
     def send_for(
-        self, part: Component, to: tuple[ProcessId, ...], message: Wire, *, foretold: bool = False
+        self, part: Component, to: ProcessId | tuple[ProcessId, ...], message: Wire, *, foretold: bool = False
     ) -> None: ...
     def send_to_self(self, part: Component, message: Wire) -> None: ...
     def encode(self, part: Component, message: Wire) -> Buffers: ...
@@ -171,8 +171,10 @@ class Component:
 
     def send(self, to: ProcessId | Iterable[ProcessId], message: Wire) -> None:
         """Send to one process or to each of several. What a process sends to itself arrives at once."""
-        carrier = self.channel or self.process
-        carrier.send_for(self, (to,) if isinstance(to, str) else tuple(to), message)
+        if self.channel is None:
+            self.process.send_for(self, to if isinstance(to, str) else tuple(to), message)
+        else:
+            self.channel.send_for(self, (to,) if isinstance(to, str) else tuple(to), message)
 
     def foretell(self, to: ProcessId | Iterable[ProcessId], message: Wire) -> None:
         """Send, and have a copy leave at once, before the input behind it is durable: ``foretold`` hears of it there.

@@ -159,6 +159,7 @@ class Host:
         inbox.take_frame(happened.number, happened.frame)
         if state.foretold:
             process.settle_foretold(channel, happened.number)
+        state.seq = seq
         effects = process.receive(happened.at, happened.sender, happened.frame)
         is_hearsay = self._is_hearsay(effects)
         return Turn(index, happened, seq, state.seq, effects, note, channel, is_hearsay=is_hearsay)

@@ -11,7 +11,7 @@ import msgspec
 from antiphon.core import inputs
 from antiphon.core.assurances import Assurance
 from antiphon.core.buffers import UNDECODABLE, Buffers, Piece, decoder_inside, encode_beside, encode_inside
-from antiphon.core.channel import ChannelId, FrameInbox, Transport, channels_to
+from antiphon.core.channel import ChannelId, FrameInbox, Transport, channel_to
 from antiphon.core.checks import Checks
 from antiphon.core.component import Component, OrderingProtocol
 from antiphon.core.contract import Wire
@@ -23,13 +23,13 @@ from antiphon.core.gather import Gather, Gathering
 from antiphon.core.in_views import ClientsInViews
 from antiphon.core.inputs import Receive
 from antiphon.core.keys import Key, encode_key
-from antiphon.core.model import GroupId, Message, MessageId, ProcessId, Topology, ViewId, without
+from antiphon.core.model import SETS_MAX, GroupId, Message, MessageId, ProcessId, Topology, ViewId, without
 from antiphon.core.options import parse_options
 from antiphon.core.promises import Promise
 from antiphon.core.requests import (
     Request,
     check_payloads,
-    encode_request,
+    own_request,
     requests_of,
     trusted_requests_in,
 )
@@ -39,6 +39,9 @@ from antiphon.core.state import SNAPSHOT_VERSION, Life, ProcessState
 LIFE = 1 << 32  # messages have so many numbers in each of a process's lives, where it may forget what it said
 
 _DATAGRAM = Transport.DATAGRAM  # looking a member up in its class is slow
+
+Receivers = tuple[tuple[ProcessId, ...], tuple[ChannelId, ...], bool]  # see ``_receivers``
+Subjects = Mapping[type[Wire], Callable[[Any], tuple[MessageId, ...]]]
 
 
 class Process:
@@ -56,7 +59,9 @@ class Process:
         self.topology = topology
         self.now = 0
         self.parts: list[Component] = []
+        self._known: dict[Transport, dict[ProcessId | tuple[ProcessId, ...], Receivers]] = {t: {} for t in Transport}
         self._decoders: list[Callable[[Piece, int, Buffers], Wire]] = []  # of the frames of each
+        self._subjects: list[Subjects] = []  # ``about`` of each, by kind of message: it is asked of every frame
         self.state = ProcessState()
         self.gather = gather or Gather()
         self.traced = True  # whether anybody reads the records; events are numbered all the same
@@ -103,6 +108,7 @@ class Process:
                 self.inbox(channel).take_frame(happened.number, happened.frame)
                 if self.state.foretold:
                     self.settle_foretold(channel, happened.number)
+            self.state.seq += 1
             return self.receive(happened.at, happened.sender, happened.frame)
         effects: list[AnyEffect] = []
         self._effects = effects
@@ -115,13 +121,13 @@ class Process:
         return effects
 
     def receive(self, at: int, sender: ProcessId, frame: Buffers) -> list[AnyEffect]:
-        """Handle a frame; if it came on a numbered channel, the channel's inbox has taken it."""
+        """Handle a frame: its own event was counted (its row is made of the input), and if it came on a numbered
+        channel, the channel's inbox has taken it."""
         effects: list[AnyEffect] = []
         self._effects = effects
         if at > self.now:  # noqa: PLR1730 - as above
             self.now = at
         index, message = frame.decoded or self._decode_once(frame)
-        self.state.seq += 1  # the frame's own event; its row is made of the input
         self.parts[index].handlers[type(message)](sender, message)
         if self._local or self._delivered:
             self._handle_local()
@@ -225,28 +231,40 @@ class Process:
     def register(self, part: Component) -> int:
         self.parts.append(part)
         self._decoders.append(part.contract.decode)
+        own = type(part).about is not Component.about  # few have one
+        self._subjects.append(dict.fromkeys(part.contract.handlers, part.about) if own else part.contract.subjects)
         assert len(self.parts) <= 255, "a part's index must fit into the first byte of a frame"
         return len(self.parts) - 1
 
-    def send_for(self, part: Component, to: tuple[ProcessId, ...], message: Wire, *, foretold: bool = False) -> None:
-        if self.me in to:
-            self.send_to_self(part, message)
-            to = without(self.me, to)
-        if not to:
-            return
+    def send_for(
+        self, part: Component, to: ProcessId | tuple[ProcessId, ...], message: Wire, *, foretold: bool = False
+    ) -> None:
         state, transport = self.state, part.transport
-        channels: tuple[ChannelId, ...] = ()
+        others, channels, is_to_self = self._known[transport].get(to) or self._receivers(to, transport)
+        if is_to_self:
+            self.send_to_self(part, message)
+        if not others:
+            return
+        sent = state.sent
         numbers: list[int] = []
-        if transport is not _DATAGRAM:
-            sent = state.sent
-            channels = channels_to(to, transport)
-            for channel in channels:
-                sent[channel] = number = sent.get(channel, 0) + 1
-                numbers.append(number)
+        for channel in channels:
+            sent[channel] = number = sent.get(channel, 0) + 1
+            numbers.append(number)
         state.seq = seq = state.seq + 1
-        about = part.about(message) if self.traced else ()
+        about = self._subjects[part.index][type(message)](message) if self.traced else ()
         frame = encode_beside(_PART[part.index], message)
-        self._effects.append(Send(seq, to, channels, tuple(numbers), transport, frame, part.layer, about, foretold))
+        self._effects.append(Send(seq, others, channels, tuple(numbers), transport, frame, part.layer, about, foretold))
+
+    def _receivers(self, to: ProcessId | tuple[ProcessId, ...], transport: Transport) -> Receivers:
+        """To one or several: the others among them, the channels to them, and whether this process is one of them."""
+        all_of_them = (to,) if isinstance(to, str) else to
+        others = without(self.me, all_of_them)
+        channels = () if transport is _DATAGRAM else tuple([channel_to(peer, transport) for peer in others])
+        known = self._known[transport]
+        if len(known) == SETS_MAX:
+            known.clear()
+        known[to] = found = others, channels, self.me in all_of_them
+        return found
 
     def encode(self, part: Component, message: Wire) -> Buffers:
         """A frame: the index of the part that will handle it, and the message."""
@@ -285,16 +303,19 @@ class Process:
         assert self.topology.group_of.get(self.me) in m.destinations, "only addressees deliver"
         state = self.state
         admitted: list[Request] = []
+        count = 0
         id, destinations = m.id, m.destinations
         for request in requests_of(m):
-            if request.client == id.origin:
-                admitted.append(request)  # a process's own multicast has the order of the protocol, and no other
+            if request.client == id.origin:  # a process's own multicast has the order of the protocol, and no other
+                admitted.append(request)
+                count += request.count
             else:
                 session = SessionId(request.client, destinations)
-                admitted += state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
+                some = state.sessions.admit(session, request, ordered=self.ordered, with_views=self.with_views)
+                admitted += some
+                count += sum([each.count for each in some])
                 if self.with_views:
                     self._delivered.append(session)
-        count = sum([request.count for request in admitted])
         state.seq = seq = state.seq + 1
         order = None if key is None else encode_key(key)
         if self.heeds_floors or not m.count:
@@ -417,9 +438,11 @@ class Process:
     def _on_multicast(self, wanted: inputs.Multicast) -> None:
         """The process is its own client."""
         check_payloads(wanted.payloads)
-        data = encode_request(self.me, self.state.own_payloads, 0, wanted.payloads, wanted.service)
-        self.state.own_payloads += len(wanted.payloads)
-        self._multicast(wanted.destinations, len(wanted.payloads), Buffers(data))
+        request = own_request(self.me, self.state.own_payloads, wanted.payloads, wanted.service)
+        self.state.own_payloads += request.count
+        body = Buffers(request.data)
+        body.decoded = [request]
+        self._multicast(wanted.destinations, request.count, body)
 
     def _on_submit(self, submitted: inputs.Submit) -> None:
         state, destinations = self.state, submitted.destinations

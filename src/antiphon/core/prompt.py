@@ -68,7 +68,7 @@ class PromptHost(Host):
         else:
             return False
         self._is_behind = True
-        seq = state.seq + 1
+        state.seq = seq = state.seq + 1
         sender = channel[0]
         effects = process.receive(at, sender, frame)
         if state.turn or state.gathering.messages:

@@ -56,6 +56,7 @@ _REQUEST_AT = _SETTLED.size  # where the request begins, whose bytes never chang
 _SIZED_AT = _SETTLED.size + 4  # what ``size`` counts begins here
 _FIXED = _PREFIX.size - _SIZED_AT
 _TURN = struct.Struct("<QQ")
+_PLAIN = {bytes}  # what nearly all payloads are
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +110,13 @@ def encode_request(
     """The bytes of a request. The caller has checked it (`check_payloads`, `check_service`)."""
     packed = _pack(payloads)
     return encode_head(client, first, settled, len(payloads), len(packed), service, floor, turn) + packed
+
+
+def own_request(client: str, first: int, payloads: Sequence[bytes], service: Service | None) -> Request:
+    """A request that a process makes of itself: what it would read from the bytes that it makes."""
+    data = encode_request(client, first, 0, payloads, service)
+    table = _PREFIX_BYTES + len(client)
+    return Request(client, first, len(payloads), 0, data, table, service)
 
 
 def encode_head(
@@ -177,13 +185,8 @@ def check_payloads(payloads: Sequence[bytes]) -> int:
         raise UsageError("A batch needs at least one payload.")
     if len(payloads) > PAYLOADS_MAX:
         raise UsageError(f"A batch has at most {PAYLOADS_MAX} payloads, not {len(payloads)}.")
-    for kind in set(map(type, payloads)):
-        if not issubclass(kind, (bytes, bytearray, memoryview)):
-            raise UsageError(f"A payload must be bytes, not {kind.__name__}.")
-    try:
-        lengths = [len(p) if type(p) is bytes else memoryview(p).nbytes for p in payloads]
-    except ValueError:
-        raise UsageError("A payload must be bytes, not a view that was released.") from None
+    kinds = set(map(type, payloads))
+    lengths = list(map(len, payloads)) if kinds == _PLAIN else _lengths(kinds, payloads)
     if max(lengths) > PAYLOAD_BYTES_MAX:
         raise UsageError(f"A payload has at most {PAYLOAD_BYTES_MAX} bytes, not {max(lengths)}.")
     size = sum(lengths)
@@ -191,6 +194,16 @@ def check_payloads(payloads: Sequence[bytes]) -> int:
     if taken > REQUEST_BYTES_MAX:
         raise UsageError(f"A batch has at most {REQUEST_BYTES_MAX} bytes, 4 for each payload included, not {taken}.")
     return size
+
+
+def _lengths(kinds: set[type], payloads: Sequence[bytes]) -> list[int]:
+    for kind in kinds:
+        if not issubclass(kind, (bytes, bytearray, memoryview)):
+            raise UsageError(f"A payload must be bytes, not {kind.__name__}.")
+    try:
+        return [memoryview(payload).nbytes for payload in payloads]
+    except ValueError:
+        raise UsageError("A payload must be bytes, not a view that was released.") from None
 
 
 def parse_request(data: Piece, at: int = 0, origin: Origin | None = None, offset: int = 0) -> Request:

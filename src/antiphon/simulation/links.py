@@ -8,7 +8,7 @@ from typing import Protocol
 
 from antiphon.core.model import ProcessId
 from antiphon.core.prompt import PromptHost
-from antiphon.simulation.values import Constant, Latency, Uniform
+from antiphon.simulation.values import Constant, Exponential, Latency, Uniform
 
 
 class Link:
@@ -41,8 +41,8 @@ class Link:
         self.lost: set[int] = set()  # the tickets of frames under way that were lost with their sender
         self._latency, self._seed = latency, seed
         self._rng: random.Random | None = None
-        # A frame takes ``least + int(span * draw())``: see ``sampler``.
-        self.draw: Callable[[], float] = self._first_draw
+        # A frame takes ``least``, and if there is a ``draw``, ``int(span * draw())`` on top: see ``sampler``.
+        self.draw: Callable[[], float] | None = None if isinstance(latency, Constant) else self._first_draw
         self.least, self.span = bounds(latency)
 
     @property
@@ -54,8 +54,13 @@ class Link:
         return self._rng
 
     def _first_draw(self) -> float:
-        self.draw = drawing(self._latency, self)
-        return self.draw()
+        assert not isinstance(self._latency, Constant), "then nothing is drawn"
+        self.draw = draw = drawing(self._latency, self)
+        return draw()
+
+    def takes(self) -> int:
+        """How long the next frame is under way."""
+        return self.least + (0 if self.draw is None else int(self.span * self.draw()))
 
 
 class Drawing(Protocol):
@@ -70,9 +75,7 @@ def bounds(latency: Latency) -> tuple[int, int]:
     return (latency.low_ns, latency.high_ns - latency.low_ns) if isinstance(latency, Uniform) else (latency.floor_ns, 1)
 
 
-def drawing(latency: Latency, owner: Drawing) -> Callable[[], float]:
-    if isinstance(latency, Constant):
-        return float  # which is 0.0, and takes nothing from the stream
+def drawing(latency: Uniform | Exponential, owner: Drawing) -> Callable[[], float]:
     if isinstance(latency, Uniform):
         return owner.rng.random
     rate, expovariate = 1 / latency.mean_ns, owner.rng.expovariate
@@ -80,5 +83,8 @@ def drawing(latency: Latency, owner: Drawing) -> Callable[[], float]:
 
 
 def sampler(latency: Latency, owner: Drawing) -> Callable[[], int]:
-    (least, span), draw = bounds(latency), drawing(latency, owner)
+    least, span = bounds(latency)
+    if isinstance(latency, Constant):
+        return lambda: least
+    draw = drawing(latency, owner)
     return lambda: least + int(span * draw())

@@ -27,6 +27,8 @@ class Observations:
     def __init__(self, *, follow_steps: bool) -> None:
         self._follow = follow_steps
         self._seen: list[Seen] = []
+        self._evidence = Testimony()  # of the first of these
+        self._taken_down = 0  # how many that are
         self._followed: dict[MessageId, list[Site]] = {}  # and where something is known of them
         self._answers: list[
             tuple[Site, int, Reply | Assured]
@@ -153,6 +155,7 @@ class Observations:
         """All that was seen so far, for the outcome alone: a world is full of cycles, and what it holds outlives it."""
         seen = Observations(follow_steps=self._follow)
         seen._seen, self._seen = self._seen, []
+        self._evidence, self._taken_down = Testimony(), 0
         seen.forgotten = self.forgotten
         return seen
 
@@ -168,26 +171,16 @@ class Observations:
                 maker.add_effects(rows, process.me, effects, now, step_of, after)
         return rows
 
-    def evidence(self) -> tuple[list[Row], list[FrameRow]]:
-        """What the checks read: the rows that are about no frame, and the frames that were sent."""
-        rows: list[Row] = []
-        frames: list[FrameRow] = []
-        maker = RowMaker()
-        delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, frames.append
-        for process, now, after, effects, note, _, _, _ in self._seen:
-            if not effects:
-                continue
-            me, step_of = process.me, None if note is None else partial(_step, note)
-            for effect in effects:
-                if type(effect) is Send:
-                    if effect.seq > after:
-                        add_frame((me, "send", effect.to, names_of(effect.about), effect.layer, effect.frame.size))
-                elif step_of is None and type(effect) is Log and type(effect.event) is Delivered:
-                    if effect.seq > after:
-                        add_row(delivery(me, effect.seq, now, effect.event, None))
-                else:
-                    add_other(rows, me, effect, now, step_of, after)
-        return rows, frames
+    def take_down(self) -> None:
+        """Make evidence of what was seen while it is at hand: later the processor would have to fetch it from memory.
+        Only where nothing of it can change any more: a crash cuts a send in two, and a journal completes it."""
+        self._evidence.add(self._seen[self._taken_down :])
+        self._taken_down = len(self._seen)
+
+    def evidence(self) -> Testimony:
+        """Of all that was seen."""
+        self.take_down()
+        return self._evidence
 
     def came(self) -> Iterator[Wire]:
         """What processes got from one another."""
@@ -241,6 +234,40 @@ class Observations:
         """Stop measuring a message's steps."""
         for site in self._followed.pop(id, ()):
             site.steps.pop(id, None)
+
+
+class _Names(dict[tuple[MessageId, ...], tuple[str, ...]]):
+    """``names_of``, for whoever asks for those of every frame."""
+
+    def __missing__(self, about: tuple[MessageId, ...]) -> tuple[str, ...]:
+        self[about] = names = names_of(about)
+        return names
+
+
+class Testimony:
+    """What the checks read of a run: the rows that are about no frame, and the frames that were sent."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.frames: list[FrameRow] = []
+        self._maker, self._names = RowMaker(), _Names()
+
+    def add(self, seen: Iterable[Seen]) -> None:
+        maker, names, rows = self._maker, self._names, self.rows
+        delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, self.frames.append
+        for process, now, after, effects, note, _, _, _ in seen:
+            if not effects:
+                continue
+            me, step_of = process.me, None if note is None else partial(_step, note)
+            for effect in effects:
+                if type(effect) is Send:
+                    if effect.seq > after:
+                        add_frame((me, "send", effect.to, names[effect.about], effect.layer, effect.frame.size))
+                elif step_of is None and type(effect) is Log and type(effect.event) is Delivered:
+                    if effect.seq > after:
+                        add_row(delivery(me, effect.seq, now, effect.event, None))
+                else:
+                    add_other(rows, me, effect, now, step_of, after)
 
 
 def _named(answer: Reply | Assured) -> tuple[object, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import hashlib
 import traceback
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter, mul
 
 import msgspec
@@ -23,9 +25,11 @@ from antiphon.simulation.observation import Observations
 from antiphon.simulation.values import LIVELOCK, Crash, Fault, Scenario, name_of
 from antiphon.simulation.workload import SETTLE_NS, Application
 from antiphon.simulation.world import Livelock, World
-from antiphon.trace import EventKind, Row, RunFacts
+from antiphon.trace import EventKind, RequestCell, Row, RunFacts
 
 _PEERS, _BYTES = itemgetter(2), itemgetter(5)  # of a frame
+_REQUESTS: Callable[[Row], tuple[RequestCell, ...]] = itemgetter(6)  # of a delivery
+_PAYLOADS: Callable[[RequestCell], int] = itemgetter(2)
 
 
 class Outcome(msgspec.Struct, kw_only=True, dict=True):
@@ -116,9 +120,11 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
     outside += [Row(site.id, site.released_seq + 1, site.crashed_at, EventKind.CRASH.value) for site in gone]
     resaid, incomplete, wrong = world.observations.resaid()
     outside += resaid
+    evidence = world.observations.evidence()
+    evidence.rows += outside
+    traffic = evidence.frames
     observations = world.observations.hand_over()
     world.close()
-    evidence, traffic = observations.evidence()
     options = parse_options(world.protocol, scenario.options)
     promises = world.protocol.promises(options)
     facts = RunFacts(
@@ -134,8 +140,9 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         clock_error_ns=0,
         seed=scenario.seed,
     )
-    history = RunHistory(facts, evidence + outside, traffic)
-    delivered = [row for rows in history.deliveries.values() for row in rows]
+    history = RunHistory(facts, evidence.rows, traffic)
+    deliveries = history.deliveries.values()
+    delivered = sum(map(len, deliveries))
     below = below_floors(history) if world.protocol.can_advance(options) else []
     receivers = list(map(len, map(_PEERS, traffic)))  # of each frame
     return Outcome(
@@ -144,17 +151,30 @@ def _judge(world: World, broken: list[Violation]) -> Outcome:
         observations=observations,
         outside=outside,
         events=world.events,
-        multicasts=sum(map(len, history.acts.values())) - len(delivered),
-        deliveries=len(delivered),
-        payloads=sum([cell[2] for row in delivered for cell in row[6] or ()]),
+        multicasts=sum(map(len, history.acts.values())) - delivered,
+        deliveries=delivered,
+        payloads=_payloads(history),
         messages_sent=sum(receivers),
         bytes_sent=sum(map(mul, receivers, map(_BYTES, traffic))),
-        steps_max=max([row[11] for row in delivered if row[11] is not None], default=None),
+        steps_max=_most_steps(deliveries) if scenario.steps else None,
         virtual_ns=world.now,
         overtakings=world.overtakings,
         faults_effective=[fault for fault in scenario.faults if fault in world.took_effect],
         violations=broken + wrong + check_history(history) + below + late_deliveries(history, scenario, world.now),
     )
+
+
+def _payloads(history: RunHistory) -> int:
+    """How many were delivered in all: each process as many as the one that speaks for it."""
+    of_voices = {
+        process: sum(map(_PAYLOADS, chain.from_iterable(map(_REQUESTS, rows))))
+        for process, rows in history.voices.items()
+    }
+    return sum(map(of_voices.__getitem__, history.speakers.values()))
+
+
+def _most_steps(deliveries: Iterable[list[Row]]) -> int | None:
+    return max([row[11] for rows in deliveries for row in rows if row[11] is not None], default=None)
 
 
 def _calm_at(scenario: Scenario) -> int:

@@ -7,7 +7,7 @@ from heapq import heappush
 from typing import Any, Protocol, TypeVarTuple
 
 from antiphon.core.buffers import Buffers
-from antiphon.core.channel import NUMBERED, ChannelId, Transport
+from antiphon.core.channel import ChannelId, Transport
 from antiphon.core.effects import AnyEffect, Assured, CancelTimer, Log, Record, Reply, Send, SetTimer
 from antiphon.core.events import Delivered, Event
 from antiphon.core.host import Host, Turn
@@ -20,6 +20,9 @@ from antiphon.simulation.links import Link
 from antiphon.simulation.values import Crash
 
 Steps = dict[MessageId, int]  # for a message in flight: the longest chain of frames since its multicast
+# To all receivers of a send: the links; the channel as they see it, None for datagrams; whether that keeps its order;
+# and if what leaves for all at once is always at all of them at once, how long that takes. Then nothing is overtaken.
+Outlet = tuple[tuple[Link, ...], ChannelId | None, bool, int | None]
 Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
 
@@ -55,6 +58,15 @@ class Surroundings(Protocol):
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None: ...
     def transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None: ...
     def effective(self, fault: object) -> None: ...
+    def arrive_together(
+        self,
+        ticket: int,
+        links: tuple[Link, ...],
+        channel: ChannelId,
+        numbers: tuple[int, ...],
+        frame: Buffers,
+        carried: Steps | None,
+    ) -> None: ...
     def fire(self, site: Site, life: int, timer: SetTimer) -> None: ...
     def acknowledge(self, site: Site) -> None: ...
     def asked(self, site: Site) -> None:
@@ -64,6 +76,42 @@ class Surroundings(Protocol):
 class Site:
     """The outside of one host: what it lets out goes into the world from here."""
 
+    __slots__ = (  # of so many variables, those of a dictionary are found more slowly
+        "_fifo",
+        "_heap",
+        "_last_words",
+        "_left",
+        "_newest",
+        "_outlets",
+        "_shown",
+        "_tickets",
+        "_told",
+        "crashed_at",
+        "delay_ns",
+        "disk",
+        "doom",
+        "held",
+        "host",
+        "id",
+        "interrupted",
+        "is_gone",
+        "is_prompt",
+        "known_down",
+        "last_release",
+        "life",
+        "links",
+        "monitored",
+        "on_received",
+        "pause",
+        "released_seq",
+        "slowness",
+        "steps",
+        "turn_ends_at",
+        "up",
+        "world",
+        "wronged",
+    )
+
     def __init__(self, world: Surroundings, process: Process, disk: Disk | None, *, fifo: bool) -> None:
         self.world = world
         self._heap, self._tickets = world.heap, world.tickets
@@ -71,8 +119,7 @@ class Site:
         self.disk = disk
         self.on_received = world.observations.of(self)
         self.host = PromptHost(process, self) if disk is None else Host(process, disk, self)
-        # Its numbered channels, as their receivers see them, and whether they keep their order.
-        self._channels = {t: (ChannelId(process.me, t), fifo or t is Transport.FIFO) for t in NUMBERED}
+        self._fifo = fifo
         self.up = True
         self.life = 0  # counts restarts: timers and syncs of an earlier life are void
         self.crashed_at = 0
@@ -92,7 +139,7 @@ class Site:
         self._newest: AnyEffect | None = None  # the last effect that left before a crash in the middle of a release
         self.interrupted: list[AnyEffect] = []  # what the release had amid which it crashes, left or not
         self.links: dict[ProcessId, Link] = {}
-        self._routes: dict[tuple[ProcessId, ...], tuple[Link, ...]] = {}  # those to all of several
+        self._outlets: dict[Transport, dict[tuple[ProcessId, ...], Outlet]] = {transport: {} for transport in Transport}
         self.monitored: tuple[ProcessId, ...] = ()
         self.known_down: set[ProcessId] = set()  # crashed, and the failure detector has noticed
         self.wronged: dict[ProcessId, list[object]] = {}  # suspected for no reason, and the faults that make it so
@@ -157,20 +204,28 @@ class Site:
         if self._left is not None:
             self._send_some(send, note, self._left)
             return
-        links = self._routes.get(send.to)
-        if links is None:
-            links = self._routes[send.to] = tuple([self.links[peer] for peer in send.to])
-        world, frame = self.world, send.frame
-        if not send.channels:
+        links, channel, ordered, together_ns = self._outlets[send.transport].get(send.to) or self._outlet(send)
+        world, frame, heap, tickets = self.world, send.frame, self._heap, self._tickets
+        if channel is None:
             for link in links:
                 world.transmit_datagram(link, frame, note)
             return
-        (channel, ordered), now, heap, tickets = self._channels[send.transport], world.now, self._heap, self._tickets
-        for link, number in zip(links, send.numbers):  # noqa: B905 - saying how to compare lengths is slow
+        now, numbers = world.now, send.numbers
+        if together_ns is not None and not _is_any_cut(links):
+            due, ticket = now + together_ns, next(tickets)
+            if len(links) == 1:
+                heappush(heap, (due, ticket, links[0], channel, numbers[0], frame, note))
+            else:
+                arguments = (ticket, links, channel, numbers, frame, note)
+                heappush(heap, (due, ticket, None, world.arrive_together, arguments, None, None))
+            return
+        for link, number in zip(links, numbers):  # noqa: B905 - saying how to compare lengths is slow
             if link.cuts:
                 world.effective(link.cuts[-1])
                 continue  # it stays in the outbox and is resent when the link heals
-            due = now + link.least + int(link.span * link.draw())
+            due = now + link.least
+            if link.draw is not None:
+                due += int(link.span * link.draw())
             if due >= link.last_arrival:
                 link.last_arrival = due
             elif ordered:
@@ -179,15 +234,24 @@ class Site:
                 world.overtakings += 1
             heappush(heap, (due, next(tickets), link, channel, number, frame, note))
 
+    def _outlet(self, send: Send) -> Outlet:
+        links, transport = tuple([self.links[peer] for peer in send.to]), send.transport
+        channel = None if transport is Transport.DATAGRAM else ChannelId(self.id, transport)
+        constant = {None if link.draw else link.least for link in links}
+        together_ns = constant.pop() if len(constant) == 1 else None
+        outlet = links, channel, self._fifo or transport is Transport.FIFO, together_ns
+        self._outlets[transport][send.to] = outlet
+        return outlet
+
     def on_foretell(self, send: Send, note: Steps | None) -> None:
         left = len(send.to) if self._left is None else min(self._left, len(send.to))
-        (channel, _), world = self._channels[send.transport], self.world
+        channel, world = ChannelId(self.id, send.transport), self.world
         for peer, number in list(zip(send.to, send.numbers, strict=True))[:left]:
             link = self.links[peer]
             if link.cuts:
                 world.effective(link.cuts[-1])
                 continue
-            link.last_arrival = due = max(world.now + link.least + int(link.span * link.draw()), link.last_arrival)
+            link.last_arrival = due = max(world.now + link.takes(), link.last_arrival)
             heappush(self._heap, (due, next(self._tickets), link, channel, -number, send.frame, note))
         if self._left is not None:
             self._left -= left
@@ -284,3 +348,10 @@ class Site:
         for effect in turn.effects:
             if type(cut) is Send and type(effect) is Send and effect.seq == cut.seq:
                 cut.to, cut.channels, cut.numbers = effect.to, effect.channels, effect.numbers
+
+
+def _is_any_cut(links: tuple[Link, ...]) -> bool:
+    for link in links:  # noqa: SIM110 - any() is slow
+        if link.cuts:
+            return True
+    return False

@@ -74,26 +74,27 @@ class Application:
         else:
             self.unasked.add(record.message)
         topology = self.world.topology
-        awaited = {p for p in topology.addressees(record.destinations) if p not in topology.joined}
-        self.missing.setdefault(record.message, awaited - self.gone)
+        awaited = set(topology.addressees(record.destinations)).difference(topology.joined, self.gone)
+        self.missing.setdefault(record.message, awaited)
 
     def on_delivered(self, site: Site, event: Delivered) -> None:
-        self._done(site, event.id)
+        missing = self.missing.get(event.id)
+        if missing is not None:
+            missing.discard(site.id)
+            if not missing:
+                self._done(event.id)
 
     def on_gone(self, site: Site) -> None:
         """A process that never returns is not waited for, and makes no more multicasts."""
         self.queues.pop(site.id, None)
         self.gone.add(site.id)
-        for id in list(self.missing):
-            self._done(site, id)
+        for id, missing in list(self.missing.items()):
+            missing.discard(site.id)
+            if not missing:
+                self._done(id)
 
-    def _done(self, site: Site, id: MessageId) -> None:
-        missing = self.missing.get(id)
-        if missing is None:
-            return
-        missing.discard(site.id)
-        if missing:
-            return
+    def _done(self, id: MessageId) -> None:
+        """Everybody has delivered it who will."""
         del self.missing[id]
         self.world.observations.forget(id)
         sender = id.origin

@@ -7,9 +7,10 @@ are time, the network, disks that take time to sync, and crashes.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count, islice, repeat
+from operator import itemgetter, length_hint
 from typing import Any
 
 from antiphon.core.buffers import Buffers
@@ -42,6 +43,8 @@ from antiphon.simulation.site import Arguments, Interrupted, Site, Steps
 from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
+_ONE = (None,)
+AT_HAND = 250  # of so many events, what came of them fits into a processor's cache
 IN_FULL = 8  # each so many frames that were foretold come in full, as if the connection had been another one by then
 LOST = (0.0, 0.5, 0.5, 0.8, 1.0)  # how likely a frame under way is lost when its sender crashes: one for each crash
 EVENTS_MAX, EVENTS_MAX_PER_PLAN = 100_000, 5_000  # what a run is granted that does not say how many it needs
@@ -76,6 +79,8 @@ class World:
         # way, as ``Site.on_send`` puts it. No two have the same ticket, so nothing behind it is ever compared.
         self.heap: list[tuple[Any, ...]] = []
         self.tickets = count(1)
+        most = scenario.events_max or EVENTS_MAX + EVENTS_MAX_PER_PLAN * len(scenario.plans)
+        self._budget = repeat(None, most)  # one is taken for each thing that happens
         self._fifo = scenario.fifo
         self._turn_ns = scenario.turn_ns
         self._at_once = not (scenario.journal or scenario.turn_ns)  # each input is a turn, and waits for no disk
@@ -119,15 +124,23 @@ class World:
 
     def run(self) -> None:
         """Let things happen until nothing is left to happen or time is up. Livelock: they happen without end."""
-        heap, arrive = self.heap, self._arrive
-        scenario = self.scenario
-        most = scenario.events_max or EVENTS_MAX + EVENTS_MAX_PER_PLAN * len(scenario.plans)
-        for _ in range(most):
-            if not heap:
+        most = length_hint(self._budget)
+        while length_hint(self._budget):
+            if not self._go_on():
                 return
+            if not self.scenario.journal:
+                self.observations.take_down()
+        raise Livelock(f"The run is not at rest after {most} events and {self.now / MILLISECOND:.0f} ms.")
+
+    def _go_on(self) -> bool:
+        """Let some of what is left happen; False: nothing is left, or time is up."""
+        heap, arrive = self.heap, self._arrive
+        for _ in islice(self._budget, AT_HAND):
+            if not heap:
+                return False
             time, _, link, channel, number, frame, _ = happening = heappop(heap)
             if time > self.end_ns:
-                return
+                return False
             self.now = time
             if link is None:
                 action, arguments = channel, number
@@ -138,7 +151,7 @@ class World:
                 self.events += 1
                 if not host.receive_at_once(channel, time, number, frame):
                     self.events -= 1
-        raise Livelock(f"The run is not at rest after {most} events and {self.now / MILLISECOND:.0f} ms.")
+        return True
 
     def close(self) -> None:
         """Nothing will happen any more: let go of what is large. A world is full of cycles, and outlives its use."""
@@ -158,6 +171,27 @@ class World:
         self._handle(site, happened, self.observations.arrived(site, carried) if self._steps else None)
         if type(happened) is NewRoster:
             self._meet(site)
+
+    def arrive_together(
+        self,
+        ticket: int,
+        links: tuple[Link, ...],
+        channel: ChannelId,
+        numbers: tuple[int, ...],
+        frame: Buffers,
+        carried: Steps | None,
+    ) -> None:
+        """A frame that is at all its receivers at the same time, as ``Site.on_send`` sent it on its way. To each it
+        happens by itself, and the first of these was counted as what happens here."""
+        now, counted = self.now, chain(_ONE, self._budget)
+        for link, number, _ in zip(links, numbers, counted):  # noqa: B905 - the run may end amid them
+            host = link.host
+            if host is None:
+                self._arrive((now, ticket, link, channel, number, frame, carried))
+            else:
+                self.events += 1
+                if not host.receive_at_once(channel, now, number, frame):
+                    self.events -= 1
 
     def _arrive(self, arriving: tuple[Any, ...]) -> None:
         """A frame, as ``Site.on_send`` sent it on its way."""
@@ -313,7 +347,7 @@ class World:
         chance = link.rng.random()
         copies = 0 if chance < self.scenario.loss else 2 if chance > 1 - self.scenario.duplication else 1
         for _ in range(copies):
-            due = self.now + link.least + int(link.span * link.draw())
+            due = self.now + link.takes()
             self.overtakings += due < link.last_datagram
             link.last_datagram = max(due, link.last_datagram)
             heappush(self.heap, (due, next(self.tickets), link, None, 0, frame, carried))
@@ -381,9 +415,8 @@ class World:
         """Of what is under way from a process some is lost: any frames to any receivers, but from a channel that keeps
         its order only the last ones."""
         chance = rng.choice(LOST)
-        broken: set[tuple[Link, ChannelId]] = set()
-        under_way = [happening for happening in self.heap if happening[2] is not None]
-        for _, ticket, link, channel, *_ in sorted(under_way, key=lambda happening: happening[1]):
+        broken: set[tuple[Link, ChannelId | None]] = set()
+        for ticket, link, channel in sorted(self._under_way(), key=itemgetter(0)):
             if link.source != crashed.id:
                 continue
             ordered = channel is not None and (self._fifo or channel.transport is _FIFO)
@@ -391,6 +424,15 @@ class World:
                 link.lost.add(ticket)
                 link.host = None
                 broken.add((link, channel))
+
+    def _under_way(self) -> Iterator[tuple[int, Link, ChannelId | None]]:
+        """The frames that are, each with its ticket; those that arrive together have one, and come in their order."""
+        for _, ticket, link, channel, arguments, _, _ in self.heap:
+            if link is not None:
+                yield ticket, link, channel
+            elif channel == self.arrive_together:
+                _, links, shared, *_ = arguments
+                yield from ((ticket, each, shared) for each in links)
 
     def _restart(self, site: Site) -> None:
         """The newest snapshot, and the rest replayed; then what the peers do not hold is sent again."""

@@ -22,7 +22,7 @@ class RowMaker:
     """Makes rows. What many of them share it makes once: all who deliver a message deliver the same requests."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Request, tuple[RequestCell, ...]]] = {}  # by identity, of requests that are held
+        self._known: dict[int, tuple[Request, tuple[RequestCell]]] = {}  # by identity, of requests that are held
 
     def add(
         self, rows: list[Row], process: Process, turn: Turn, time_ns: int, step_of: StepOf | None = None, after: int = 0
@@ -68,21 +68,14 @@ class RowMaker:
         return self.receipt(process, answer.seq, time_ns, answer)
 
     def _record(self, process: str, record: Record, time_ns: int, step: int | None) -> Row:
-        is_multicast = record.kind == "multicast"
-        return Row(
-            process,
-            record.seq,
-            time_ns if record.time_ns is None else record.time_ns,
-            record.kind,
-            None if record.message is None else _name(record.message),
-            record.destinations,
-            self._cells(record.requests) if is_multicast else None,
-            None if record.peer is None else (record.peer,),
-            None if record.about is None else names_of(record.about),
-            record.layer,
-            step=step,
-            position=record.position,
-        )
+        time_ns = time_ns if record.time_ns is None else record.time_ns
+        name = None if record.message is None else _name(record.message)
+        cells = self._cells(record.requests) if record.kind == "multicast" else None
+        peers = None if record.peer is None else (record.peer,)
+        about = None if record.about is None else names_of(record.about)
+        to, layer, at = record.destinations, record.layer, record.position
+        row = (process, record.seq, time_ns, record.kind, name, to, cells, peers, about, layer, None, step, None, at)
+        return _row(row)
 
     def _log(self, process: str, log: Log, time_ns: int, step: int | None) -> Row:
         event = log.event
@@ -98,16 +91,18 @@ class RowMaker:
         return self.delivery(process, log.seq, time_ns, event, step)
 
     def delivery(self, process: str, seq: int, time_ns: int, event: Delivered, step: int | None) -> Row:
-        name, to, cells = _name(event.id), event.destinations, self._cells(event.requests)
+        name, to, requests = _name(event.id), event.destinations, event.requests
+        known = self._known.get(id(requests[0])) if len(requests) == 1 else None
+        cells = self._cells(requests) if known is None else known[1]
         key, at = event.key, event.position
         return _row((process, seq, time_ns, "deliver", name, to, cells, None, None, None, None, step, key, at))
 
     def _cells(self, requests: tuple[Request, ...]) -> tuple[RequestCell, ...]:
         if len(requests) != 1:
             return tuple([cell for request in requests for cell in self._cells((request,))])
-        known = self._known.get(id(requests[0]))
+        (request,) = requests
+        known = self._known.get(id(request))
         if known is None:
-            request = requests[0]
             cell = _cell((request.client, request.first, request.count, request.digest))
             known = self._known[id(request)] = request, (cell,)
         return known[1]
