@@ -255,7 +255,9 @@ class Testimony:
     def add(self, seen: Iterable[Seen]) -> None:
         maker, names, rows = self._maker, self._names, self.rows
         delivery, add_other, add_row, add_frame = maker.delivery, maker.add_effect, rows.append, self.frames.append
-        for process, now, after, effects, note, _, _, _ in seen:
+        for process, now, after, effects, note, _, _, frame in seen:
+            if frame is not None:
+                frame.decoded = None  # it takes much memory; who asks again, as one whom it has yet to reach, reads it
             if not effects:
                 continue
             me, step_of = process.me, None if note is None else partial(_step, note)
