@@ -540,7 +540,7 @@ def test_a_mistake_of_ours_is_not_a_broken_promise(
         raise ZeroDivisionError("by zero")
 
     write_run(tmp_path, *honest_run(1, run="r", messages=2))
-    monkeypatch.setattr("antiphon.cli.spark.quiet_session", fail)
+    monkeypatch.setattr("antiphon.cli.session.quiet_session", fail)
     result = antiphon("verify", tmp_path)
     told = "antiphon: Nothing can be said of the trace: ZeroDivisionError: by zero"
     assert (result.code, result.err.splitlines()[-1]) == (3, told)
@@ -564,7 +564,7 @@ def test_spark_failing_is_not_a_broken_promise(
         raise NotJudged("Spark failed: no space left.")
 
     write_run(tmp_path, *honest_run(1, run="r", messages=2))
-    monkeypatch.setattr("antiphon.cli.spark.quiet_session", fail)
+    monkeypatch.setattr("antiphon.cli.session.quiet_session", fail)
     result = antiphon("verify", tmp_path)
     assert (result.code, result.err.splitlines()[-1]) == (3, "antiphon: Spark failed: no space left.")
 
