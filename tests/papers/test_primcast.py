@@ -7,12 +7,15 @@ from itertools import combinations
 import msgspec
 import pytest
 
+from antiphon.core.buffers import Buffers
 from antiphon.core.contract import Timer
 from antiphon.core.inputs import Fire
-from antiphon.core.requests import encode_request
+from antiphon.core.model import GroupId, Message, MessageId, ProcessId
+from antiphon.core.requests import NUMBER_MAX, encode_request
 from antiphon.protocols.primcast import Primcast, Retry
-from antiphon.services.epochs import Patience
-from antiphon.services.retention import SayDelivered
+from antiphon.runtime.net.frames import PEER_BYTES_MAX
+from antiphon.services.epochs import Entry, Patience, StartEpoch
+from antiphon.services.retention import KEPT_MAX, SayDelivered, weight
 from antiphon.simulation import (
     MILLISECOND,
     Constant,
@@ -48,6 +51,9 @@ from mutants.primcast import (
 from papers.wires import Wires
 
 LOGICAL = {"hybrid": "false"}
+WEIGHT = weight(  # of what the schedules multicast to a group
+    Message(MessageId(ProcessId("c"), 1), (GroupId("a"),), 1, Buffers(encode_request("c", 0, 0, (b"x",))))
+)
 
 
 # Counts ------------------------------------------------------------------------------------------------------------
@@ -407,6 +413,23 @@ def test_members_that_are_well_are_not_handed_what_they_have() -> None:
     assert bodies < 3 * burst, "one to the primary, and one to each follower"
 
 
+def test_what_is_kept_for_others_fits_into_one_frame() -> None:
+    """When an epoch starts, all of it may have to go to one member: also if bodies are short and names are long."""
+    groups = {"o" * 20: 3, "b" * 20: 3}
+    process = Wires(Primcast, groups, "c" * 64).processes[f"{'o' * 20}.1"]
+    destinations = tuple(sorted(GroupId(name) for name in groups))
+    body = Buffers(encode_request("c", 0, 0, (b"",)))
+    message = Message(MessageId(ProcessId("c" * 64), NUMBER_MAX), destinations, 1, body)
+    number = KEPT_MAX // weight(message)
+    sent = StartEpoch(
+        1, 1, process.protocol.log.extent(1), 0, 0, [Entry(1 << 62, message, (NUMBER_MAX,) * 2)] * number, None
+    )
+    frame = process.encode(process.protocol, sent)
+    _, read = process.decode(frame.joined())
+    assert len(read.entries) == number > 100_000
+    assert frame.size < PEER_BYTES_MAX
+
+
 def hands_over_all(kind: type[Primcast]) -> type[Primcast]:
     """At once, and not a part at a time: of the few messages of a schedule nothing is to be left."""
     return type(kind.__name__, (kind,), {"PARTS": 1})
@@ -415,8 +438,7 @@ def hands_over_all(kind: type[Primcast]) -> type[Primcast]:
 def begins_behind_a_cut(kind: type[Primcast]) -> Wires:
     """a.4, which has but the deliveries of it, goes on with a log that a.1 and a.2 have cut, and leads a.5, which lacks
     c:2, which was cut. All that the others have handed to a.5 is still under way."""
-    body = len(encode_request("c", 0, 0, (b"x",)))
-    wires = Wires(hands_over_all(kind), {"a": 5}, "c", options={**LOGICAL, "kept": str(3 * body // 2)})
+    wires = Wires(hands_over_all(kind), {"a": 5}, "c", options={**LOGICAL, "kept": str(3 * WEIGHT // 2)})
     wires.multicast("c", "a")
     wires.drain("c", "a.1", "a.2", "a.3", "a.4", "a.5")
     for suspected in ("a.2", "a.3", "a.1"):

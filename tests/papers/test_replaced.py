@@ -8,7 +8,6 @@ import pytest
 
 from antiphon.core.errors import UsageError
 from antiphon.core.inputs import Recover
-from antiphon.core.requests import encode_request
 from antiphon.protocols.primcast import Primcast, Retry
 from antiphon.services.epochs import Patience
 from antiphon.services.retention import SayDelivered
@@ -38,7 +37,7 @@ from mutants.replaced import (
     TakesWhatIsHandedFirst,
     VouchesForNothingAgain,
 )
-from papers.test_primcast import LOGICAL, agree, delivered, flow, lose, ring
+from papers.test_primcast import LOGICAL, WEIGHT, agree, delivered, flow, lose, ring
 from papers.wires import Wires
 
 
@@ -161,8 +160,7 @@ def test_who_is_to_take_over_takes_nothing_that_is_handed(kind: type[Primcast], 
 @pytest.mark.parametrize(("kind", "keeps"), [(Primcast, True), (HandsOverToThoseWhoHaveNothing, False)])
 def test_nothing_is_let_go_before_a_newcomer_has_said_how_far_it_is(kind: type[Primcast], keeps: bool) -> None:
     """There is room for one delivery. Who it is handed to may have to take it over from somebody else."""
-    body = len(encode_request("c", 0, 0, (b"x",)))
-    wires = one_is_lost(kind, kept=str(3 * body // 2))
+    wires = one_is_lost(kind, kept=str(3 * WEIGHT // 2))
     wires.replace("a.2")
     wires.install("c", "a.1", "a.3")
     wires.drain("a.1", "a.3")

@@ -136,7 +136,7 @@ LOST_NOTHING = (
     # g1.2 shows a delivery, crashes, shows it again, and is gone before it was durable in either life.
     Scenario(
         protocol="primcast",
-        options={"hybrid": "false", "early": "false", "kept": "1000"},
+        options={"hybrid": "false", "early": "false", "kept": "4000"},
         groups={"g1": 3, "g2": 1},
         plans=(Plan("g1.3", 0, ("g1", "g2"), payloads=2), Plan("g1.2", 0, ("g1",), payloads=2)),
         faults=(
@@ -152,7 +152,7 @@ LOST_NOTHING = (
     # g1.3 crashes for good amid a release; what it multicast in the rest of it others had heard of early.
     Scenario(
         protocol="primcast",
-        options={"hybrid": "false", "order": "realtime", "kept": "1000"},
+        options={"hybrid": "false", "order": "realtime", "kept": "4000"},
         groups={"g1": 3, "g2": 1},
         plans=planned(OF_ONE, "c1"),
         faults=(Crash("g1.3", 3572537, effects="delivery"),),
@@ -168,7 +168,7 @@ LOST_NOTHING = (
     # g1.1 forgets that it began, and is back when it has been replaced, and has not heard of it.
     Scenario(
         protocol="primcast",
-        options={"kept": "1000"},
+        options={"kept": "4000"},
         groups={"g1": 3},
         plans=(),
         faults=(

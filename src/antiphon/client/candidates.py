@@ -14,7 +14,7 @@ class Candidates:
         start = random.randrange(len(members))
         self._members = deque([*members[start:], *members[:start]])  # the one to be tried next is first
         self.why = "no member answered"  # when the last one failed
-        self.is_searching = False  # whether any was tried, or left, since one last took something
+        self.is_unsettled = False  # whether any was tried, or left, since one last took something
         self._failures = 0  # since then
         self._left = ""  # the member that failed last, until another one takes something
         self._was_led = False  # to a member that leads, since something was last taken
@@ -32,7 +32,7 @@ class Candidates:
     def failed(self, why: str) -> None:
         """The next one cannot be reached, or was left."""
         self.why = why
-        self.is_searching = True
+        self.is_unsettled = True
         self._left = self._members[0]
         self._failures += 1
         self._members.rotate(-1)
@@ -43,13 +43,13 @@ class Candidates:
         once."""
         if self._was_led or leader in ("", member, self._left) or leader not in self._members:
             return False
-        self.is_searching = self._was_led = True
+        self.is_unsettled = self._was_led = True
         self._members.rotate(-self._members.index(leader))
         return True
 
     def found(self) -> None:
         """A member has taken something."""
-        self.is_searching = False
+        self.is_unsettled = False
         self._failures = 0
         self._left, self._was_led = "", False
         self._backoff.reset()

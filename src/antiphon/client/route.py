@@ -278,7 +278,7 @@ class Route:
         if marks.taken > lane.taken:
             lane.taken = marks.taken
             lane.asked_at = connection.loop.time()
-            if self.candidates.is_searching:
+            if self.candidates.is_unsettled:
                 self.candidates.found()
         self._owner.hear(marks.timestamp)
         self._answer(marks.taken, marks.assured, connection.member)

@@ -20,7 +20,7 @@ Piece = bytes | memoryview
 Decoded = TypeVar("Decoded")
 
 COPIED_MAX = 4096  # smaller pieces are copied: a few bytes must not keep a large receive buffer alive
-HEAD_BYTES_MAX = 16 << 20
+HEAD_BYTES_MAX = 48 << 20  # of a frame that holds many small messages: what a member keeps (services/retention.py)
 
 # What decoding raises for bytes that are nothing of ours: also for text that is not UTF-8, for lists in lists without
 # end, and for what cannot be in a set.

@@ -167,7 +167,7 @@ class Primcast(Epochs):
 
     @classmethod
     def drawn_last(cls, topology: Topology) -> Mapping[str, tuple[str, ...]]:
-        kept = ("0", "100", "1000", str(RetentionOptions().kept))
+        kept = ("0", "400", "4000", str(RetentionOptions().kept))
         return {"kept": kept, "order": ("total", "realtime"), "early": ("true", "true", "false")}
 
     def validate(self, message: Wire) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Annotated, ClassVar
 
@@ -25,6 +25,8 @@ from antiphon.services.label import Label, Labels, check_numbers, majority
 OrderPlace = tuple[int, MessageId]  # of a message in the order of all: its final timestamp, and its id
 NOWHERE: OrderPlace = (0, MessageId(ProcessId(""), 0))
 NOTHING = -1
+KEPT_MAX = 48 << 20
+ENTRY_BYTES, NUMBER_BYTES = 128, 16  # with the longest name of a sender; with a number
 
 
 class Reached(Wire, frozen=True, tag=1):
@@ -113,9 +115,15 @@ def counters_of(kind: type[Wire]) -> Callable[[Wire], Sequence[int]]:
     return lambda message: [getattr(message, name) for name in names]
 
 
+def weight(m: Message) -> int:
+    """Bytes that a message counts for where it is kept: not less than it takes in a frame with its timestamps."""
+    return m.body.size + ENTRY_BYTES + sum([len(group) + NUMBER_BYTES for group in m.destinations])
+
+
 class RetentionOptions(msgspec.Struct, frozen=True):
-    # Where much is delivered, healthy members lag by tens of MiB: what was delivered they say a little later (K2).
-    kept: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 32 << 20  # bytes of deliveries kept for members that lag
+    # Bytes of deliveries kept for members that lag. Healthy ones lag by some MiB where much is delivered: they say a
+    # little later what they have delivered (K2). All that is kept may have to go into one frame (`StartEpoch`).
+    kept: Annotated[int, msgspec.Meta(ge=0, le=KEPT_MAX)] = 32 << 20
 
 
 class Retention(OrderingProtocol):
@@ -228,7 +236,7 @@ class Retention(OrderingProtocol):
         self.delivered += 1
         del self.held[m.id]
         self.kept.append(m.id)  # K1
-        self.kept_bytes += m.body.size
+        self.kept_bytes += weight(m)
         if not self.untold:
             self.set_timer(SayDelivered(), self.TELL_NS)
         for group in m.destinations:
@@ -268,11 +276,12 @@ class Retention(OrderingProtocol):
         """Forget deliveries that all members have, and then what the log begins with."""
         least = min((self.marks.get(p, 0) for p in self.mates), default=self.delivered)  # K5
         count = max(min(least, self.delivered) - self.cut, 0)
-        gone, self.kept = self.kept[:count], self.kept[count:]
-        self.cut += count
-        for id in gone:
-            self.kept_bytes -= self.known[id].message.body.size
-            self.forget(self.known[id])
+        if count:
+            gone, self.kept = self.kept[:count], self.kept[count:]
+            self.cut += count
+            for id in gone:
+                self.kept_bytes -= weight(self.known[id].message)
+                self.forget(self.known[id])
         passed = list(self.passed_entries())
         for entry in passed:
             known = self.known.pop(entry.id)  # K7
@@ -283,7 +292,7 @@ class Retention(OrderingProtocol):
         """The entries at the log's beginning that nobody needs: neither a member of this group, nor its announcements a
         majority of another one, whose members then have them of one another. What is not decided may not be in the log
         with which the group goes on, though its message is delivered."""
-        for entry in self.log.entries[: max(self.decided - self.log.base, 0)]:
+        for entry in islice(self.log.entries, max(self.decided - self.log.base, 0)):
             known = self.known[entry.id]
             if not known.final or known.position >= self.cut or not self.is_passed(known):
                 return
@@ -360,7 +369,7 @@ class Retention(OrderingProtocol):
         kept.sort(key=lambda known: known.position)
         assert [known.position for known in kept] == [*range(self.cut, self.delivered)], "all that is kept is there"
         self.kept = [known.message.id for known in kept]
-        self.kept_bytes = sum(known.message.body.size for known in kept)
+        self.kept_bytes = sum(weight(known.message) for known in kept)
         self.learn_enough()
 
     def learn_enough(self) -> None:
@@ -392,7 +401,7 @@ class Retention(OrderingProtocol):
 
     def oldest(self, size: int) -> int:
         """How many deliveries, the oldest that are kept, have so many bytes together."""
-        sizes = accumulate(self.known[id].message.body.size for id in self.kept)
+        sizes = accumulate(weight(self.known[id].message) for id in self.kept)
         return next((count for count, together in enumerate(sizes, 1) if together >= size), len(self.kept))
 
     def hand(self, to: ProcessId, begin: int, end: int) -> None:

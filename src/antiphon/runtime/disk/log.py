@@ -278,9 +278,9 @@ class SegmentedLog:
             return
         try:
             self.commit()
-            active = self.written.segments[-1]
-            if not active.closed:
+            if not self.written.segments[-1].closed:
                 with self._write_lock, self._refusal.final_failure():
+                    active = self.written.segments[-1]
                     self._writer.write_block(disk.CLOSE, active, disk.Records(), self._writer.place(active.end, 0), 0)
         finally:
             self.abandon()
