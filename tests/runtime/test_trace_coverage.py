@@ -130,3 +130,19 @@ def test_a_killed_process_that_forgot_what_others_delivered_has_no_whole_trace(t
         own.path.mkdir(exist_ok=True)
         (own.salvaged if ended == "salvaged" else own._stopped).touch()
     assert cluster.untraced(folder) == (["a.1"] if ended == "salvaged" else [])
+
+
+def test_a_start_does_not_look_through_all_of_the_trace(folder: ClusterFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long run that takes many seconds, and a member that was killed is to come back at once."""
+    cluster.start(folder)
+    try:
+        cluster.kill(folder, "a.1")
+        cluster.end(folder, drain_seconds=0.2)
+        with monkeypatch.context() as patched:
+            for name in ("forgetful_processes", "heard_processes"):
+                patched.setattr(f"antiphon.trace.parquet.{name}", lambda *_: pytest.fail("that takes long"))
+            assert cluster.start(folder) == ["a.1", "a.2"]
+        assert incomplete(folder) == ["a.1", "a.2"], "until the run ends"
+    finally:
+        cluster.end(folder)
+    assert incomplete(folder) == []

@@ -181,14 +181,16 @@ def forgetful_processes(folder: Path, run: str, among: Collection[str]) -> list[
     """Those of these processes of which others have delivered a message that they never multicast, by their rows."""
     if not among:
         return []
-    said: dict[str, set[str]] = {process: set() for process in among}
-    delivered: dict[str, set[str]] = {process: set() for process in among}
+    said: set[str] = set()
+    delivered: set[str] = set()
+    wanted = pa.array(among, pa.string())
     for table in _tables(folder, run, ["kind", "message"]):
         for kind, found in ((EventKind.MULTICAST, said), (EventKind.DELIVER, delivered)):
             messages = pc.unique(table.filter(pc.equal(table.column("kind"), kind.value)).column("message"))
-            for process in among:
-                found[process].update(messages.filter(pc.starts_with(messages, f"{process}:")).to_pylist())
-    return [process for process in among if delivered[process] - said[process]]
+            origins = pc.list_element(pc.split_pattern(messages, ":", max_splits=1), 0)
+            found.update(messages.filter(pc.is_in(origins, wanted)).to_pylist())
+    lost = {message.partition(":")[0] for message in delivered - said}
+    return [process for process in among if process in lost]
 
 
 def _raw_rows(folder: Path, run: str) -> Iterator[Row]:

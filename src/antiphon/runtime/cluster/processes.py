@@ -90,9 +90,14 @@ def _wait_for_ending(folder: ClusterFolder, processes: Iterable[ProcessId]) -> N
 
 
 def _begin_facts(folder: ClusterFolder, started: Iterable[ProcessId]) -> None:
-    """Until the run ends nobody's trace is whole. Where there is no room to say so, nothing is said of the run."""
+    """Until the run ends nobody's trace is whole. Where there is no room to say so, nothing is said of the run.
+
+    Who lacks what is looked for in all of the trace only when the run ends: a member that was killed has no time."""
+    known = _facts(folder)
+    lacking = {*started, *(known.incomplete if known is not None else ())}
     try:
-        write_run_facts(folder, drained=False, faulty=[], incomplete=dict.fromkeys((*untraced(folder), *started)))
+        incomplete = [p for p in folder.config.ever_processes if p in lacking or not folder.is_traced(p)]
+        write_run_facts(folder, drained=False, faulty=[], incomplete=incomplete)
     except OSError:
         with suppress(OSError):
             remove_facts(folder.trace, folder.config.run)
@@ -189,8 +194,8 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Clust
     used = folder.in_use()
     pids = {process: pid for process, pid in alive(folder).items() if pid is not None}
     if not pids and (all(own[p].was_drained for p in used) or not any(each.has_run for each in own.values())):
-        lacking = _untraced(folder)
-        return ClusterEnding(delivered=True, drained=not lacking, untraced=lacking)  # and its facts are written
+        gaps = _untraced(folder)
+        return ClusterEnding(delivered=True, drained=not gaps, untraced=gaps)  # and its facts are written
     idle = bool(pids) and wait_idle(folder, drain_seconds, drain=True)
     for pid in pids.values():
         with suppress(ProcessLookupError):
@@ -201,6 +206,7 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Clust
     delivered = idle and all(process in pids for process in used)
     drained = delivered and not unclean
     elsewhere: list[ProcessId] = []
+    lacking: tuple[ProcessId, ...] = ()
     if folder.config.trace:
         for process in own:
             salvage_trace(folder, process)
@@ -209,13 +215,13 @@ def end(folder: ClusterFolder, *, drain_seconds: float = DRAIN_SECONDS) -> Clust
             down = [p for p in own if p not in pids and p not in elsewhere]
             gone = [p for p in down if p not in folder.config.addresses]
             faulty = [p for p in down if p in gone or pids or not own[p].stopped_cleanly]
-            write_run_facts(folder, drained=drained, faulty=faulty, incomplete=(*untraced(folder), *elsewhere))
+            lacking = tuple(untraced(folder))
+            write_run_facts(folder, drained=drained, faulty=faulty, incomplete=(*lacking, *elsewhere))
         except OSError:  # those of the start stand, if any: not drained, and nobody's trace is whole
             return ClusterEnding(tuple(pids), delivered, False, unclean, tuple(own))
     if drained:
         for process in used:
             own[process].mark_drained()
-    lacking = _untraced(folder)
     return ClusterEnding(tuple(pids), delivered, drained and not lacking, unclean, lacking, tuple(elsewhere))
 
 
@@ -284,12 +290,17 @@ def _forgetful(folder: ClusterFolder) -> list[str]:
     return forgetful_processes(folder.trace, config.run, killed)
 
 
-def _last_known_rows(folder: ClusterFolder) -> dict[str, int]:
-    """By the facts of an earlier start or end."""
+def _facts(folder: ClusterFolder) -> RunFacts | None:
+    """Those of an earlier start or end."""
     try:
-        return next((facts.rows for facts in read_facts(folder.trace) if facts.run == folder.config.run), {})
+        return next((facts for facts in read_facts(folder.trace) if facts.run == folder.config.run), None)
     except TraceError:
-        return {}
+        return None
+
+
+def _last_known_rows(folder: ClusterFolder) -> dict[str, int]:
+    known = _facts(folder)
+    return known.rows if known is not None else {}
 
 
 def wait_idle(folder: ClusterFolder, seconds: float, *, drain: bool = False) -> bool:
