@@ -187,10 +187,10 @@ class Strikes:
     async def _says_full(self, disk: str) -> bool:
         """Whether the process says so soon; of the trace's disk, whether any does."""
         deadline = time.monotonic() + FELT_SECONDS
-        asked = self._folder.config.processes if disk == plan.TRACE else (disk,)
         while time.monotonic() < deadline:
-            for process in asked:
-                answer = await asyncio.to_thread(cluster.ask, self._folder.config, process)
+            config = self._folder.config  # another fault may have the process replaced: then there is nobody to ask
+            for process in config.processes if disk == plan.TRACE else {disk} & {*config.processes}:
+                answer = await asyncio.to_thread(cluster.ask, config, process)
                 if isinstance(answer, StatusAnswer) and (answer.trace if disk == plan.TRACE else answer.full):
                     return True
             await asyncio.sleep(STRIKE_LOOK_SECONDS)
