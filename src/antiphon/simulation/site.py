@@ -23,6 +23,9 @@ Steps = dict[MessageId, int]  # for a message in flight: the longest chain of fr
 # To all receivers of a send: the links; the channel as they see it, None for datagrams; whether that keeps its order;
 # and if what leaves for all at once is always at all of them at once, how long that takes. Then nothing is overtaken.
 Outlet = tuple[tuple[Link, ...], ChannelId | None, bool, int | None]
+# A send that is at all its receivers at once: its ticket, the links, the channel, the frame's number on each, the frame
+# and the steps that it carries.
+Together = tuple[int, tuple[Link, ...], ChannelId, tuple[int, ...], Buffers, Steps | None]
 Arguments = TypeVarTuple("Arguments")  # what an action is called with, so that mypy sees whether they fit
 
 
@@ -58,15 +61,7 @@ class Surroundings(Protocol):
     def at(self, time: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None: ...
     def transmit_datagram(self, link: Link, frame: Buffers, carried: Steps | None) -> None: ...
     def effective(self, fault: object) -> None: ...
-    def arrive_together(
-        self,
-        ticket: int,
-        links: tuple[Link, ...],
-        channel: ChannelId,
-        numbers: tuple[int, ...],
-        frame: Buffers,
-        carried: Steps | None,
-    ) -> None: ...
+    def arrive_together(self, together: Together) -> None: ...
     def fire(self, site: Site, life: int, timer: SetTimer) -> None: ...
     def acknowledge(self, site: Site) -> None: ...
     def asked(self, site: Site) -> None:
@@ -216,8 +211,8 @@ class Site:
             if len(links) == 1:
                 heappush(heap, (due, ticket, links[0], channel, numbers[0], frame, note))
             else:
-                arguments = (ticket, links, channel, numbers, frame, note)
-                heappush(heap, (due, ticket, None, world.arrive_together, arguments, None, None))
+                together = (ticket, links, channel, numbers, frame, note)
+                heappush(heap, (due, ticket, None, world.arrive_together, (together,), None, None))
             return
         for link, number in zip(links, numbers):  # noqa: B905 - saying how to compare lengths is slow
             if link.cuts:

@@ -39,7 +39,7 @@ from antiphon.simulation.detector import FailureDetector
 from antiphon.simulation.disk import Disk
 from antiphon.simulation.links import Link
 from antiphon.simulation.observation import Observations
-from antiphon.simulation.site import Arguments, Interrupted, Site, Steps
+from antiphon.simulation.site import Arguments, Interrupted, Site, Steps, Together
 from antiphon.simulation.values import MILLISECOND, Constant, Scenario
 
 _FIFO, _DATAGRAM = Transport.FIFO, Transport.DATAGRAM
@@ -172,17 +172,10 @@ class World:
         if type(happened) is NewRoster:
             self._meet(site)
 
-    def arrive_together(
-        self,
-        ticket: int,
-        links: tuple[Link, ...],
-        channel: ChannelId,
-        numbers: tuple[int, ...],
-        frame: Buffers,
-        carried: Steps | None,
-    ) -> None:
+    def arrive_together(self, together: Together) -> None:
         """A frame that is at all its receivers at the same time, as ``Site.on_send`` sent it on its way. To each it
         happens by itself, and the first of these was counted as what happens here."""
+        ticket, links, channel, numbers, frame, carried = together
         now, counted = self.now, chain(_ONE, self._budget)
         for link, number, _ in zip(links, numbers, counted):  # noqa: B905 - the run may end amid them
             host = link.host
@@ -431,7 +424,7 @@ class World:
             if link is not None:
                 yield ticket, link, channel
             elif channel == self.arrive_together:
-                _, links, shared, *_ = arguments
+                ((_, links, shared, *_),) = arguments
                 yield from ((ticket, each, shared) for each in links)
 
     def _restart(self, site: Site) -> None:
